@@ -1,0 +1,78 @@
+//! Giving jobs to runners.
+
+use model::id::{Incarnation, JobId, RunnerId};
+use model::machine::Event;
+use model::message::{Ticket, ToRunner};
+use model::spec::Lane;
+use model::state::State;
+
+use crate::input::Effect;
+use crate::shard::Shard;
+use crate::step::Step;
+
+impl Shard {
+    /// A scheduled job whose time has come: to a runner at once if nobody waits before it, else in line.
+    pub(crate) fn make_ready(&mut self, id: JobId, step: &mut Step) {
+        let Some(entry) = self.jobs.get_mut(&id) else { return };
+        if entry.job.state != State::Scheduled || entry.in_ready || entry.job.eligible_at > self.now {
+            return;
+        }
+        let lane = entry.job.lane;
+        if self.ready.is_empty(lane)
+            && self.queues.get(&entry.job.queue).is_some_and(|queue| queue.has_room())
+            && let Some(index) = self.pick_runner(lane, id)
+        {
+            return self.dispatch(id, index, step);
+        }
+        if let Some(entry) = self.jobs.get_mut(&id) {
+            entry.in_ready = true;
+            self.ready.insert(&entry.job);
+        }
+    }
+
+    /// Gives waiting jobs to runners while there is room.
+    pub(crate) fn fill_runners(&mut self, step: &mut Step) {
+        for lane in Lane::ALL {
+            while !self.ready.is_empty(lane) && self.runners.iter().any(|(_, runner)| runner.free(lane) > 0) {
+                let queues = &self.queues;
+                let may_run = |queue| queues.get(&queue).is_some_and(|entry| entry.has_room());
+                let Some(id) = self.ready.pop(lane, self.now, may_run) else { break };
+                if let Some(entry) = self.jobs.get_mut(&id) {
+                    entry.in_ready = false;
+                }
+                let Some(index) = self.pick_runner(lane, id) else { break };
+                self.dispatch(id, index, step);
+            }
+        }
+    }
+
+    /// The runner with the most room; one that failed this job only if there is no other.
+    fn pick_runner(&self, lane: Lane, id: JobId) -> Option<usize> {
+        let roomy = |index: &usize| self.runners[*index].1.free(lane) > 0;
+        if self.runners.len() == 1 {
+            return Some(0).filter(roomy);
+        }
+        let job = &self.jobs.get(&id)?.job;
+        (0..self.runners.len()).filter(roomy).max_by_key(|index| {
+            let (runner_id, runner) = &self.runners[*index];
+            (!job.failed_on(*runner_id), runner.free(lane), std::cmp::Reverse(*runner_id))
+        })
+    }
+
+    fn dispatch(&mut self, id: JobId, runner_index: usize, step: &mut Step) {
+        let (runner, question, incarnation): (RunnerId, u64, Incarnation) = {
+            let (id, runner) = &self.runners[runner_index];
+            (*id, runner.question, runner.incarnation)
+        };
+        if self.fire(id, Event::Dispatch { runner, incarnation }, step).is_err() {
+            return;
+        }
+        self.stats.dispatched += 1;
+        let Some(entry) = self.jobs.get_mut(&id) else { return };
+        entry.dispatched_after = question;
+        let ticket = Ticket { job: id, attempt: entry.job.attempt };
+        let message = ToRunner::Run { ticket, spec: entry.job.spec.clone() };
+        step.effects.push(Effect::Send { runner, incarnation, message });
+        self.runners[runner_index].1.take(entry.job.lane, ticket, self.now);
+    }
+}

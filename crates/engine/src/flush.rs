@@ -1,0 +1,83 @@
+//! The end of a step: every record that changed is written once, however often it changed.
+
+use model::batch::Keyspace;
+use model::codec;
+use model::id::JobId;
+use model::job::Job;
+use model::key;
+use model::message::ToRunner;
+use model::state::State;
+
+use crate::input::Effect;
+use crate::shard::{Entry, Shard};
+use crate::step::Step;
+
+impl Entry {
+    pub fn new(job: Job) -> Self {
+        Self { job, dirty: false, stored: false, was_done: None, in_ready: false, dispatched_after: 0 }
+    }
+}
+
+impl Shard {
+    /// Encodes what changed into the step's batch. Call it once after the step's inputs, before the commit.
+    pub fn flush(&mut self, step: &mut Step) {
+        let mut jobs = std::mem::take(&mut self.dirty_jobs);
+        for id in jobs.drain(..) {
+            self.flush_job(id, step);
+        }
+        self.dirty_jobs = jobs;
+        for id in std::mem::take(&mut self.dirty_queues) {
+            if let Some(entry) = self.queues.get_mut(&id) {
+                entry.dirty = false;
+                step.batch.put_with(Keyspace::Queues, &id.key(), |buffer| codec::encode_into(&entry.queue, buffer));
+            }
+        }
+        self.send_key_questions(step);
+        for index in 0..self.runners.len() {
+            self.trim_dispatched(index);
+            let (id, runner) = &mut self.runners[index];
+            if runner.dirty {
+                runner.dirty = false;
+                let cursor = runner.cursor();
+                step.batch.put_with(Keyspace::Runners, &key::runner(*id), |buffer| codec::encode_into(&cursor, buffer));
+                let message = ToRunner::Committed { sequence: cursor.sequence };
+                let incarnation = cursor.incarnation;
+                step.effects.push(Effect::Send { runner: *id, incarnation, message });
+            }
+        }
+    }
+
+    fn flush_job(&mut self, id: JobId, step: &mut Step) {
+        let Some(entry) = self.jobs.get_mut(&id) else { return };
+        entry.dirty = false;
+        let key = id.key();
+        let now_done = entry.job.state.is_terminal();
+        let place = if now_done { Keyspace::Done } else { Keyspace::Live };
+        step.batch.put_with(place, &key, |buffer| entry.job.encode_into(buffer));
+        if let Some(was) = entry.was_done.take() {
+            if !now_done {
+                step.batch.delete(Keyspace::Done, &key);
+            }
+            if was != State::Succeeded {
+                step.batch.delete(Keyspace::ByState, &key::by_state(was, id));
+            }
+        }
+        if !now_done {
+            entry.stored = true;
+            return;
+        }
+        if entry.stored {
+            step.batch.delete(Keyspace::Live, &key);
+        }
+        if entry.job.state != State::Succeeded {
+            step.batch.put(Keyspace::ByState, &key::by_state(entry.job.state, id), &[]);
+        }
+        if let Some(key) = entry.job.key {
+            self.keys.remove(&key);
+        }
+        if self.sweep.is_under_way() {
+            self.sweep.touched.insert(id);
+        }
+        self.jobs.remove(&id);
+    }
+}

@@ -1,0 +1,95 @@
+//! Idempotency keys: the same key with the same body makes one thing, however often it is sent.
+//!
+//! Keys of live jobs are in memory; about any other the store is asked before anything is made.
+//! While that question is open, everything with the same key waits in line behind it.
+
+use model::batch::Keyspace;
+use model::codec;
+use model::key::{self, Day, KeyEntry, Made};
+use model::queue::KeyCount;
+use model::spec::{Digest, KeyHash};
+
+use crate::fetch::Fetch;
+use crate::input::{Effect, NewQueue, Refusal, RequestId, Submission};
+use crate::shard::Shard;
+use crate::step::Step;
+
+/// Who waits for what a key led to.
+#[derive(Debug)]
+pub(crate) enum KeyWaiter {
+    /// One job of a submit.
+    Job { request: RequestId, index: usize, submission: Box<Submission> },
+    Queue { request: RequestId, queue: Box<NewQueue> },
+}
+
+impl Shard {
+    /// Puts a waiter in line behind the question what `key` has led to.
+    pub(crate) fn ask_key(&mut self, key: KeyHash, waiter: KeyWaiter) {
+        let waiting = self.asked_keys.entry(key).or_insert_with(|| {
+            self.keys_to_ask.push(key);
+            Vec::new()
+        });
+        waiting.push(waiter);
+    }
+
+    /// At the end of a step, all new questions in one.
+    pub(crate) fn send_key_questions(&mut self, step: &mut Step) {
+        if !self.keys_to_ask.is_empty() {
+            let today = Day::of(self.now);
+            let keys = std::mem::take(&mut self.keys_to_ask);
+            step.effects.push(Effect::Fetch(Fetch::Keys { keys, days: [today, today.before()] }));
+        }
+    }
+
+    pub(crate) fn fetched_keys(&mut self, entries: Vec<(KeyHash, Option<KeyEntry>)>, step: &mut Step) {
+        for (key, entry) in entries {
+            let Some(waiters) = self.asked_keys.remove(&key) else { continue };
+            let lifetime = self.config.key_lifetime;
+            let mut known = entry.filter(|entry| self.now < entry.at + lifetime);
+            for waiter in waiters {
+                match waiter {
+                    KeyWaiter::Job { request, index, submission } => {
+                        let digest = submission.spec.digest;
+                        let result = match known {
+                            Some(entry) => self.recall(entry, digest),
+                            None => self.accept(*submission, step),
+                        };
+                        if let (None, Ok(accepted)) = (known, &result) {
+                            let made = Made::Job { id: accepted.id, seq: accepted.seq };
+                            known = Some(KeyEntry { digest, at: self.now, made });
+                        }
+                        self.settle_submit(request, index, result, step);
+                    }
+                    KeyWaiter::Queue { request, queue } => {
+                        known = self.create_keyed_queue(request, *queue, known, step);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Notes what a key has led to, with the commit that makes it so.
+    pub(crate) fn note_key(&mut self, key: KeyHash, digest: Digest, made: Made, step: &mut Step) -> KeyEntry {
+        let entry = KeyEntry { digest, at: self.now, made };
+        let place = key::idempotency(Day::of(self.now), key);
+        step.batch.put_with(Keyspace::Keys, &place, |buffer| codec::encode_into(&entry, buffer));
+        entry
+    }
+
+    /// Counts one more key of a tenant, unless it has too many.
+    pub(crate) fn count_key(&mut self, tenant: &str, step: &mut Step) -> Result<(), Refusal> {
+        let id = self.implicit_queue(tenant, step)?;
+        let max = self.config.keys_per_tenant_max;
+        let Some(entry) = self.queues.get_mut(&id) else { return Ok(()) };
+        let count = entry.queue.keys.on(Day::of(self.now));
+        if count.total() >= max {
+            return Err(Refusal::TooManyKeys { max });
+        }
+        entry.queue.keys = KeyCount { today: count.today + 1, ..count };
+        if !entry.dirty {
+            entry.dirty = true;
+            self.dirty_queues.push(id);
+        }
+        Ok(())
+    }
+}

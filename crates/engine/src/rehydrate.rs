@@ -1,0 +1,121 @@
+//! Coming back: a shard's memory made from its records, and the effects that a crash swallowed.
+
+use model::id::{JobId, RunnerId};
+use model::job::Job;
+use model::key::{KeyEntry, Made};
+use model::message::{RunnerCursor, Ticket, ToRunner};
+use model::queue::Queue;
+use model::state::State;
+use model::time::Millis;
+
+use crate::fetch::Fetched;
+use crate::input::Effect;
+use crate::runners::Runner;
+use crate::shard::{Entry, Shard};
+use crate::step::Step;
+
+impl Shard {
+    /// Puts back a queue. All queues come before the jobs.
+    pub fn restore_queue(&mut self, queue: Queue) {
+        self.see_id(queue.id.0);
+        self.add_queue(queue);
+    }
+
+    /// Puts back a runner's cursor. All runners come before the jobs.
+    pub fn restore_runner(&mut self, id: RunnerId, cursor: RunnerCursor) {
+        self.runners.push((id, Runner::new(cursor)));
+        self.runners.sort_unstable_by_key(|(id, _)| *id);
+    }
+
+    /// Makes sure that no id up to this one is handed out again.
+    pub fn see_id(&mut self, id: u64) {
+        if id > self.last_id {
+            self.last_id = id;
+            self.ids = model::id::IdSource::after(id);
+        }
+    }
+
+    /// Puts back a job that is not terminal, with its spec.
+    pub fn restore_job(&mut self, job: Job) {
+        debug_assert!(!job.state.is_terminal() && !job.lacks_spec());
+        self.see_id(job.id.0);
+        if let Some(key) = job.key {
+            let made = Made::Job { id: job.id, seq: job.seq };
+            self.keys.insert(key, KeyEntry { digest: job.digest, at: job.created_at, made });
+        }
+        if !self.queues.contains_key(&job.queue) {
+            // Its queue is written in the same commit as the job, so this is damage; the job is not lost by it.
+            self.restore_expired_queue(&job);
+        }
+        if let Some(queue) = self.queues.get_mut(&job.queue) {
+            queue.active.insert(job.id);
+            queue.on_runner += u32::from(job.state.is_on_runner());
+        }
+        if let Some((id, incarnation)) = job.runner()
+            && let Some(runner) = self.runner_mut(id)
+            && runner.incarnation == incarnation
+        {
+            let since = job.since();
+            runner.take(job.lane, Ticket { job: job.id, attempt: job.attempt }, since);
+        }
+        self.timers.arm(&job, &self.config);
+        self.jobs.insert(job.id, Box::new(Entry { stored: true, ..Entry::new(job) }));
+    }
+
+    /// Sets a restored shard going: past-due timers fire with the first tick, and every effect that the
+    /// records ask for is issued again.
+    pub fn resume(&mut self, now: Millis, step: &mut Step) {
+        self.now = self.now.max(now);
+        let mut ids: Vec<JobId> = self.jobs.keys().copied().collect();
+        ids.sort_unstable();
+        for id in ids {
+            let Some(entry) = self.jobs.get(&id) else { continue };
+            match entry.job.state {
+                State::Pending if entry.job.eligible_at <= self.now => self.ask_policy(id, step),
+                State::Scheduled => self.make_ready(id, step),
+                State::Dispatched | State::Running | State::Cancelling => repeat(&entry.job, step),
+                State::Pending
+                | State::Blocked
+                | State::ApprovalRequired
+                | State::Scanning
+                | State::Succeeded
+                | State::Failed
+                | State::TimedOut
+                | State::Cancelled
+                | State::Denied
+                | State::Quarantined
+                | State::Abandoned => {}
+            }
+        }
+        let runners: Vec<_> = self.runners.iter().map(|(id, runner)| (*id, runner.incarnation)).collect();
+        for (id, incarnation) in runners {
+            self.ask_inventory(id, incarnation, step);
+        }
+        let Self { queues, timers, config, .. } = self;
+        for entry in queues.values_mut().filter(|entry| entry.active.is_empty()) {
+            timers.arm_expiry(entry, config);
+        }
+    }
+
+    pub(crate) fn fetched(&mut self, fetched: Fetched, step: &mut Step) {
+        match fetched {
+            Fetched::Job { id, job } => self.fetched_job(id, job, step),
+            Fetched::Keys { entries } => self.fetched_keys(entries, step),
+            Fetched::Finished { jobs, more } => self.fetched_finished(&jobs, more, step),
+            Fetched::OldKeys { keys, more } => self.fetched_old_keys(&keys, more, step),
+        }
+    }
+}
+
+/// Says again to the runner what the record says it was told; it ignores what it knows.
+fn repeat(job: &Job, step: &mut Step) {
+    let Some((runner, incarnation)) = job.runner() else { return };
+    let ticket = Ticket { job: job.id, attempt: job.attempt };
+    let stopping = job.state == State::Cancelling || job.retracting;
+    let message = match (stopping, job.state) {
+        (true, _) => ToRunner::Stop { ticket },
+        (false, State::Dispatched) => ToRunner::Run { ticket, spec: job.spec.clone() },
+        (false, _) => return,
+    };
+    step.effects.push(Effect::Send { runner, incarnation, message });
+}

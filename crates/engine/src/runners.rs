@@ -1,0 +1,302 @@
+//! What the shard knows of its runners, and what it does with their words.
+//!
+//! Words come at least once and in any order; they are applied once and in theirs.
+
+use std::collections::VecDeque;
+
+use model::id::{Incarnation, JobId, RunnerId};
+use model::machine::{Event, Fault};
+use model::message::{Capacity, FromRunner, RunnerCursor, RunnerWord, Ticket, ToRunner};
+use model::spec::Lane;
+use model::state::State;
+use model::time::Millis;
+
+use crate::input::Effect;
+use crate::shard::{Map, Shard};
+use crate::step::Step;
+
+/// A gap in a runner's words is asked about at most this often.
+const ASK_INTERVAL: Millis = Millis(1_000);
+
+/// A runner as this shard sees it.
+#[derive(Debug)]
+pub(crate) struct Runner {
+    pub incarnation: Incarnation,
+    /// The last of its words that was applied.
+    pub sequence: u64,
+    /// The newest inventory question.
+    pub question: u64,
+    asked_at: Millis,
+    capacity: Capacity,
+    held: [u32; Lane::ALL.len()],
+    /// Attempts that the shard has given up and the runner has not confirmed: they take their slot until then.
+    lingering: Map<Ticket, Lane>,
+    /// Attempts in the order they were given out, to find those that never start.
+    dispatched: VecDeque<(Millis, Ticket)>,
+    pub dirty: bool,
+}
+
+impl Runner {
+    pub fn new(cursor: RunnerCursor) -> Self {
+        Self {
+            incarnation: cursor.incarnation,
+            sequence: cursor.sequence,
+            question: 0,
+            asked_at: Millis(0),
+            // Until it has said that it is here, it gets nothing.
+            capacity: Capacity::default(),
+            held: [0; Lane::ALL.len()],
+            lingering: Map::default(),
+            dispatched: VecDeque::new(),
+            dirty: false,
+        }
+    }
+
+    pub fn cursor(&self) -> RunnerCursor {
+        RunnerCursor { incarnation: self.incarnation, sequence: self.sequence }
+    }
+
+    pub fn free(&self, lane: Lane) -> u32 {
+        self.capacity.of(lane).saturating_sub(self.held[lane as usize])
+    }
+
+    pub fn held(&self, lane: Lane) -> u32 {
+        self.held[lane as usize]
+    }
+
+    /// Counts an attempt that was given out.
+    pub fn take(&mut self, lane: Lane, ticket: Ticket, now: Millis) {
+        self.held[lane as usize] += 1;
+        self.dispatched.push_back((now, ticket));
+    }
+
+    fn release(&mut self, lane: Lane) {
+        self.held[lane as usize] = self.held[lane as usize].saturating_sub(1);
+    }
+
+    pub fn lingering(&self) -> usize {
+        self.lingering.len()
+    }
+}
+
+impl Shard {
+    pub(crate) fn runner_mut(&mut self, id: RunnerId) -> Option<&mut Runner> {
+        self.runners.iter_mut().find(|(other, _)| *other == id).map(|(_, runner)| runner)
+    }
+
+    /// The runner has let go of an attempt.
+    pub(crate) fn free_slot(&mut self, id: RunnerId, incarnation: Incarnation, lane: Lane) {
+        if let Some(runner) = self.runner_mut(id)
+            && runner.incarnation == incarnation
+        {
+            runner.release(lane);
+        }
+    }
+
+    /// The job is done with an attempt that its runner may still have in hand.
+    pub(crate) fn keep_slot(&mut self, id: RunnerId, incarnation: Incarnation, ticket: Ticket, lane: Lane) {
+        if let Some(runner) = self.runner_mut(id)
+            && runner.incarnation == incarnation
+        {
+            runner.lingering.insert(ticket, lane);
+        }
+    }
+
+    pub(crate) fn runner_word(&mut self, word: FromRunner, step: &mut Step) {
+        let (id, incarnation) = (word.runner, word.incarnation);
+        let known = self.runner_mut(id).map(|runner| (runner.incarnation, runner.sequence));
+        let applied = match known {
+            Some((current, _)) if incarnation < current => return,
+            Some((current, sequence)) if incarnation == current => sequence,
+            Some(_) | None => 0,
+        };
+        if word.sequence <= applied {
+            self.stats.duplicate_words += 1;
+            // It says it again because it has not heard that it is committed.
+            let message = ToRunner::Committed { sequence: applied };
+            return step.effects.push(Effect::Send { runner: id, incarnation, message });
+        }
+        let unfillable = matches!(word.word, RunnerWord::Here { oldest_kept, .. } if oldest_kept > applied);
+        if word.sequence > applied + 1 && !unfillable {
+            self.stats.gaps += 1;
+            return self.ask_inventory(id, incarnation, step);
+        }
+        if known.is_none_or(|(current, _)| incarnation > current) {
+            self.welcome(id, incarnation, step);
+        }
+        if let Some(runner) = self.runner_mut(id) {
+            runner.sequence = word.sequence;
+            runner.dirty = true;
+        }
+        match word.word {
+            RunnerWord::Here { capacity, mut holding, question, .. } => {
+                holding.sort_unstable();
+                self.here(id, capacity, &holding, question, step);
+            }
+            RunnerWord::Started { ticket, at } => {
+                let _ = self.fire(ticket.job, Event::Started { attempt: ticket.attempt, at }, step);
+            }
+            RunnerWord::Ended { ticket, outcome, .. } => {
+                self.settle(id, ticket);
+                let _ = self.fire(ticket.job, Event::Ended { attempt: ticket.attempt, outcome }, step);
+            }
+        }
+    }
+
+    /// Frees the slot of an attempt whose job did not wait for its end.
+    fn settle(&mut self, id: RunnerId, ticket: Ticket) {
+        if let Some(runner) = self.runner_mut(id)
+            && let Some(lane) = runner.lingering.remove(&ticket)
+        {
+            runner.release(lane);
+        }
+    }
+
+    /// A runner that is new, or new again: whatever an earlier incarnation had in hand is gone.
+    fn welcome(&mut self, id: RunnerId, incarnation: Incarnation, step: &mut Step) {
+        let lost = self.on_runner(id, |entry_incarnation| entry_incarnation < incarnation);
+        let runner = Runner::new(RunnerCursor { incarnation, sequence: 0 });
+        match self.runner_mut(id) {
+            Some(old) => *old = runner,
+            None => {
+                self.runners.push((id, runner));
+                self.runners.sort_unstable_by_key(|(id, _)| *id);
+            }
+        }
+        self.lose(&lost, step);
+    }
+
+    /// Jobs with an attempt in the hands of a runner, in the order of their ids.
+    fn on_runner(&self, id: RunnerId, matches: impl Fn(Incarnation) -> bool) -> Vec<JobId> {
+        let holds = |runner: Option<(RunnerId, Incarnation)>| runner.is_some_and(|(other, inc)| other == id && matches(inc));
+        let mut jobs: Vec<JobId> =
+            self.jobs.values().filter(|entry| holds(entry.job.runner())).map(|entry| entry.job.id).collect();
+        jobs.sort_unstable();
+        jobs
+    }
+
+    fn lose(&mut self, jobs: &[JobId], step: &mut Step) {
+        for id in jobs {
+            let Some(entry) = self.jobs.get(id) else { continue };
+            let attempt = entry.job.attempt;
+            let fault = if entry.job.lane.restarts_free_of_charge() { Fault::NotTheJobs } else { Fault::Unknown };
+            let _ = self.fire(*id, Event::Lost { attempt, fault }, step);
+        }
+    }
+
+    pub(crate) fn runner_lost(&mut self, id: RunnerId, incarnation: Incarnation, step: &mut Step) {
+        let lost = self.on_runner(id, |entry_incarnation| entry_incarnation <= incarnation);
+        if let Some(runner) = self.runner_mut(id).filter(|runner| runner.incarnation <= incarnation) {
+            runner.capacity = Capacity::default();
+            runner.held = [0; Lane::ALL.len()];
+            runner.lingering.clear();
+            runner.dispatched.clear();
+        }
+        self.lose(&lost, step);
+    }
+
+    /// Asks a runner what it has in hand, now and then.
+    pub(crate) fn ask_inventory(&mut self, id: RunnerId, incarnation: Incarnation, step: &mut Step) {
+        let now = self.now;
+        // Unique over all owners of the shard, so that an answer to a predecessor is not taken for one to us.
+        let first_question = self.epoch.0 << 24;
+        let question = match self.runner_mut(id) {
+            Some(runner) if runner.incarnation == incarnation => {
+                if runner.question != 0 && now < runner.asked_at + ASK_INTERVAL {
+                    return;
+                }
+                runner.asked_at = now;
+                runner.question = runner.question.max(first_question) + 1;
+                runner.question
+            }
+            Some(_) | None => first_question + 1,
+        };
+        let message = ToRunner::Inventory { question };
+        step.effects.push(Effect::Send { runner: id, incarnation, message });
+    }
+
+    /// `holding` is sorted.
+    fn here(&mut self, id: RunnerId, capacity: Capacity, holding: &[Ticket], question: u64, step: &mut Step) {
+        let Some(runner) = self.runner_mut(id) else { return };
+        runner.capacity = capacity;
+        let incarnation = runner.incarnation;
+        let answers = question != 0 && question == runner.question;
+        for ticket in holding {
+            let current = self.jobs.get(&ticket.job).is_some_and(|entry| {
+                entry.job.attempt == ticket.attempt && entry.job.runner() == Some((id, incarnation))
+            });
+            if !current {
+                let message = ToRunner::Stop { ticket: *ticket };
+                step.effects.push(Effect::Send { runner: id, incarnation, message });
+            }
+        }
+        if answers {
+            self.reconcile(id, incarnation, holding, question, step);
+        }
+    }
+
+    /// Compares what the shard gave out before it asked with what the runner has.
+    fn reconcile(&mut self, id: RunnerId, incarnation: Incarnation, holding: &[Ticket], question: u64, step: &mut Step) {
+        for job in self.on_runner(id, |other| other == incarnation) {
+            let Some(entry) = self.jobs.get(&job) else { continue };
+            let ticket = Ticket { job, attempt: entry.job.attempt };
+            if entry.dispatched_after >= question || holding.binary_search(&ticket).is_ok() {
+                continue;
+            }
+            // The word never arrived, or what became of it is lost; only the second may be the job's doing.
+            let fault = match entry.job.state {
+                State::Running if !entry.job.lane.restarts_free_of_charge() => Fault::Unknown,
+                _ => Fault::NotTheJobs,
+            };
+            let _ = self.fire(job, Event::Lost { attempt: ticket.attempt, fault }, step);
+        }
+        let Some(runner) = self.runner_mut(id) else { return };
+        let gone: Vec<(Ticket, Lane)> =
+            runner.lingering.iter().filter(|(ticket, _)| holding.binary_search(ticket).is_err()).map(|(t, l)| (*t, *l)).collect();
+        for (ticket, lane) in gone {
+            runner.lingering.remove(&ticket);
+            runner.release(lane);
+        }
+    }
+
+    /// Looks for attempts that were given out and never started.
+    pub(crate) fn check_dispatched(&mut self, step: &mut Step) {
+        let overdue_before = self.now.saturating_sub(self.config.dispatch_timeout);
+        for index in 0..self.runners.len() {
+            for _ in 0..self.config.timers_per_step {
+                self.trim_dispatched(index);
+                let (_, runner) = &mut self.runners[index];
+                let Some((at, ticket)) = runner.dispatched.front().copied() else { break };
+                if at > overdue_before {
+                    break;
+                }
+                runner.dispatched.pop_front();
+                let _ = self.fire(ticket.job, Event::DispatchTimedOut { attempt: ticket.attempt }, step);
+            }
+        }
+    }
+
+    /// Forgets attempts that have started or ended.
+    pub(crate) fn trim_dispatched(&mut self, index: usize) {
+        let jobs = &self.jobs;
+        let (_, runner) = &mut self.runners[index];
+        let waits = |ticket: &Ticket| {
+            jobs.get(&ticket.job)
+                .is_some_and(|entry| entry.job.state == State::Dispatched && entry.job.attempt == ticket.attempt)
+        };
+        while runner.dispatched.front().is_some_and(|(_, ticket)| !waits(ticket)) {
+            runner.dispatched.pop_front();
+        }
+        // One that starts late must not keep thousands behind it that have long ended.
+        let held = runner.held.iter().sum::<u32>() as usize;
+        if runner.dispatched.len() > 2 * held + 1024 {
+            runner.dispatched.retain(|(_, ticket)| waits(ticket));
+        }
+    }
+
+    /// When the first attempt that has not started becomes overdue.
+    pub(crate) fn next_dispatch_check(&self) -> Option<Millis> {
+        let fronts = self.runners.iter().filter_map(|(_, runner)| runner.dispatched.front());
+        fronts.map(|(at, _)| *at + self.config.dispatch_timeout).min()
+    }
+}

@@ -1,0 +1,44 @@
+//! What one round of inputs leads to: one batch to commit, and effects to perform afterwards.
+
+use model::batch::Batch;
+use model::change::Change;
+use model::codec;
+use model::id::JobId;
+use model::state::State;
+
+use crate::input::{Answer, Effect, RequestId};
+
+/// Collects what a shard decides. Reuse one: its buffers stay.
+#[derive(Debug, Default)]
+pub struct Step {
+    pub batch: Batch,
+    pub effects: Vec<Effect>,
+    /// Jobs that became terminal, for those who wait for them.
+    pub ended: Vec<JobId>,
+}
+
+impl Step {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets everything but the buffers.
+    pub fn clear(&mut self) {
+        self.batch.clear();
+        self.effects.clear();
+        self.ended.clear();
+    }
+
+    pub(crate) fn answer(&mut self, request: RequestId, answer: Answer) {
+        self.effects.push(Effect::Answer { request, answer });
+    }
+
+    pub(crate) fn tell(&mut self, change: &Change) {
+        if let Change::Job { id, state, .. } = change
+            && State::is_terminal(*state)
+        {
+            self.ended.push(*id);
+        }
+        self.batch.event_with(|buffer| codec::encode_into(change, buffer));
+    }
+}

@@ -1,0 +1,149 @@
+//! Timers are derived from records: nothing extra to lose, nothing fires twice.
+
+use std::collections::BTreeSet;
+
+use model::id::{JobId, QueueId};
+use model::job::Job;
+use model::machine::Event;
+use model::state::State;
+use model::time::Millis;
+
+use crate::config::{Config, PolicyMode};
+use crate::shard::{QueueEntry, Shard};
+use crate::step::Step;
+
+/// How long the policy's answer is waited for before the question is asked again.
+const POLICY_PATIENCE: Millis = Millis::from_secs(120);
+
+/// What is to happen at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    /// A blocked job's time has come.
+    Due(JobId),
+    /// A pending job's policy is to be asked (again).
+    AskPolicy(JobId),
+    /// A scheduled job's backoff is over.
+    Ready(JobId),
+    AttemptTimeout(JobId),
+    StopOverdue(JobId),
+    Deadline(JobId),
+    QueueExpiry(QueueId),
+}
+
+/// All timers of a shard, soonest first.
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    set: BTreeSet<(Millis, Timer)>,
+}
+
+/// The timer that goes with a job's state.
+fn state_timer(job: &Job, config: &Config) -> Option<(Millis, Timer)> {
+    match job.state {
+        State::Blocked => Some((job.eligible_at, Timer::Due(job.id))),
+        State::Pending => match config.policy {
+            PolicyMode::AllowAll => None,
+            PolicyMode::Ask => Some((job.eligible_at.max(job.since() + POLICY_PATIENCE), Timer::AskPolicy(job.id))),
+        },
+        // A job that was never put off is ready as soon as it is scheduled.
+        State::Scheduled => (job.eligible_at > job.since()).then_some((job.eligible_at, Timer::Ready(job.id))),
+        State::Running => job.timeout.map(|limit| (job.since() + limit, Timer::AttemptTimeout(job.id))),
+        State::Cancelling => Some((job.since() + config.stop_timeout, Timer::StopOverdue(job.id))),
+        State::ApprovalRequired
+        | State::Dispatched
+        | State::Scanning
+        | State::Succeeded
+        | State::Failed
+        | State::TimedOut
+        | State::Cancelled
+        | State::Denied
+        | State::Quarantined
+        | State::Abandoned => None,
+    }
+}
+
+fn deadline_timer(job: &Job) -> Option<(Millis, Timer)> {
+    let deadline = job.deadline?;
+    match job.state {
+        State::Pending
+        | State::Blocked
+        | State::ApprovalRequired
+        | State::Scheduled
+        | State::Dispatched
+        | State::Running => Some((deadline, Timer::Deadline(job.id))),
+        State::Cancelling
+        | State::Scanning
+        | State::Succeeded
+        | State::Failed
+        | State::TimedOut
+        | State::Cancelled
+        | State::Denied
+        | State::Quarantined
+        | State::Abandoned => None,
+    }
+}
+
+impl Timers {
+    pub fn next(&self) -> Option<Millis> {
+        self.set.first().map(|(at, _)| *at)
+    }
+
+    /// Sets the timers of a job as its record says.
+    pub fn arm(&mut self, job: &Job, config: &Config) {
+        self.set.extend(state_timer(job, config));
+        self.set.extend(deadline_timer(job));
+    }
+
+    /// Takes them back, before the record changes.
+    pub fn disarm(&mut self, job: &Job, config: &Config) {
+        for timer in state_timer(job, config).into_iter().chain(deadline_timer(job)) {
+            self.set.remove(&timer);
+        }
+    }
+
+    /// Lets an idle queue expire later, unless it already will.
+    pub fn arm_expiry(&mut self, entry: &mut QueueEntry, config: &Config) {
+        if !entry.queue.implicit && !entry.expiry_armed {
+            entry.expiry_armed = true;
+            let at = entry.queue.idle_since + config.queue_idle_expiry;
+            self.set.insert((at, Timer::QueueExpiry(entry.queue.id)));
+        }
+    }
+
+    fn pop_due(&mut self, now: Millis) -> Option<Timer> {
+        let first = self.set.first().filter(|(at, _)| *at <= now).copied()?;
+        self.set.remove(&first);
+        Some(first.1)
+    }
+}
+
+impl Shard {
+    /// Does what time asks for, a bounded amount of it.
+    pub(crate) fn tick(&mut self, step: &mut Step) {
+        for _ in 0..self.config.timers_per_step {
+            let Some(timer) = self.timers.pop_due(self.now) else { break };
+            self.ring(timer, step);
+        }
+        self.check_dispatched(step);
+        self.go_on_cancelling(step);
+        self.go_on_sweeping(step);
+    }
+
+    fn ring(&mut self, timer: Timer, step: &mut Step) {
+        // An ignored event is counted where it is ignored; a timer needs no answer.
+        let _ = match timer {
+            Timer::Due(job) => self.fire(job, Event::Due, step),
+            Timer::AttemptTimeout(job) => match self.jobs.get(&job).map(|entry| entry.job.attempt) {
+                Some(attempt) => self.fire(job, Event::AttemptTimedOut { attempt }, step),
+                None => return,
+            },
+            Timer::StopOverdue(job) => match self.jobs.get(&job).map(|entry| entry.job.attempt) {
+                Some(attempt) => self.fire(job, Event::StopOverdue { attempt }, step),
+                None => return,
+            },
+            Timer::Deadline(job) => self.fire(job, Event::DeadlinePassed, step),
+            Timer::Ready(job) => return self.make_ready(job, step),
+            Timer::AskPolicy(job) => return self.ask_policy(job, step),
+            Timer::QueueExpiry(queue) => return self.expire_queue(queue, step),
+        };
+    }
+}

@@ -1,0 +1,164 @@
+//! The one place where a job changes: record, indexes, counters, timers and effects move together.
+
+use model::change::Change;
+use model::id::{JobId, QueueId};
+use model::machine::{self, Event, Ignored, Transition};
+use model::message::{Ticket, ToRunner};
+use model::state::State;
+
+use crate::input::Effect;
+use crate::shard::{Entry, Shard};
+use crate::step::Step;
+
+/// What a transition means for the runner that has the attempt in hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hand {
+    /// Nothing: none had it, or it keeps it.
+    Same,
+    /// It said that it has let go, or it is gone.
+    Free,
+    /// It has not said so yet: its slot is taken until it does.
+    Lingers,
+}
+
+fn hand(event: &Event, from: State, to: State) -> Hand {
+    if !from.is_on_runner() || to.is_on_runner() {
+        return Hand::Same;
+    }
+    match event {
+        Event::Ended { .. } | Event::Lost { .. } => Hand::Free,
+        Event::Due
+        | Event::Verdict(_)
+        | Event::Approval(_)
+        | Event::Dispatch { .. }
+        | Event::Started { .. }
+        | Event::Cancel(_)
+        | Event::Retract
+        | Event::DeadlinePassed
+        | Event::AttemptTimedOut { .. }
+        | Event::DispatchTimedOut { .. }
+        | Event::StopOverdue { .. }
+        | Event::Scanned { .. }
+        | Event::Release
+        | Event::Reschedule
+        | Event::Abandon => Hand::Lingers,
+    }
+}
+
+impl Shard {
+    /// Lets `event` happen to a job in memory. An ignored event is counted and changes nothing.
+    pub(crate) fn fire(&mut self, id: JobId, event: Event, step: &mut Step) -> Result<State, Ignored> {
+        let Some(entry) = self.jobs.get_mut(&id) else {
+            return Err(self.ignore(Ignored::Terminal));
+        };
+        let transition = match machine::step(&entry.job, &event) {
+            Ok(transition) => transition,
+            Err(why) => return Err(self.ignore(why)),
+        };
+        let from = entry.job.state;
+        let to = transition.to;
+        if entry.in_ready {
+            entry.in_ready = false;
+            self.ready.remove(&entry.job);
+        }
+        self.timers.disarm(&entry.job, &self.config);
+        let hand = hand(&event, from, to);
+        // After the change the job no longer says which runner had it.
+        let runner = entry.job.runner();
+        let ticket = Ticket { job: id, attempt: entry.job.attempt };
+        entry.job.apply(self.now, event, &transition, self.config.retry_backoff);
+        self.timers.arm(&entry.job, &self.config);
+        if !entry.dirty {
+            entry.dirty = true;
+            self.dirty_jobs.push(id);
+        }
+        let (queue, lane) = (entry.job.queue, entry.job.lane);
+        announce(entry, from, &transition, step);
+        if let Some((runner_id, incarnation)) = runner {
+            if transition.stop {
+                let message = ToRunner::Stop { ticket };
+                step.effects.push(Effect::Send { runner: runner_id, incarnation, message });
+            }
+            match hand {
+                Hand::Same => {}
+                Hand::Free => self.free_slot(runner_id, incarnation, lane),
+                Hand::Lingers => self.keep_slot(runner_id, incarnation, ticket, lane),
+            }
+        }
+        self.recount_queue(queue, id, from, to);
+        self.follow_up(id, to, step);
+        Ok(to)
+    }
+
+    fn ignore(&mut self, why: Ignored) -> Ignored {
+        self.stats.ignored[why as usize] += 1;
+        why
+    }
+
+    /// What a state asks for as soon as it is entered.
+    fn follow_up(&mut self, id: JobId, state: State, step: &mut Step) {
+        match state {
+            State::Pending => self.ask_policy(id, step),
+            State::Scheduled => self.make_ready(id, step),
+            State::Succeeded
+            | State::Failed
+            | State::TimedOut
+            | State::Cancelled
+            | State::Denied
+            | State::Quarantined
+            | State::Abandoned => self.stats.ended[usize::from(state.code())] += 1,
+            State::Blocked
+            | State::ApprovalRequired
+            | State::Dispatched
+            | State::Running
+            | State::Cancelling
+            | State::Scanning => {}
+        }
+    }
+
+    /// Keeps the queue's counters in step with its jobs.
+    fn recount_queue(&mut self, queue: QueueId, job: JobId, from: State, to: State) {
+        let Some(entry) = self.queues.get_mut(&queue) else { return };
+        match (from.is_on_runner(), to.is_on_runner()) {
+            (false, true) => entry.on_runner += 1,
+            (true, false) => {
+                entry.on_runner -= 1;
+                self.ready.unpark(queue);
+            }
+            (true, true) | (false, false) => {}
+        }
+        if from.is_terminal() == to.is_terminal() && !to.is_terminal() {
+            return;
+        }
+        entry.queue.counters.shift(from, to);
+        if to.is_terminal() {
+            entry.active.remove(&job);
+        } else {
+            entry.active.insert(job);
+        }
+        if entry.active.is_empty() {
+            entry.queue.idle_since = self.now;
+            self.timers.arm_expiry(entry, &self.config);
+        }
+        if !entry.dirty {
+            entry.dirty = true;
+            self.dirty_queues.push(queue);
+        }
+    }
+}
+
+/// Tells subscribers of a state that was entered.
+fn announce(entry: &Entry, from: State, transition: &Transition, step: &mut Step) {
+    if transition.to == from {
+        return;
+    }
+    let job = &entry.job;
+    step.tell(&Change::Job {
+        id: job.id,
+        queue: job.queue,
+        state: job.state,
+        attempt: job.attempt,
+        at: job.since(),
+        reason: job.reason.as_ref().map(|reason| reason.code),
+    });
+}

@@ -1,0 +1,261 @@
+//! What one commit changes: an ordered list of writes and events in one contiguous buffer.
+//!
+//! The engine writes it, the journal stores it byte for byte, the store's tables and the event
+//! stream read it back. Encoding happens once, where the record is in the cache anyway.
+
+use crate::codec::DecodeError;
+
+/// The ordered maps that a shard owns. The number is the name on disk: never reuse one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Keyspace {
+    /// job id → record of a job that is not terminal. All of it is read at start.
+    Live = 1,
+    /// job id → record of a terminal job, kept for its retention.
+    Done = 2,
+    /// job id → the spec of a job whose spec is too large to be rewritten with every transition.
+    Spec = 3,
+    /// queue id, job id → nothing. Every job of a queue, oldest first.
+    ByQueue = 4,
+    /// state, job id → nothing. Terminal jobs that did not succeed.
+    ByState = 5,
+    /// queue id → queue record.
+    Queues = 6,
+    /// day, key hash → idempotency entry.
+    Keys = 7,
+    /// runner id → last applied event.
+    Runners = 8,
+    /// Facts about the shard itself.
+    Meta = 9,
+}
+
+impl Keyspace {
+    pub const ALL: [Self; 9] = [
+        Self::Live,
+        Self::Done,
+        Self::Spec,
+        Self::ByQueue,
+        Self::ByState,
+        Self::Queues,
+        Self::Keys,
+        Self::Runners,
+        Self::Meta,
+    ];
+
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|keyspace| *keyspace as u8 == code)
+    }
+
+    /// A stable, readable name, for files and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Done => "done",
+            Self::Spec => "spec",
+            Self::ByQueue => "by_queue",
+            Self::ByState => "by_state",
+            Self::Queues => "queues",
+            Self::Keys => "keys",
+            Self::Runners => "runners",
+            Self::Meta => "meta",
+        }
+    }
+}
+
+/// The longest key a batch takes, so that keys fit in fixed space.
+pub const KEY_BYTES_MAX: usize = 32;
+
+const PUT: u8 = 1;
+const DELETE: u8 = 2;
+const EVENT: u8 = 3;
+
+/// One entry of a batch, borrowed from its buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op<'a> {
+    Put { keyspace: Keyspace, key: &'a [u8], value: &'a [u8] },
+    Delete { keyspace: Keyspace, key: &'a [u8] },
+    /// Something to tell subscribers; it is kept in the journal only.
+    Event { payload: &'a [u8] },
+}
+
+/// A growing batch. Later writes of the same key win.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    ops: usize,
+}
+
+impl Batch {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn put(&mut self, keyspace: Keyspace, key: &[u8], value: &[u8]) {
+        self.put_with(keyspace, key, |buffer| buffer.extend_from_slice(value));
+    }
+
+    /// Like [`Batch::put`], with the value encoded straight into the buffer.
+    pub fn put_with(&mut self, keyspace: Keyspace, key: &[u8], encode: impl FnOnce(&mut Vec<u8>)) {
+        self.head(PUT, keyspace as u8, key);
+        self.sized(encode);
+    }
+
+    pub fn delete(&mut self, keyspace: Keyspace, key: &[u8]) {
+        self.head(DELETE, keyspace as u8, key);
+    }
+
+    pub fn event_with(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
+        self.ops += 1;
+        self.bytes.push(EVENT);
+        self.sized(encode);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// How many writes and events there are.
+    pub fn len(&self) -> usize {
+        self.ops
+    }
+
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ops = 0;
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn head(&mut self, tag: u8, keyspace: u8, key: &[u8]) {
+        assert!(key.len() <= KEY_BYTES_MAX, "a key has at most {KEY_BYTES_MAX} bytes");
+        self.ops += 1;
+        self.bytes.extend_from_slice(&[tag, keyspace, key.len() as u8]);
+        self.bytes.extend_from_slice(key);
+    }
+
+    /// Writes a length and what `encode` adds; the length is filled in afterwards.
+    fn sized(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; 4]);
+        encode(&mut self.bytes);
+        let len = u32::try_from(self.bytes.len() - at - 4).expect("a value is smaller than 4 GiB: specs and results have limits");
+        self.bytes[at..at + 4].copy_from_slice(&len.to_le_bytes());
+    }
+}
+
+/// Reads the entries of an encoded batch in order. Any damage ends it with an error, never a panic.
+pub fn ops(bytes: &[u8]) -> Ops<'_> {
+    Ops { rest: bytes }
+}
+
+/// The iterator of [`ops`].
+#[derive(Debug, Clone)]
+pub struct Ops<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Ops<'a> {
+    /// What has not been read yet; with the whole buffer it gives the place of an entry.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    fn take(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
+        let (head, tail) = self.rest.split_at_checked(len).ok_or(DecodeError::Truncated)?;
+        self.rest = tail;
+        Ok(head)
+    }
+
+    fn byte(&mut self) -> Result<u8, DecodeError> {
+        Ok(self.take(1)?[0])
+    }
+
+    fn keyed(&mut self) -> Result<(Keyspace, &'a [u8]), DecodeError> {
+        let code = self.byte()?;
+        let keyspace = Keyspace::from_code(code).ok_or(DecodeError::Unknown { what: "keyspace", value: u64::from(code) })?;
+        let len = usize::from(self.byte()?);
+        if len > KEY_BYTES_MAX {
+            return Err(DecodeError::Unknown { what: "key length", value: len as u64 });
+        }
+        Ok((keyspace, self.take(len)?))
+    }
+
+    fn value(&mut self) -> Result<&'a [u8], DecodeError> {
+        let len = self.take(4)?;
+        let len = u32::from_le_bytes([len[0], len[1], len[2], len[3]]);
+        self.take(len as usize)
+    }
+
+    fn op(&mut self) -> Result<Op<'a>, DecodeError> {
+        match self.byte()? {
+            PUT => {
+                let (keyspace, key) = self.keyed()?;
+                Ok(Op::Put { keyspace, key, value: self.value()? })
+            }
+            DELETE => {
+                let (keyspace, key) = self.keyed()?;
+                Ok(Op::Delete { keyspace, key })
+            }
+            EVENT => Ok(Op::Event { payload: self.value()? }),
+            tag => Err(DecodeError::Unknown { what: "batch entry", value: u64::from(tag) }),
+        }
+    }
+}
+
+impl<'a> Iterator for Ops<'a> {
+    type Item = Result<Op<'a>, DecodeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let op = self.op();
+        if op.is_err() {
+            self.rest = &[];
+        }
+        Some(op)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_reads_back_in_order() {
+        let mut batch = Batch::new();
+        batch.put(Keyspace::Live, b"a", b"one");
+        batch.delete(Keyspace::Done, b"b");
+        batch.event_with(|buffer| buffer.extend_from_slice(b"told"));
+        let read: Vec<_> = ops(batch.as_bytes()).map(Result::unwrap).collect();
+        assert_eq!(
+            read,
+            vec![
+                Op::Put { keyspace: Keyspace::Live, key: b"a", value: b"one" },
+                Op::Delete { keyspace: Keyspace::Done, key: b"b" },
+                Op::Event { payload: b"told" },
+            ]
+        );
+        assert_eq!(batch.len(), 3);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_end_without_a_panic(bytes: Vec<u8>) {
+            let _ = ops(&bytes).count();
+        }
+
+        #[test]
+        fn a_cut_batch_never_invents_an_entry(cut in 0usize..60) {
+            let mut batch = Batch::new();
+            batch.put(Keyspace::Live, b"key", b"a value of some length");
+            batch.put(Keyspace::Done, b"key", b"another");
+            let whole: Vec<_> = ops(batch.as_bytes()).map(Result::unwrap).collect();
+            let cut = cut.min(batch.as_bytes().len());
+            let read: Vec<_> = ops(&batch.as_bytes()[..cut]).map_while(Result::ok).collect();
+            proptest::prop_assert_eq!(&whole[..read.len()], &read[..]);
+        }
+    }
+}

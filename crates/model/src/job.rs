@@ -1,0 +1,433 @@
+//! The record of a job: everything that is known of it, as it is kept on disk.
+
+use bytes::Bytes;
+use minicbor::{Decode, Decoder, Encode, Encoder};
+
+use crate::codec::{self, DecodeError};
+use crate::id::{Attempt, Incarnation, JobId, QueueId, RunnerId};
+use crate::json::Json;
+use crate::limits;
+use crate::reason::Reason;
+use crate::spec::{Digest, JobSpec, KeyHash, Lane, PackedSpec, Priority};
+use crate::state::State;
+use crate::time::Millis;
+use crate::verdict::{Approval, Constraints, Decision};
+
+/// The newest layout of a job's record that this version writes and reads.
+pub const RECORD_VERSION: u8 = 1;
+
+/// A state and when it was entered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct StateAt {
+    #[n(0)]
+    pub state: State,
+    #[n(1)]
+    pub at: Millis,
+}
+
+/// How an attempt ended, as its runner tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(index_only)]
+pub enum End {
+    #[n(0)]
+    Succeeded,
+    /// It failed and may be tried again.
+    #[n(1)]
+    Error,
+    /// It failed and trying again is pointless.
+    #[n(2)]
+    Fatal,
+    /// It could not be run, through no fault of its own.
+    #[n(3)]
+    Infrastructure,
+    /// It was stopped because someone asked: a cancel, a retract, a node that drains.
+    #[n(4)]
+    Stopped,
+    /// The runner had no room and never started it.
+    #[n(5)]
+    Busy,
+}
+
+impl End {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Error => "error",
+            Self::Fatal => "fatal",
+            Self::Infrastructure => "infrastructure",
+            Self::Stopped => "stopped",
+            Self::Busy => "busy",
+        }
+    }
+}
+
+/// What an attempt used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
+pub struct Usage {
+    #[n(0)]
+    pub cpu: Millis,
+    #[n(1)]
+    pub memory_peak_bytes: u64,
+}
+
+/// Everything a runner tells of an attempt's end.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Outcome {
+    #[n(0)]
+    pub end: End,
+    #[n(1)]
+    pub exit_code: Option<i32>,
+    #[n(2)]
+    pub signal: Option<i32>,
+    #[n(3)]
+    pub usage: Option<Usage>,
+    #[n(4)]
+    pub message: Option<String>,
+    #[n(5)]
+    pub result: Option<Json>,
+}
+
+impl Outcome {
+    pub fn of(end: End) -> Self {
+        Self { end, exit_code: None, signal: None, usage: None, message: None, result: None }
+    }
+}
+
+/// One try at a job.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct AttemptRecord {
+    #[n(0)]
+    pub attempt: Attempt,
+    #[n(1)]
+    pub runner: RunnerId,
+    #[n(2)]
+    pub incarnation: Incarnation,
+    #[n(3)]
+    pub dispatched_at: Millis,
+    #[n(4)]
+    pub started_at: Option<Millis>,
+    #[n(5)]
+    pub ended_at: Option<Millis>,
+    /// Absent while it runs, and when nobody knows how it ended.
+    #[n(6)]
+    pub end: Option<End>,
+    #[n(7)]
+    pub exit_code: Option<i32>,
+    #[n(8)]
+    pub signal: Option<i32>,
+    #[n(9)]
+    pub usage: Option<Usage>,
+    #[n(10)]
+    pub message: Option<String>,
+}
+
+/// A job: its spec and all that has happened to it.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Job {
+    #[n(0)]
+    pub id: JobId,
+    #[n(1)]
+    pub queue: QueueId,
+    /// Its number within its queue.
+    #[n(2)]
+    pub seq: u64,
+    #[n(3)]
+    pub state: State,
+    /// The newest attempt; words of an older one change nothing.
+    #[n(4)]
+    pub attempt: Attempt,
+    #[n(5)]
+    pub priority: Priority,
+    #[n(6)]
+    pub lane: Lane,
+    #[n(7)]
+    pub created_at: Millis,
+    /// Not to be looked at before: its own delay, a backoff, a throttle.
+    #[n(8)]
+    pub eligible_at: Millis,
+    #[n(9)]
+    pub timeout: Option<Millis>,
+    #[n(10)]
+    pub deadline: Option<Millis>,
+    #[n(11)]
+    pub max_retries: u32,
+    #[n(12)]
+    pub retries: u32,
+    /// How often its runner was lost or could not run it.
+    #[n(13)]
+    pub infrastructure_failures: u32,
+    /// Its runner was asked to give it back; it is placed again once the runner has.
+    #[n(14)]
+    pub retracting: bool,
+    /// A success is shown only after the content scan.
+    #[n(15)]
+    pub hold_until_scanned: bool,
+    /// The encoded [`JobSpec`]. On disk it is empty when it is too large and stands beside the record.
+    #[cbor(n(16), with = "inline_spec")]
+    pub spec: Bytes,
+    #[n(17)]
+    pub digest: Digest,
+    #[n(18)]
+    pub key: Option<KeyHash>,
+    #[n(19)]
+    pub states: Vec<StateAt>,
+    /// How many states were dropped from the middle of `states`.
+    #[n(20)]
+    pub states_dropped: u32,
+    #[n(21)]
+    pub attempts: Vec<AttemptRecord>,
+    #[n(22)]
+    pub attempts_dropped: u32,
+    #[n(23)]
+    pub reason: Option<Reason>,
+    #[n(24)]
+    pub result: Option<Json>,
+    #[n(25)]
+    pub decisions: Vec<Decision>,
+    #[n(26)]
+    pub approval: Option<Box<Approval>>,
+    #[n(27)]
+    pub constraints: Option<Box<Constraints>>,
+}
+
+/// What a new job takes from its queue and its moment.
+#[derive(Debug, Clone, Copy)]
+pub struct Birth {
+    pub id: JobId,
+    pub queue: QueueId,
+    pub seq: u64,
+    pub now: Millis,
+    pub queue_max_retries: u32,
+}
+
+impl Job {
+    /// A job as it is right after it was accepted: blocked if its time has not come, else pending.
+    pub fn new(birth: Birth, spec: PackedSpec) -> Self {
+        let eligible_at = spec.not_before.unwrap_or(birth.now);
+        let state = if eligible_at > birth.now { State::Blocked } else { State::Pending };
+        Self {
+            id: birth.id,
+            queue: birth.queue,
+            seq: birth.seq,
+            state,
+            attempt: Attempt::NONE,
+            priority: spec.priority,
+            lane: spec.lane,
+            created_at: birth.now,
+            eligible_at,
+            timeout: spec.timeout,
+            deadline: spec.deadline,
+            max_retries: spec.max_retries.unwrap_or(birth.queue_max_retries),
+            retries: 0,
+            infrastructure_failures: 0,
+            retracting: false,
+            hold_until_scanned: false,
+            spec: spec.bytes,
+            digest: spec.digest,
+            key: spec.key,
+            // Most jobs pass four states; room for them spares growing the list twice.
+            states: {
+                let mut states = Vec::with_capacity(4);
+                states.push(StateAt { state, at: birth.now });
+                states
+            },
+            states_dropped: 0,
+            attempts: Vec::new(),
+            attempts_dropped: 0,
+            reason: None,
+            result: None,
+            decisions: Vec::new(),
+            approval: None,
+            constraints: None,
+        }
+    }
+
+    pub fn encode_into(&self, buffer: &mut Vec<u8>) {
+        buffer.push(RECORD_VERSION);
+        codec::encode_into(self, buffer);
+    }
+
+    /// Reads a record. When [`Job::lacks_spec`], the spec stands beside it.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        match bytes.split_first() {
+            None => Err(DecodeError::Truncated),
+            Some((&RECORD_VERSION, rest)) => codec::decode(rest),
+            Some((&version, _)) => Err(DecodeError::Unknown { what: "job record version", value: u64::from(version) }),
+        }
+    }
+
+    pub fn decode_spec(&self) -> Result<JobSpec, DecodeError> {
+        codec::decode(&self.spec)
+    }
+
+    pub fn has_large_spec(&self) -> bool {
+        self.spec.len() > limits::INLINE_SPEC_BYTES_MAX
+    }
+
+    pub fn lacks_spec(&self) -> bool {
+        self.spec.is_empty()
+    }
+
+    /// When the current state was entered.
+    pub fn since(&self) -> Millis {
+        self.states.last().map_or(self.created_at, |last| last.at)
+    }
+
+    /// When it ended, if it has.
+    pub fn ended_at(&self) -> Option<Millis> {
+        self.state.is_terminal().then(|| self.since())
+    }
+
+    /// The newest attempt's record.
+    pub fn last_attempt(&self) -> Option<&AttemptRecord> {
+        self.attempts.last()
+    }
+
+    pub fn last_attempt_mut(&mut self) -> Option<&mut AttemptRecord> {
+        self.attempts.last_mut()
+    }
+
+    /// The runner that has the current attempt in hand.
+    pub fn runner(&self) -> Option<(RunnerId, Incarnation)> {
+        let last = self.last_attempt().filter(|_| self.state.is_on_runner())?;
+        Some((last.runner, last.incarnation))
+    }
+
+    /// Whether an earlier attempt failed on this runner.
+    pub fn failed_on(&self, runner: RunnerId) -> bool {
+        self.attempts.iter().any(|attempt| {
+            attempt.runner == runner && matches!(attempt.end, Some(End::Error | End::Infrastructure | End::Stopped) | None)
+        })
+    }
+
+    pub(crate) fn enter(&mut self, state: State, at: Millis) {
+        self.state = state;
+        if self.states.len() >= limits::HISTORY_ENTRIES_MAX {
+            self.states.remove(limits::HISTORY_ENTRIES_MAX / 2);
+            self.states_dropped += 1;
+        }
+        self.states.push(StateAt { state, at });
+    }
+
+    pub(crate) fn begin_attempt(&mut self, record: AttemptRecord) {
+        self.attempt = record.attempt;
+        if self.attempts.len() >= limits::HISTORY_ENTRIES_MAX {
+            self.attempts.remove(limits::HISTORY_ENTRIES_MAX / 2);
+            self.attempts_dropped += 1;
+        }
+        self.attempts.push(record);
+    }
+}
+
+/// Encodes a small spec with its record and leaves a large one out.
+mod inline_spec {
+    use super::*;
+
+    pub fn encode<C, W: minicbor::encode::Write>(
+        spec: &Bytes,
+        e: &mut Encoder<W>,
+        _: &mut C,
+    ) -> Result<(), minicbor::encode::Error<W::Error>> {
+        let inline: &[u8] = if spec.len() > limits::INLINE_SPEC_BYTES_MAX { &[] } else { spec };
+        e.bytes(inline)?;
+        Ok(())
+    }
+
+    pub fn decode<'b, C>(d: &mut Decoder<'b>, _: &mut C) -> Result<Bytes, minicbor::decode::Error> {
+        Ok(Bytes::copy_from_slice(d.bytes()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::{EchoRun, Run};
+
+    fn job(value: &str) -> Job {
+        let echo = EchoRun { value: Json::of(&value), ..EchoRun::default() };
+        let birth =
+            Birth { id: JobId(1), queue: QueueId(2), seq: 3, now: Millis(4), queue_max_retries: limits::RETRIES_DEFAULT };
+        Job::new(birth, JobSpec::new(Run::Echo(echo)).pack())
+    }
+
+    fn stored(job: &Job) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        job.encode_into(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn a_record_survives_storage() {
+        let job = job("small");
+        assert_eq!(Job::decode(&stored(&job)).unwrap(), job);
+    }
+
+    #[test]
+    fn a_large_spec_stands_beside_its_record() {
+        let mut large = job(&"x".repeat(limits::INLINE_SPEC_BYTES_MAX));
+        assert!(large.has_large_spec());
+        let read = Job::decode(&stored(&large)).unwrap();
+        assert!(read.lacks_spec());
+        large.spec = Bytes::new();
+        assert_eq!(read, large);
+    }
+
+    #[test]
+    fn a_newer_record_is_named_as_such() {
+        let mut bytes = stored(&job("x"));
+        bytes[0] = RECORD_VERSION + 1;
+        assert!(Job::decode(&bytes).unwrap_err().to_string().contains("newer version"));
+    }
+
+    #[test]
+    fn a_long_life_keeps_its_first_and_newest_states() {
+        let mut job = job("x");
+        for at in 0..1000 {
+            job.enter(State::Scheduled, Millis(at));
+        }
+        assert_eq!(job.states.len(), limits::HISTORY_ENTRIES_MAX);
+        assert_eq!(job.states_dropped as usize, 1001 - limits::HISTORY_ENTRIES_MAX);
+        assert_eq!(job.states[0].state, State::Pending);
+        assert_eq!(job.since(), Millis(999));
+    }
+
+    /// Fields that a later version adds at the end are skipped, fields that an earlier one lacked are absent.
+    #[test]
+    fn readers_of_neighbouring_versions_understand_each_other() {
+        #[derive(Encode, Decode)]
+        struct Old {
+            #[n(0)]
+            first: u64,
+        }
+        #[derive(Encode, Decode)]
+        struct New {
+            #[n(0)]
+            first: u64,
+            #[n(1)]
+            added: Option<String>,
+        }
+        let new = codec::encode(&New { first: 1, added: Some("more".to_owned()) });
+        assert_eq!(codec::decode::<Old>(&new).unwrap().first, 1);
+        let old = codec::encode(&Old { first: 2 });
+        let read = codec::decode::<New>(&old).unwrap();
+        assert_eq!((read.first, read.added), (2, None));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_as_a_record_end_without_a_panic(mut bytes: Vec<u8>) {
+            if let Some(first) = bytes.first_mut() {
+                *first = RECORD_VERSION;
+            }
+            let _ = Job::decode(&bytes);
+        }
+
+        #[test]
+        fn a_damaged_record_ends_without_a_panic(at in 0usize..150, value: u8) {
+            let mut bytes = stored(&job("some value"));
+            let at = at % bytes.len();
+            bytes[at] = value;
+            let _ = Job::decode(&bytes);
+        }
+    }
+}

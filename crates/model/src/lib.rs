@@ -1,0 +1,20 @@
+//! The words of Outlast: ids, states, records, events, errors.
+//!
+//! Pure data and pure functions. No clock, no randomness, no I/O: whoever calls brings the time.
+
+pub mod batch;
+pub mod change;
+pub mod codec;
+pub mod id;
+pub mod job;
+pub mod json;
+pub mod key;
+pub mod limits;
+pub mod machine;
+pub mod message;
+pub mod queue;
+pub mod reason;
+pub mod spec;
+pub mod state;
+pub mod time;
+pub mod verdict;

@@ -1,0 +1,31 @@
+//! Every limit of the model, in one place, with its unit. Each has a test at the limit.
+
+use crate::time::Millis;
+
+/// A spec up to this size is written together with the job's record; a larger one once, beside it.
+pub const INLINE_SPEC_BYTES_MAX: usize = 2 * 1024;
+/// The largest body of a request that carries one job.
+pub const JOB_BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// The largest body of a request that carries many.
+pub const BATCH_BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How many jobs one request may carry.
+pub const BATCH_JOBS_MAX: usize = 10_000;
+/// The largest result that is kept by value.
+pub const RESULT_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Topic, tenant, queue tag, label name and the like.
+pub const NAME_BYTES_MAX: usize = 128;
+pub const LABEL_VALUE_BYTES_MAX: usize = 1024;
+pub const LABELS_MAX: usize = 64;
+pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
+pub const COMMAND_ARGS_MAX: usize = 4096;
+pub const ENV_VARS_MAX: usize = 1024;
+/// The longest duration a job may name: one year.
+pub const DURATION_MAX: Millis = Millis::from_secs(366 * 24 * 3600);
+pub const RETRIES_MAX: u32 = 1_000;
+pub const RETRIES_DEFAULT: u32 = 3;
+/// How often a job may lose its runner before it is the suspect.
+pub const INFRASTRUCTURE_RETRIES_DEFAULT: u32 = 5;
+/// Of a longer life the first and the newest states and attempts are kept, with a count of those between.
+pub const HISTORY_ENTRIES_MAX: usize = 64;
+/// The text of a reason or of a runner's message, cut at this length.
+pub const MESSAGE_BYTES_MAX: usize = 2 * 1024;

@@ -1,0 +1,584 @@
+//! The job machine: one function that says what an event does to a job in a state.
+//!
+//! [`step`] decides and changes nothing; [`Job::apply`] changes the record as decided. Stale,
+//! duplicate and out-of-order events are [`Ignored`] with a reason: counted, never an error.
+
+use crate::id::{Attempt, Incarnation, RunnerId};
+use crate::job::{AttemptRecord, End, Job, Outcome};
+use crate::limits;
+use crate::reason::{Reason, ReasonCode, cut};
+use crate::state::State;
+use crate::time::Millis;
+use crate::verdict::{Approval, Constraints, Decision, Verdict};
+
+/// Everything that can happen to a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// Its time has come.
+    Due,
+    Verdict(Decision),
+    Approval(Approval),
+    /// A runner was chosen for the next attempt.
+    Dispatch { runner: RunnerId, incarnation: Incarnation },
+    Started { attempt: Attempt, at: Millis },
+    Ended { attempt: Attempt, outcome: Box<Outcome> },
+    /// The runner is gone and nobody knows how far the attempt came.
+    Lost { attempt: Attempt, fault: Fault },
+    Cancel(ReasonCode),
+    Retract,
+    DeadlinePassed,
+    /// The attempt ran longer than it may.
+    AttemptTimedOut { attempt: Attempt },
+    /// The runner took the attempt and never said that it started.
+    DispatchTimedOut { attempt: Attempt },
+    /// Asked to stop the attempt, the runner never said that it had.
+    StopOverdue { attempt: Attempt },
+    /// The content scan has spoken.
+    Scanned { clean: bool, message: Option<String> },
+    /// An operator lets a quarantined result go.
+    Release,
+    /// An operator wants another try.
+    Reschedule,
+    /// The node is given up and there is no other.
+    Abandon,
+}
+
+/// Who is to blame for a lost attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// It may have been the job: this counts.
+    Unknown,
+    /// Certainly not the job.
+    NotTheJobs,
+}
+
+/// Which budget pays for a transition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Charge {
+    Nothing,
+    Retry,
+    Infrastructure,
+}
+
+/// When a job that goes back may be tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    No,
+    /// After the backoff for this many earlier tries.
+    Backoff(u32),
+    Until(Millis),
+}
+
+/// What an event does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transition {
+    pub to: State,
+    pub charge: Charge,
+    pub wait: Wait,
+    /// The runner must be told to stop the current attempt.
+    pub stop: bool,
+    pub reason: Option<Reason>,
+}
+
+impl Transition {
+    fn to(state: State) -> Self {
+        Self { to: state, charge: Charge::Nothing, wait: Wait::No, stop: false, reason: None }
+    }
+
+    fn because(mut self, code: ReasonCode) -> Self {
+        self.reason = Some(Reason::new(code));
+        self
+    }
+
+    fn saying(mut self, code: ReasonCode, message: Option<String>) -> Self {
+        self.reason = Some(Reason { code, message: message.map(cut) });
+        self
+    }
+
+    fn charging(mut self, charge: Charge, wait: Wait) -> Self {
+        self.charge = charge;
+        self.wait = wait;
+        self
+    }
+
+    fn stopping(mut self) -> Self {
+        self.stop = true;
+        self
+    }
+}
+
+/// Why an event changes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Ignored {
+    /// The job has ended.
+    Terminal,
+    /// The words are about an attempt that is not the newest, or not in a runner's hands.
+    StaleAttempt,
+    /// It has happened before.
+    Duplicate,
+    /// It does not fit the state.
+    OutOfOrder,
+    /// It is allowed here, but its budget is used up.
+    BudgetExhausted,
+    /// The approval is about another content of the job.
+    OtherContent,
+}
+
+impl Ignored {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Terminal => "terminal",
+            Self::StaleAttempt => "stale_attempt",
+            Self::Duplicate => "duplicate",
+            Self::OutOfOrder => "out_of_order",
+            Self::BudgetExhausted => "budget_exhausted",
+            Self::OtherContent => "other_content",
+        }
+    }
+}
+
+type Stepped = Result<Transition, Ignored>;
+
+/// What `event` does to `job`.
+pub fn step(job: &Job, event: &Event) -> Stepped {
+    match event {
+        Event::Due => due(job),
+        Event::Verdict(decision) => verdict(job, decision),
+        Event::Approval(approval) => approval_given(job, approval),
+        Event::Dispatch { .. } => dispatch(job),
+        Event::Started { attempt, .. } => started(job, *attempt),
+        Event::Ended { attempt, outcome } => ended(job, *attempt, outcome),
+        Event::Lost { attempt, fault } => lost(job, *attempt, *fault),
+        Event::Cancel(code) => cancel(job, *code),
+        Event::Retract => retract(job),
+        Event::DeadlinePassed => deadline_passed(job),
+        Event::AttemptTimedOut { attempt } => attempt_timed_out(job, *attempt),
+        Event::DispatchTimedOut { attempt } => dispatch_timed_out(job, *attempt),
+        Event::StopOverdue { attempt } => stop_overdue(job, *attempt),
+        Event::Scanned { clean, message } => scanned(job, *clean, message.as_ref()),
+        Event::Release => release(job),
+        Event::Reschedule => reschedule(job),
+        Event::Abandon => abandon(job),
+    }
+}
+
+fn due(job: &Job) -> Stepped {
+    match job.state {
+        State::Blocked => Ok(Transition::to(State::Pending)),
+        State::Pending
+        | State::ApprovalRequired
+        | State::Scheduled
+        | State::Dispatched
+        | State::Running
+        | State::Cancelling
+        | State::Scanning => Err(Ignored::OutOfOrder),
+        State::Succeeded
+        | State::Failed
+        | State::TimedOut
+        | State::Cancelled
+        | State::Denied
+        | State::Quarantined
+        | State::Abandoned => Err(Ignored::Terminal),
+    }
+}
+
+fn only_in(job: &Job, wanted: State) -> Result<(), Ignored> {
+    if job.state == wanted {
+        Ok(())
+    } else if job.state.is_terminal() {
+        Err(Ignored::Terminal)
+    } else {
+        Err(Ignored::OutOfOrder)
+    }
+}
+
+fn verdict(job: &Job, decision: &Decision) -> Stepped {
+    only_in(job, State::Pending)?;
+    let message = decision.message.clone();
+    Ok(match &decision.verdict {
+        Verdict::Allow | Verdict::AllowWith(_) => Transition::to(State::Scheduled),
+        Verdict::RequireApproval => {
+            Transition::to(State::ApprovalRequired).saying(ReasonCode::ApprovalRequired, message)
+        }
+        Verdict::Deny => Transition::to(State::Denied).saying(ReasonCode::PolicyDenied, message),
+        Verdict::Throttle(until) => {
+            let mut transition = Transition::to(State::Pending).saying(ReasonCode::Throttled, message);
+            transition.wait = Wait::Until(*until);
+            transition
+        }
+    })
+}
+
+fn approval_given(job: &Job, approval: &Approval) -> Stepped {
+    only_in(job, State::ApprovalRequired)?;
+    if approval.digest != job.digest {
+        return Err(Ignored::OtherContent);
+    }
+    Ok(if approval.approved {
+        Transition::to(State::Pending)
+    } else {
+        Transition::to(State::Denied).saying(ReasonCode::ApprovalRejected, approval.comment.clone())
+    })
+}
+
+fn dispatch(job: &Job) -> Stepped {
+    only_in(job, State::Scheduled)?;
+    Ok(Transition::to(State::Dispatched))
+}
+
+/// Checks that `attempt` is the one that a runner has in hand.
+fn current(job: &Job, attempt: Attempt) -> Result<(), Ignored> {
+    if job.state.is_terminal() {
+        return Err(Ignored::Terminal);
+    }
+    if attempt != job.attempt || !job.state.is_on_runner() {
+        return Err(Ignored::StaleAttempt);
+    }
+    Ok(())
+}
+
+fn started(job: &Job, attempt: Attempt) -> Stepped {
+    current(job, attempt)?;
+    match job.state {
+        State::Dispatched => Ok(Transition::to(State::Running)),
+        State::Running => Err(Ignored::Duplicate),
+        // It is being stopped; that it started first is of no use to anyone.
+        State::Cancelling => Err(Ignored::OutOfOrder),
+        State::Pending
+        | State::Blocked
+        | State::ApprovalRequired
+        | State::Scheduled
+        | State::Scanning
+        | State::Succeeded
+        | State::Failed
+        | State::TimedOut
+        | State::Cancelled
+        | State::Denied
+        | State::Quarantined
+        | State::Abandoned => Err(Ignored::StaleAttempt),
+    }
+}
+
+fn ended(job: &Job, attempt: Attempt, outcome: &Outcome) -> Stepped {
+    current(job, attempt)?;
+    if job.state == State::Cancelling {
+        return Ok(cancelled(job));
+    }
+    let message = || outcome.message.clone();
+    Ok(match outcome.end {
+        End::Succeeded if job.hold_until_scanned => Transition::to(State::Scanning),
+        End::Succeeded => Transition::to(State::Succeeded),
+        End::Error if job.retracting => Transition::to(State::Scheduled).because(ReasonCode::Retracted),
+        End::Error if job.retries < job.max_retries => Transition::to(State::Scheduled)
+            .charging(Charge::Retry, Wait::Backoff(job.retries))
+            .saying(ReasonCode::RetryLater, message()),
+        End::Error => Transition::to(State::Failed).saying(ReasonCode::RetriesExhausted, message()),
+        End::Fatal => Transition::to(State::Failed).saying(ReasonCode::Fatal, message()),
+        End::Infrastructure => infrastructure(job, ReasonCode::RunnerTrouble, message()),
+        End::Stopped if job.retracting => Transition::to(State::Scheduled).because(ReasonCode::Retracted),
+        End::Stopped => Transition::to(State::Scheduled).saying(ReasonCode::NodeDrained, message()),
+        End::Busy => Transition::to(State::Scheduled).because(ReasonCode::RunnerBusy),
+    })
+}
+
+fn lost(job: &Job, attempt: Attempt, fault: Fault) -> Stepped {
+    current(job, attempt)?;
+    if job.state == State::Cancelling {
+        return Ok(cancelled(job));
+    }
+    if job.retracting {
+        return Ok(Transition::to(State::Scheduled).because(ReasonCode::Retracted));
+    }
+    Ok(match fault {
+        Fault::NotTheJobs => Transition::to(State::Scheduled).because(ReasonCode::RunnerLost),
+        Fault::Unknown => infrastructure(job, ReasonCode::RunnerLost, None),
+    })
+}
+
+/// Back to the waiting jobs at the cost of the infrastructure's budget, or the end.
+fn infrastructure(job: &Job, code: ReasonCode, message: Option<String>) -> Transition {
+    if job.infrastructure_failures < limits::INFRASTRUCTURE_RETRIES_DEFAULT {
+        Transition::to(State::Scheduled)
+            .charging(Charge::Infrastructure, Wait::Backoff(job.infrastructure_failures))
+            .saying(code, message)
+    } else {
+        Transition::to(State::Failed).saying(ReasonCode::InfrastructureExhausted, message)
+    }
+}
+
+/// The end of a cancel, for the reason it was asked for.
+fn cancelled(job: &Job) -> Transition {
+    let code = job.reason.as_ref().map_or(ReasonCode::CancelRequested, |reason| reason.code);
+    Transition::to(State::Cancelled).because(code)
+}
+
+fn cancel(job: &Job, code: ReasonCode) -> Stepped {
+    match job.state {
+        State::Pending | State::Blocked | State::ApprovalRequired | State::Scheduled | State::Scanning => {
+            Ok(Transition::to(State::Cancelled).because(code))
+        }
+        State::Dispatched | State::Running => Ok(Transition::to(State::Cancelling).because(code).stopping()),
+        State::Cancelling | State::Cancelled => Err(Ignored::Duplicate),
+        State::Succeeded
+        | State::Failed
+        | State::TimedOut
+        | State::Denied
+        | State::Quarantined
+        | State::Abandoned => Err(Ignored::Terminal),
+    }
+}
+
+fn retract(job: &Job) -> Stepped {
+    match job.state {
+        State::Dispatched | State::Running if job.retracting => Err(Ignored::Duplicate),
+        State::Dispatched | State::Running => Ok(Transition::to(job.state).stopping()),
+        // Nobody has it in hand: there is nothing to give back, and asking again is no mistake.
+        State::Pending | State::Blocked | State::ApprovalRequired | State::Scheduled => Err(Ignored::Duplicate),
+        State::Cancelling | State::Scanning => Err(Ignored::OutOfOrder),
+        State::Succeeded
+        | State::Failed
+        | State::TimedOut
+        | State::Cancelled
+        | State::Denied
+        | State::Quarantined
+        | State::Abandoned => Err(Ignored::Terminal),
+    }
+}
+
+fn deadline_passed(job: &Job) -> Stepped {
+    let timed_out = Transition::to(State::TimedOut).because(ReasonCode::DeadlinePassed);
+    match job.state {
+        State::Pending | State::Blocked | State::ApprovalRequired | State::Scheduled => Ok(timed_out),
+        State::Dispatched | State::Running => Ok(timed_out.stopping()),
+        // The work is done or being undone: the deadline was for the work.
+        State::Cancelling | State::Scanning => Err(Ignored::OutOfOrder),
+        State::Succeeded
+        | State::Failed
+        | State::TimedOut
+        | State::Cancelled
+        | State::Denied
+        | State::Quarantined
+        | State::Abandoned => Err(Ignored::Terminal),
+    }
+}
+
+fn attempt_timed_out(job: &Job, attempt: Attempt) -> Stepped {
+    current(job, attempt)?;
+    only_in(job, State::Running)?;
+    let message = job.timeout.map(|limit| format!("the attempt ran longer than {} ms", limit.0));
+    Ok(Transition::to(State::TimedOut).saying(ReasonCode::AttemptTimedOut, message).stopping())
+}
+
+fn dispatch_timed_out(job: &Job, attempt: Attempt) -> Stepped {
+    current(job, attempt)?;
+    only_in(job, State::Dispatched)?;
+    if job.retracting {
+        // It is waited for on purpose: no second attempt beside a first one.
+        return Err(Ignored::OutOfOrder);
+    }
+    let message = Some("the runner never said that it had started".to_owned());
+    let mut transition = infrastructure(job, ReasonCode::DispatchTimedOut, message.clone());
+    if transition.to == State::Failed {
+        transition = Transition::to(State::TimedOut).saying(ReasonCode::DispatchTimedOut, message);
+    }
+    Ok(transition.stopping())
+}
+
+fn stop_overdue(job: &Job, attempt: Attempt) -> Stepped {
+    current(job, attempt)?;
+    only_in(job, State::Cancelling)?;
+    Ok(Transition::to(State::Cancelled).because(ReasonCode::StopOverdue))
+}
+
+fn scanned(job: &Job, clean: bool, message: Option<&String>) -> Stepped {
+    let quarantine = || Transition::to(State::Quarantined).saying(ReasonCode::OutputQuarantined, message.cloned());
+    match (job.state, clean) {
+        (State::Scanning, true) => Ok(Transition::to(State::Succeeded)),
+        // The first of the three doors out of a terminal state.
+        (State::Scanning | State::Succeeded, false) => Ok(quarantine()),
+        (State::Succeeded, true) => Err(Ignored::Duplicate),
+        (
+            State::Pending
+            | State::Blocked
+            | State::ApprovalRequired
+            | State::Scheduled
+            | State::Dispatched
+            | State::Running
+            | State::Cancelling,
+            _,
+        ) => Err(Ignored::OutOfOrder),
+        (
+            State::Failed
+            | State::TimedOut
+            | State::Cancelled
+            | State::Denied
+            | State::Quarantined
+            | State::Abandoned,
+            _,
+        ) => Err(Ignored::Terminal),
+    }
+}
+
+/// The second door: an operator's release.
+fn release(job: &Job) -> Stepped {
+    only_in(job, State::Quarantined)?;
+    Ok(Transition::to(State::Succeeded).because(ReasonCode::Released))
+}
+
+/// The third door: an operator's reschedule. The policy is asked again: it may have changed.
+fn reschedule(job: &Job) -> Stepped {
+    match job.state {
+        State::Failed | State::Abandoned | State::TimedOut | State::Quarantined => {
+            if job.retries >= job.max_retries {
+                return Err(Ignored::BudgetExhausted);
+            }
+            Ok(Transition::to(State::Pending).because(ReasonCode::Rescheduled).charging(Charge::Retry, Wait::No))
+        }
+        State::Succeeded | State::Cancelled | State::Denied => Err(Ignored::Terminal),
+        State::Pending
+        | State::Blocked
+        | State::ApprovalRequired
+        | State::Scheduled
+        | State::Dispatched
+        | State::Running
+        | State::Cancelling
+        | State::Scanning => Err(Ignored::OutOfOrder),
+    }
+}
+
+fn abandon(job: &Job) -> Stepped {
+    if job.state.is_terminal() {
+        return Err(Ignored::Terminal);
+    }
+    let mut transition = Transition::to(State::Abandoned).because(ReasonCode::NodeAbandoned);
+    transition.stop = job.state.is_on_runner();
+    Ok(transition)
+}
+
+/// The delays between tries: each twice the one before, up to a longest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backoff {
+    pub first: Millis,
+    pub longest: Millis,
+}
+
+impl Backoff {
+    /// The delay after `tries` earlier ones. `spread` (any number) moves it by up to a quarter, so that
+    /// jobs that failed together do not all come back together.
+    pub fn delay(self, tries: u32, spread: u64) -> Millis {
+        let doubled = self.first.0.saturating_mul(1 << tries.min(20)).min(self.longest.0);
+        Millis(doubled + spread % (doubled / 4 + 1))
+    }
+}
+
+impl Job {
+    /// Changes the record as [`step`] decided.
+    pub fn apply(&mut self, now: Millis, event: Event, transition: &Transition, backoff: Backoff) {
+        match transition.charge {
+            Charge::Nothing => {}
+            Charge::Retry => self.retries += 1,
+            Charge::Infrastructure => self.infrastructure_failures += 1,
+        }
+        match transition.wait {
+            Wait::No => {}
+            Wait::Backoff(tries) => {
+                let spread = self.id.0 ^ (self.id.0 >> 22) ^ u64::from(self.attempt.0).wrapping_mul(0x9E37_79B9);
+                self.eligible_at = now + backoff.delay(tries, spread);
+            }
+            Wait::Until(time) => self.eligible_at = time,
+        }
+        self.note(now, event);
+        let left_runner = self.state.is_on_runner() && !transition.to.is_on_runner();
+        if left_runner {
+            self.retracting = false;
+            self.close_attempt(now);
+        }
+        if transition.to != self.state {
+            self.enter(transition.to, now);
+            self.reason.clone_from(&transition.reason);
+        } else if transition.reason.is_some() {
+            self.reason.clone_from(&transition.reason);
+        }
+    }
+
+    /// Keeps what the event says beyond the state it leads to.
+    fn note(&mut self, now: Millis, event: Event) {
+        match event {
+            Event::Verdict(decision) => {
+                if let Verdict::AllowWith(constraints) = &decision.verdict {
+                    self.constrain(constraints.clone());
+                }
+                // The default "allow" of a server without a policy names no rule and is nobody's decision.
+                if !decision.rule.is_empty() && self.decisions.len() < limits::HISTORY_ENTRIES_MAX {
+                    self.decisions.push(decision);
+                }
+            }
+            Event::Approval(approval) => self.approval = Some(Box::new(approval)),
+            Event::Dispatch { runner, incarnation } => self.begin_attempt(AttemptRecord {
+                attempt: self.attempt.next(),
+                runner,
+                incarnation,
+                dispatched_at: now,
+                started_at: None,
+                ended_at: None,
+                end: None,
+                exit_code: None,
+                signal: None,
+                usage: None,
+                message: None,
+            }),
+            Event::Started { at, .. } => {
+                if let Some(attempt) = self.last_attempt_mut() {
+                    attempt.started_at = Some(at);
+                }
+            }
+            Event::Ended { outcome, .. } => self.note_outcome(now, *outcome),
+            Event::Retract => self.retracting = true,
+            Event::Reschedule => {
+                self.result = None;
+                self.infrastructure_failures = 0;
+                self.eligible_at = now;
+            }
+            Event::Due
+            | Event::Lost { .. }
+            | Event::Cancel(_)
+            | Event::DeadlinePassed
+            | Event::AttemptTimedOut { .. }
+            | Event::DispatchTimedOut { .. }
+            | Event::StopOverdue { .. }
+            | Event::Scanned { .. }
+            | Event::Release
+            | Event::Abandon => {}
+        }
+    }
+
+    fn note_outcome(&mut self, now: Millis, outcome: Outcome) {
+        if let Some(attempt) = self.last_attempt_mut() {
+            attempt.ended_at = Some(now);
+            attempt.end = Some(outcome.end);
+            attempt.exit_code = outcome.exit_code;
+            attempt.signal = outcome.signal;
+            attempt.usage = outcome.usage;
+            attempt.message = outcome.message.map(cut);
+        }
+        self.result = outcome.result;
+    }
+
+    fn constrain(&mut self, constraints: Constraints) {
+        if let Some(limit) = constraints.max_runtime {
+            self.timeout = Some(self.timeout.map_or(limit, |timeout| timeout.min(limit)));
+        }
+        if let Some(limit) = constraints.max_retries {
+            self.max_retries = self.max_retries.min(limit);
+        }
+        self.constraints = Some(Box::new(constraints));
+    }
+
+    fn close_attempt(&mut self, now: Millis) {
+        if let Some(attempt) = self.last_attempt_mut()
+            && attempt.ended_at.is_none()
+        {
+            attempt.ended_at = Some(now);
+        }
+    }
+}

@@ -14,8 +14,12 @@ impl Shard {
     /// A scheduled job whose time has come: to a runner at once if nobody waits before it, else in line.
     pub(crate) fn make_ready(&mut self, id: JobId, step: &mut Step) {
         let Some(entry) = self.jobs.get_mut(&id) else { return };
-        if entry.job.state != State::Scheduled || entry.in_ready || entry.job.eligible_at > self.now {
+        if entry.job.state != State::Scheduled || entry.in_ready {
             return;
+        }
+        if entry.job.eligible_at > self.now {
+            let at = entry.job.eligible_at;
+            return self.timers.wake(entry, at);
         }
         let lane = entry.job.lane;
         if self.ready.is_empty(lane)

@@ -21,9 +21,20 @@ pub enum Fetch {
 /// The store's answer, as of some moment after the question.
 #[derive(Debug)]
 pub enum Fetched {
-    Job { id: JobId, job: Option<Box<Job>> },
-    Keys { entries: Vec<(KeyHash, Option<KeyEntry>)> },
+    Job {
+        id: JobId,
+        job: Option<Box<Job>>,
+    },
+    Keys {
+        entries: Vec<(KeyHash, Option<KeyEntry>)>,
+    },
     /// `more`: there may be others behind the last one.
-    Finished { jobs: Vec<Job>, more: bool },
-    OldKeys { keys: Vec<Vec<u8>>, more: bool },
+    Finished {
+        jobs: Vec<Job>,
+        more: bool,
+    },
+    OldKeys {
+        keys: Vec<Vec<u8>>,
+        more: bool,
+    },
 }

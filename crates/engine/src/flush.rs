@@ -14,7 +14,7 @@ use crate::step::Step;
 
 impl Entry {
     pub fn new(job: Job) -> Self {
-        Self { job, dirty: false, stored: false, was_done: None, in_ready: false, dispatched_after: 0 }
+        Self { job, dirty: false, stored: false, was_done: None, in_ready: false, wakes_at: None, dispatched_after: 0 }
     }
 }
 
@@ -73,7 +73,7 @@ impl Shard {
             step.batch.put(Keyspace::ByState, &key::by_state(entry.job.state, id), &[]);
         }
         if let Some(key) = entry.job.key {
-            self.keys.remove(&key);
+            self.forget_key(key, id);
         }
         if self.sweep.is_under_way() {
             self.sweep.touched.insert(id);

@@ -40,24 +40,68 @@ pub struct NewQueue {
 /// Everything a shard can be told.
 #[derive(Debug)]
 pub enum Input {
-    Submit { request: RequestId, jobs: Vec<Submission> },
-    Cancel { request: RequestId, job: JobId },
-    Retract { request: RequestId, job: JobId },
-    Retry { request: RequestId, job: JobId },
-    Remove { request: RequestId, job: JobId },
-    Release { request: RequestId, job: JobId },
-    Approve { request: RequestId, job: JobId, approval: Approval },
-    CreateQueue { request: RequestId, queue: Box<NewQueue> },
-    DrainQueue { request: RequestId, queue: QueueRef },
-    CancelQueue { request: RequestId, queue: QueueRef },
-    RemoveQueue { request: RequestId, queue: QueueRef },
+    Submit {
+        request: RequestId,
+        jobs: Vec<Submission>,
+    },
+    Cancel {
+        request: RequestId,
+        job: JobId,
+    },
+    Retract {
+        request: RequestId,
+        job: JobId,
+    },
+    Retry {
+        request: RequestId,
+        job: JobId,
+    },
+    Remove {
+        request: RequestId,
+        job: JobId,
+    },
+    Release {
+        request: RequestId,
+        job: JobId,
+    },
+    Approve {
+        request: RequestId,
+        job: JobId,
+        approval: Approval,
+    },
+    CreateQueue {
+        request: RequestId,
+        queue: Box<NewQueue>,
+    },
+    DrainQueue {
+        request: RequestId,
+        queue: QueueRef,
+    },
+    CancelQueue {
+        request: RequestId,
+        queue: QueueRef,
+    },
+    RemoveQueue {
+        request: RequestId,
+        queue: QueueRef,
+    },
     /// The policy's answer to [`Effect::CheckPolicy`].
-    Verdict { job: JobId, decision: Decision },
+    Verdict {
+        job: JobId,
+        decision: Decision,
+    },
     /// The content scan's answer.
-    Scanned { job: JobId, clean: bool, message: Option<String> },
+    Scanned {
+        job: JobId,
+        clean: bool,
+        message: Option<String>,
+    },
     Runner(FromRunner),
     /// Runners are known to be gone for good in this incarnation.
-    RunnerLost { runner: RunnerId, incarnation: Incarnation },
+    RunnerLost {
+        runner: RunnerId,
+        incarnation: Incarnation,
+    },
     Fetched(Fetched),
     /// Time has passed.
     Tick,
@@ -66,10 +110,21 @@ pub enum Input {
 /// What the shell is to do once the step's batch is durable.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Effect {
-    Answer { request: RequestId, answer: Answer },
+    Answer {
+        request: RequestId,
+        answer: Answer,
+    },
     /// For this incarnation of the runner only; for any other it is void.
-    Send { runner: RunnerId, incarnation: Incarnation, message: ToRunner },
-    CheckPolicy { job: JobId, digest: Digest, spec: Bytes },
+    Send {
+        runner: RunnerId,
+        incarnation: Incarnation,
+        message: ToRunner,
+    },
+    CheckPolicy {
+        job: JobId,
+        digest: Digest,
+        spec: Bytes,
+    },
     Fetch(Fetch),
 }
 

@@ -5,6 +5,7 @@
 
 use model::batch::Keyspace;
 use model::codec;
+use model::id::JobId;
 use model::key::{self, Day, KeyEntry, Made};
 use model::queue::KeyCount;
 use model::spec::{Digest, KeyHash};
@@ -18,11 +19,39 @@ use crate::step::Step;
 #[derive(Debug)]
 pub(crate) enum KeyWaiter {
     /// One job of a submit.
-    Job { request: RequestId, index: usize, submission: Box<Submission> },
-    Queue { request: RequestId, queue: Box<NewQueue> },
+    Job {
+        request: RequestId,
+        index: usize,
+        submission: Box<Submission>,
+    },
+    Queue {
+        request: RequestId,
+        queue: Box<NewQueue>,
+    },
 }
 
 impl Shard {
+    /// What a key of a live job stands for, while it counts.
+    pub(crate) fn known_key(&self, key: KeyHash) -> Option<KeyEntry> {
+        let entry = self.keys.get(&key)?;
+        (self.now < entry.at + self.config.key_lifetime).then_some(*entry)
+    }
+
+    /// Keeps what a key stands for. A job that is brought back after its day has a key that may stand for another by now.
+    pub(crate) fn remember_key(&mut self, key: KeyHash, entry: KeyEntry) {
+        let known = self.keys.entry(key).or_insert(entry);
+        if known.at < entry.at {
+            *known = entry;
+        }
+    }
+
+    /// A job has ended: from now on its key is on disk only.
+    pub(crate) fn forget_key(&mut self, key: KeyHash, job: JobId) {
+        if self.keys.get(&key).is_some_and(|entry| matches!(entry.made, Made::Job { id, .. } if id == job)) {
+            self.keys.remove(&key);
+        }
+    }
+
     /// Puts a waiter in line behind the question what `key` has led to.
     pub(crate) fn ask_key(&mut self, key: KeyHash, waiter: KeyWaiter) {
         let waiting = self.asked_keys.entry(key).or_insert_with(|| {

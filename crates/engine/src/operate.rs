@@ -5,7 +5,7 @@
 
 use model::id::JobId;
 use model::job::Job;
-use model::machine::{Event, Ignored};
+use model::machine::{self, Event, Ignored};
 use model::queue::QueueState;
 use model::reason::ReasonCode;
 use model::verdict::Approval;
@@ -69,7 +69,9 @@ impl Operation {
 
 impl Shard {
     pub(crate) fn operate(&mut self, request: Option<RequestId>, id: JobId, operation: Operation, step: &mut Step) {
-        if self.jobs.contains_key(&id) {
+        // A job that has ended within this very step is removed where it will be then: on disk.
+        let removes = |entry: &Entry| entry.job.state.is_terminal() && matches!(operation, Operation::Remove);
+        if self.jobs.get(&id).is_some_and(|entry| !removes(entry)) {
             let answer = self.operate_in_memory(id, operation, step);
             return respond(request, answer, step);
         }
@@ -127,8 +129,10 @@ impl Shard {
             self.remove_stored(&job, step);
             return (Answer::Removed, None);
         }
+        // One that is refused anyway must not bring back its queue.
         if let Operation::Retry = operation
-            && let Err(refusal) = self.reopen_queue(&job)
+            && machine::step(&job, &Event::Reschedule).is_ok()
+            && let Err(refusal) = self.make_room(&job)
         {
             return (Answer::Refused(refusal), Some(job));
         }
@@ -142,8 +146,11 @@ impl Shard {
         (answer, left)
     }
 
-    /// A retry needs its queue; one that has expired comes back, for its old jobs only.
-    fn reopen_queue(&mut self, job: &Job) -> Result<(), Refusal> {
+    /// A retry needs room like a new job, and its queue; one that has expired comes back, for its old jobs only.
+    fn make_room(&mut self, job: &Job) -> Result<(), Refusal> {
+        if self.jobs.len() >= self.config.live_jobs_max {
+            return Err(Refusal::Full { retry_after: self.config.retry_after });
+        }
         match self.queues.get(&job.queue).map(|entry| entry.queue.state) {
             Some(QueueState::Cancelled) => Err(Refusal::QueueClosed(QueueState::Cancelled)),
             Some(QueueState::Active | QueueState::Draining) => Ok(()),

@@ -12,6 +12,8 @@ use model::limits;
 use model::machine::Event;
 use model::queue::{Counters, KeyCount, Queue, QueueRef, QueueState};
 use model::reason::ReasonCode;
+use model::state::State;
+use model::time::Millis;
 
 use crate::input::{Answer, NewQueue, Refusal, RequestId};
 use crate::keys::KeyWaiter;
@@ -29,6 +31,11 @@ impl QueueEntry {
             expiry_armed: false,
             cancelled_through: JobId(0),
         }
+    }
+
+    /// Whether it came back for the retry of an old job: neither made by hand nor a tenant's own.
+    fn is_restored(&self) -> bool {
+        self.queue.token.is_none() && !self.queue.implicit
     }
 
     /// Whether one more of its jobs may go to a runner.
@@ -74,10 +81,12 @@ impl Shard {
             step.answer(request, answer);
             return Some(entry);
         }
-        let made = match self.count_key(&new.tenant.clone(), step) {
-            Ok(()) => self.make_queue(new, step),
-            Err(refusal) => Err(refusal),
-        };
+        // The count of its keys is kept in the tenant's implicit queue, which may have to be made too.
+        let needed = 1 + usize::from(!self.implicit.contains_key(&new.tenant));
+        let made = self
+            .room_for_queues(needed)
+            .and_then(|()| self.count_key(&new.tenant, step))
+            .and_then(|()| self.make_queue(new, step));
         match made {
             Ok(queue) => {
                 let entry = self.note_key(key, digest, Made::Queue { id: queue.id }, step);
@@ -91,10 +100,13 @@ impl Shard {
         }
     }
 
+    fn room_for_queues(&self, needed: usize) -> Result<(), Refusal> {
+        let max = self.config.queues_max;
+        if self.queues.len() + needed > max { Err(Refusal::TooManyQueues { max }) } else { Ok(()) }
+    }
+
     fn make_queue(&mut self, new: NewQueue, step: &mut Step) -> Result<Queue, Refusal> {
-        if self.queues.len() >= self.config.queues_max {
-            return Err(Refusal::TooManyQueues { max: self.config.queues_max });
-        }
+        self.room_for_queues(1)?;
         let id = QueueId(self.next_id(new.token.slot()));
         let queue = Queue {
             token: Some(new.token),
@@ -118,9 +130,7 @@ impl Shard {
         if let Some(id) = self.implicit.get(tenant) {
             return Ok(*id);
         }
-        if self.queues.len() >= self.config.queues_max {
-            return Err(Refusal::TooManyQueues { max: self.config.queues_max });
-        }
+        self.room_for_queues(1)?;
         let id = QueueId(self.next_id(self.home));
         let queue = Queue { tenant: tenant.to_owned(), implicit: true, ..blank(id, self.now) };
         self.add_queue(queue);
@@ -131,16 +141,20 @@ impl Shard {
     /// A queue that has expired, back for the retry of one of its jobs; it takes no new ones.
     pub(crate) fn restore_expired_queue(&mut self, job: &Job) {
         let tenant = job.decode_spec().map_or_else(|_| "default".to_owned(), |spec| spec.tenant);
-        let mut counters = Counters::default();
-        *counters.of(job.state) += 1;
-        let queue = Queue {
-            tenant,
-            state: QueueState::Draining,
-            next_seq: job.seq + 1,
-            counters,
-            ..blank(job.queue, self.now)
-        };
+        let queue =
+            Queue { tenant, state: QueueState::Draining, next_seq: job.seq + 1, ..blank(job.queue, self.now) };
         self.add_queue(queue);
+    }
+
+    /// A terminal job is about to leave the state it is counted in. A queue that came back after it had expired
+    /// knows nothing of the jobs that had ended before: each is counted when it comes back itself.
+    pub(crate) fn count_returning(&mut self, queue: QueueId, state: State, ended_at: Millis) {
+        if let Some(entry) = self.queues.get_mut(&queue)
+            && entry.is_restored()
+            && ended_at <= entry.queue.created_at
+        {
+            *entry.queue.counters.of(state) += 1;
+        }
     }
 
     pub(crate) fn add_queue(&mut self, queue: Queue) {
@@ -262,7 +276,7 @@ impl Shard {
 }
 
 /// A queue with everything at its default.
-fn blank(id: QueueId, now: model::time::Millis) -> Queue {
+fn blank(id: QueueId, now: Millis) -> Queue {
     Queue {
         id,
         token: None,

@@ -23,7 +23,8 @@ type Place = (Millis, u64, JobId);
 
 fn place(job: &Job) -> Place {
     // A delayed job begins to wait when it is due, not when it was submitted.
-    let waiting_since = job.states.iter().find(|entry| entry.state == State::Pending).map_or(job.created_at, |entry| entry.at);
+    let waiting_since =
+        job.states.iter().find(|entry| entry.state == State::Pending).map_or(job.created_at, |entry| entry.at);
     (waiting_since, job.seq, job.id)
 }
 
@@ -49,7 +50,8 @@ struct Class {
 
 impl Class {
     fn insert(&mut self, queue: QueueId, tenant: TenantNumber, place: Place) {
-        let waiting = self.queues.entry(queue).or_insert_with(|| Waiting { tenant, places: BTreeSet::new(), parked: true });
+        let waiting =
+            self.queues.entry(queue).or_insert_with(|| Waiting { tenant, places: BTreeSet::new(), parked: true });
         if waiting.places.insert(place) {
             self.len += 1;
         }
@@ -231,4 +233,3 @@ impl Ready {
         }
     }
 }
-

@@ -41,7 +41,7 @@ impl Shard {
         self.see_id(job.id.0);
         if let Some(key) = job.key {
             let made = Made::Job { id: job.id, seq: job.seq };
-            self.keys.insert(key, KeyEntry { digest: job.digest, at: job.created_at, made });
+            self.remember_key(key, KeyEntry { digest: job.digest, at: job.created_at, made });
         }
         if !self.queues.contains_key(&job.queue) {
             // Its queue is written in the same commit as the job, so this is damage; the job is not lost by it.
@@ -71,11 +71,10 @@ impl Shard {
         for id in ids {
             let Some(entry) = self.jobs.get(&id) else { continue };
             match entry.job.state {
-                State::Pending if entry.job.eligible_at <= self.now => self.ask_policy(id, step),
+                State::Pending => self.ask_policy(id, step),
                 State::Scheduled => self.make_ready(id, step),
                 State::Dispatched | State::Running | State::Cancelling => repeat(&entry.job, step),
-                State::Pending
-                | State::Blocked
+                State::Blocked
                 | State::ApprovalRequired
                 | State::Scanning
                 | State::Succeeded
@@ -91,9 +90,16 @@ impl Shard {
         for (id, incarnation) in runners {
             self.ask_inventory(id, incarnation, step);
         }
+        for (_, runner) in &mut self.runners {
+            runner.sort_dispatched();
+        }
         let Self { queues, timers, config, .. } = self;
-        for entry in queues.values_mut().filter(|entry| entry.active.is_empty()) {
-            timers.arm_expiry(entry, config);
+        for entry in queues.values_mut() {
+            // What can be counted is counted; in a queue that had to be made up it is all there is.
+            entry.queue.counters.active = entry.active.len() as u64;
+            if entry.active.is_empty() {
+                timers.arm_expiry(entry, config);
+            }
         }
     }
 
@@ -111,8 +117,7 @@ impl Shard {
 fn repeat(job: &Job, step: &mut Step) {
     let Some((runner, incarnation)) = job.runner() else { return };
     let ticket = Ticket { job: job.id, attempt: job.attempt };
-    let stopping = job.state == State::Cancelling || job.retracting;
-    let message = match (stopping, job.state) {
+    let message = match (job.is_to_stop(), job.state) {
         (true, _) => ToRunner::Stop { ticket },
         (false, State::Dispatched) => ToRunner::Run { ticket, spec: job.spec.clone() },
         (false, _) => return,

@@ -20,6 +20,9 @@ impl Shard {
         if job.has_large_spec() || job.lacks_spec() {
             step.batch.delete(Keyspace::Spec, &job.id.key());
         }
+        if self.sweep.is_under_way() {
+            self.sweep.touched.insert(job.id);
+        }
         // The newest id may go with its record; it must not be handed out again.
         step.batch.put(Keyspace::Meta, key::META_LAST_ID, &self.last_id.to_be_bytes());
         step.tell(&Change::JobRemoved { id: job.id, queue: job.queue, at: self.now });

@@ -22,7 +22,7 @@ pub(crate) struct Sweep {
     after: JobId,
     jobs_asked: bool,
     keys_asked: bool,
-    /// Jobs that were finished again while a part of a look is under way: what it brings of them is old.
+    /// Jobs that were finished again or removed while a part of a look is under way: what it brings of them is old.
     pub(crate) touched: BTreeSet<JobId>,
 }
 

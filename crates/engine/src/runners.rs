@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use model::id::{Incarnation, JobId, RunnerId};
-use model::machine::{Event, Fault};
+use model::machine::{Event, Fault, Ignored};
 use model::message::{Capacity, FromRunner, RunnerCursor, RunnerWord, Ticket, ToRunner};
 use model::spec::Lane;
 use model::state::State;
@@ -74,6 +74,11 @@ impl Runner {
         self.held[lane as usize] = self.held[lane as usize].saturating_sub(1);
     }
 
+    /// After a restart they come in the order of their jobs, not of their times.
+    pub fn sort_dispatched(&mut self) {
+        self.dispatched.make_contiguous().sort_unstable();
+    }
+
     pub fn lingering(&self) -> usize {
         self.lingering.len()
     }
@@ -116,7 +121,8 @@ impl Shard {
             let message = ToRunner::Committed { sequence: applied };
             return step.effects.push(Effect::Send { runner: id, incarnation, message });
         }
-        let unfillable = matches!(word.word, RunnerWord::Here { oldest_kept, .. } if oldest_kept > applied);
+        // The word that is missing next can be said again as long as it is not older than the oldest that is kept.
+        let unfillable = matches!(word.word, RunnerWord::Here { oldest_kept, .. } if oldest_kept > applied + 1);
         if word.sequence > applied + 1 && !unfillable {
             self.stats.gaps += 1;
             return self.ask_inventory(id, incarnation, step);
@@ -134,7 +140,12 @@ impl Shard {
                 self.here(id, capacity, &holding, question, step);
             }
             RunnerWord::Started { ticket, at } => {
-                let _ = self.fire(ticket.job, Event::Started { attempt: ticket.attempt, at }, step);
+                let started = self.fire(ticket.job, Event::Started { attempt: ticket.attempt, at }, step);
+                if let Err(Ignored::Terminal | Ignored::StaleAttempt) = started {
+                    // It was given up before; the order to stop must have come before the one to run.
+                    let message = ToRunner::Stop { ticket };
+                    step.effects.push(Effect::Send { runner: id, incarnation, message });
+                }
             }
             RunnerWord::Ended { ticket, outcome, .. } => {
                 self.settle(id, ticket);
@@ -168,7 +179,8 @@ impl Shard {
 
     /// Jobs with an attempt in the hands of a runner, in the order of their ids.
     fn on_runner(&self, id: RunnerId, matches: impl Fn(Incarnation) -> bool) -> Vec<JobId> {
-        let holds = |runner: Option<(RunnerId, Incarnation)>| runner.is_some_and(|(other, inc)| other == id && matches(inc));
+        let holds =
+            |runner: Option<(RunnerId, Incarnation)>| runner.is_some_and(|(other, inc)| other == id && matches(inc));
         let mut jobs: Vec<JobId> =
             self.jobs.values().filter(|entry| holds(entry.job.runner())).map(|entry| entry.job.id).collect();
         jobs.sort_unstable();
@@ -209,7 +221,8 @@ impl Shard {
                 runner.question = runner.question.max(first_question) + 1;
                 runner.question
             }
-            Some(_) | None => first_question + 1,
+            // Not yet known: there is nothing to compare the answer with, so it must not be taken for a later one.
+            Some(_) | None => first_question,
         };
         let message = ToRunner::Inventory { question };
         step.effects.push(Effect::Send { runner: id, incarnation, message });
@@ -222,10 +235,12 @@ impl Shard {
         let incarnation = runner.incarnation;
         let answers = question != 0 && question == runner.question;
         for ticket in holding {
-            let current = self.jobs.get(&ticket.job).is_some_and(|entry| {
-                entry.job.attempt == ticket.attempt && entry.job.runner() == Some((id, incarnation))
+            let wanted = self.jobs.get(&ticket.job).is_some_and(|entry| {
+                entry.job.attempt == ticket.attempt
+                    && entry.job.runner() == Some((id, incarnation))
+                    && !entry.job.is_to_stop()
             });
-            if !current {
+            if !wanted {
                 let message = ToRunner::Stop { ticket: *ticket };
                 step.effects.push(Effect::Send { runner: id, incarnation, message });
             }
@@ -236,7 +251,14 @@ impl Shard {
     }
 
     /// Compares what the shard gave out before it asked with what the runner has.
-    fn reconcile(&mut self, id: RunnerId, incarnation: Incarnation, holding: &[Ticket], question: u64, step: &mut Step) {
+    fn reconcile(
+        &mut self,
+        id: RunnerId,
+        incarnation: Incarnation,
+        holding: &[Ticket],
+        question: u64,
+        step: &mut Step,
+    ) {
         for job in self.on_runner(id, |other| other == incarnation) {
             let Some(entry) = self.jobs.get(&job) else { continue };
             let ticket = Ticket { job, attempt: entry.job.attempt };
@@ -251,8 +273,12 @@ impl Shard {
             let _ = self.fire(job, Event::Lost { attempt: ticket.attempt, fault }, step);
         }
         let Some(runner) = self.runner_mut(id) else { return };
-        let gone: Vec<(Ticket, Lane)> =
-            runner.lingering.iter().filter(|(ticket, _)| holding.binary_search(ticket).is_err()).map(|(t, l)| (*t, *l)).collect();
+        let gone: Vec<(Ticket, Lane)> = runner
+            .lingering
+            .iter()
+            .filter(|(ticket, _)| holding.binary_search(ticket).is_err())
+            .map(|(t, l)| (*t, *l))
+            .collect();
         for (ticket, lane) in gone {
             runner.lingering.remove(&ticket);
             runner.release(lane);
@@ -271,9 +297,20 @@ impl Shard {
                     break;
                 }
                 runner.dispatched.pop_front();
-                let _ = self.fire(ticket.job, Event::DispatchTimedOut { attempt: ticket.attempt }, step);
+                let timed_out = self.fire(ticket.job, Event::DispatchTimedOut { attempt: ticket.attempt }, step);
+                if let Err(Ignored::OutOfOrder) = timed_out {
+                    self.ask_back_again(index, ticket, step);
+                }
             }
         }
+    }
+
+    /// A retracted attempt of which nothing was heard: both words, to run and to stop, may have been lost.
+    fn ask_back_again(&mut self, index: usize, ticket: Ticket, step: &mut Step) {
+        let (id, runner) = &mut self.runners[index];
+        runner.dispatched.push_back((self.now, ticket));
+        let message = ToRunner::Stop { ticket };
+        step.effects.push(Effect::Send { runner: *id, incarnation: runner.incarnation, message });
     }
 
     /// Forgets attempts that have started or ended.

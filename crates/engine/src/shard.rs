@@ -38,6 +38,8 @@ pub(crate) struct Entry {
     pub was_done: Option<State>,
     /// It stands in the ready index.
     pub in_ready: bool,
+    /// When it is to be looked at again, if it waits for a time or for an answer of the policy.
+    pub wakes_at: Option<Millis>,
     /// The inventory question that was the newest when the current attempt was given out.
     pub dispatched_after: u64,
 }

@@ -15,6 +15,8 @@ pub struct Step {
     pub effects: Vec<Effect>,
     /// Jobs that became terminal, for those who wait for them.
     pub ended: Vec<JobId>,
+    /// Jobs whose records are gone, so that whatever else is kept of them can go, too.
+    pub removed: Vec<JobId>,
 }
 
 impl Step {
@@ -27,6 +29,7 @@ impl Step {
         self.batch.clear();
         self.effects.clear();
         self.ended.clear();
+        self.removed.clear();
     }
 
     pub(crate) fn answer(&mut self, request: RequestId, answer: Answer) {
@@ -38,6 +41,9 @@ impl Step {
             && State::is_terminal(*state)
         {
             self.ended.push(*id);
+        }
+        if let Change::JobRemoved { id, .. } = change {
+            self.removed.push(*id);
         }
         self.batch.event_with(|buffer| codec::encode_into(change, buffer));
     }

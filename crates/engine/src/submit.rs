@@ -32,7 +32,7 @@ impl Shard {
         for (index, submission) in jobs.into_iter().enumerate() {
             let result = match submission.spec.key {
                 None => self.accept(submission, step),
-                Some(key) => match self.keys.get(&key).copied() {
+                Some(key) => match self.known_key(key) {
                     Some(entry) => self.recall(entry, submission.spec.digest),
                     None => {
                         waiting.push((key, KeyWaiter::Job { request, index, submission: Box::new(submission) }));
@@ -158,14 +158,20 @@ impl Shard {
             queue.dirty = true;
             self.dirty_queues.push(queue_id);
         }
-        let birth =
-            Birth { id, queue: queue_id, seq, now: self.now, queue_max_retries: queue.queue.max_retries };
+        let birth = Birth { id, queue: queue_id, seq, now: self.now, queue_max_retries: queue.queue.max_retries };
         let job = Job::new(birth, spec);
         step.batch.put(Keyspace::ByQueue, &key::by_queue(queue_id, id), &[]);
         if job.has_large_spec() {
             step.batch.put(Keyspace::Spec, &id.key(), &job.spec);
         }
-        step.tell(&Change::Job { id, queue: queue_id, state: job.state, attempt: job.attempt, at: self.now, reason: None });
+        step.tell(&Change::Job {
+            id,
+            queue: queue_id,
+            state: job.state,
+            attempt: job.attempt,
+            at: self.now,
+            reason: None,
+        });
         self.timers.arm(&job, &self.config);
         self.dirty_jobs.push(id);
         self.jobs.insert(id, Box::new(Entry { dirty: true, ..Entry::new(job) }));

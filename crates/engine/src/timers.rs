@@ -8,22 +8,17 @@ use model::machine::Event;
 use model::state::State;
 use model::time::Millis;
 
-use crate::config::{Config, PolicyMode};
-use crate::shard::{QueueEntry, Shard};
+use crate::config::Config;
+use crate::shard::{Entry, QueueEntry, Shard};
 use crate::step::Step;
-
-/// How long the policy's answer is waited for before the question is asked again.
-const POLICY_PATIENCE: Millis = Millis::from_secs(120);
 
 /// What is to happen at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
     /// A blocked job's time has come.
     Due(JobId),
-    /// A pending job's policy is to be asked (again).
-    AskPolicy(JobId),
-    /// A scheduled job's backoff is over.
-    Ready(JobId),
+    /// A pending or scheduled job is to be looked at again: [`Entry::wakes_at`].
+    Wake(JobId),
     AttemptTimeout(JobId),
     StopOverdue(JobId),
     Deadline(JobId),
@@ -40,14 +35,10 @@ pub(crate) struct Timers {
 fn state_timer(job: &Job, config: &Config) -> Option<(Millis, Timer)> {
     match job.state {
         State::Blocked => Some((job.eligible_at, Timer::Due(job.id))),
-        State::Pending => match config.policy {
-            PolicyMode::AllowAll => None,
-            PolicyMode::Ask => Some((job.eligible_at.max(job.since() + POLICY_PATIENCE), Timer::AskPolicy(job.id))),
-        },
-        // A job that was never put off is ready as soon as it is scheduled.
-        State::Scheduled => (job.eligible_at > job.since()).then_some((job.eligible_at, Timer::Ready(job.id))),
         State::Running => job.timeout.map(|limit| (job.since() + limit, Timer::AttemptTimeout(job.id))),
         State::Cancelling => Some((job.since() + config.stop_timeout, Timer::StopOverdue(job.id))),
+        // These are woken, if they need to be, by whoever lets them wait.
+        State::Pending | State::Scheduled => None,
         State::ApprovalRequired
         | State::Dispatched
         | State::Scanning
@@ -100,6 +91,19 @@ impl Timers {
         }
     }
 
+    /// Has a waiting job looked at again at `at`, instead of whenever it was to be before.
+    pub fn wake(&mut self, entry: &mut Entry, at: Millis) {
+        self.let_sleep(entry);
+        entry.wakes_at = Some(at);
+        self.set.insert((at, Timer::Wake(entry.job.id)));
+    }
+
+    pub fn let_sleep(&mut self, entry: &mut Entry) {
+        if let Some(at) = entry.wakes_at.take() {
+            self.set.remove(&(at, Timer::Wake(entry.job.id)));
+        }
+    }
+
     /// Lets an idle queue expire later, unless it already will.
     pub fn arm_expiry(&mut self, entry: &mut QueueEntry, config: &Config) {
         if !entry.queue.implicit && !entry.expiry_armed {
@@ -141,9 +145,31 @@ impl Shard {
                 None => return,
             },
             Timer::Deadline(job) => self.fire(job, Event::DeadlinePassed, step),
-            Timer::Ready(job) => return self.make_ready(job, step),
-            Timer::AskPolicy(job) => return self.ask_policy(job, step),
+            Timer::Wake(job) => return self.look_again(job, step),
             Timer::QueueExpiry(queue) => return self.expire_queue(queue, step),
         };
+    }
+
+    /// A job that was waiting for a time, or for an answer that has not come.
+    fn look_again(&mut self, id: JobId, step: &mut Step) {
+        let Some(entry) = self.jobs.get_mut(&id) else { return };
+        entry.wakes_at = None;
+        match entry.job.state {
+            State::Pending => self.ask_policy(id, step),
+            State::Scheduled => self.make_ready(id, step),
+            State::Blocked
+            | State::ApprovalRequired
+            | State::Dispatched
+            | State::Running
+            | State::Cancelling
+            | State::Scanning
+            | State::Succeeded
+            | State::Failed
+            | State::TimedOut
+            | State::Cancelled
+            | State::Denied
+            | State::Quarantined
+            | State::Abandoned => {}
+        }
     }
 }

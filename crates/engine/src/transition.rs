@@ -57,11 +57,13 @@ impl Shard {
         };
         let from = entry.job.state;
         let to = transition.to;
+        let ended_at = entry.job.ended_at();
         if entry.in_ready {
             entry.in_ready = false;
             self.ready.remove(&entry.job);
         }
         self.timers.disarm(&entry.job, &self.config);
+        self.timers.let_sleep(entry);
         let hand = hand(&event, from, to);
         // After the change the job no longer says which runner had it.
         let runner = entry.job.runner();
@@ -84,6 +86,9 @@ impl Shard {
                 Hand::Free => self.free_slot(runner_id, incarnation, lane),
                 Hand::Lingers => self.keep_slot(runner_id, incarnation, ticket, lane),
             }
+        }
+        if let Some(ended_at) = ended_at {
+            self.count_returning(queue, from, ended_at);
         }
         self.recount_queue(queue, id, from, to);
         self.follow_up(id, to, step);
@@ -123,7 +128,9 @@ impl Shard {
             (false, true) => entry.on_runner += 1,
             (true, false) => {
                 entry.on_runner -= 1;
-                self.ready.unpark(queue);
+                if entry.queue.max_running.is_some() {
+                    self.ready.unpark(queue);
+                }
             }
             (true, true) | (false, false) => {}
         }

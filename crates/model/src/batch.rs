@@ -72,10 +72,19 @@ const EVENT: u8 = 3;
 /// One entry of a batch, borrowed from its buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op<'a> {
-    Put { keyspace: Keyspace, key: &'a [u8], value: &'a [u8] },
-    Delete { keyspace: Keyspace, key: &'a [u8] },
+    Put {
+        keyspace: Keyspace,
+        key: &'a [u8],
+        value: &'a [u8],
+    },
+    Delete {
+        keyspace: Keyspace,
+        key: &'a [u8],
+    },
     /// Something to tell subscribers; it is kept in the journal only.
-    Event { payload: &'a [u8] },
+    Event {
+        payload: &'a [u8],
+    },
 }
 
 /// A growing batch. Later writes of the same key win.
@@ -140,7 +149,8 @@ impl Batch {
         let at = self.bytes.len();
         self.bytes.extend_from_slice(&[0; 4]);
         encode(&mut self.bytes);
-        let len = u32::try_from(self.bytes.len() - at - 4).expect("a value is smaller than 4 GiB: specs and results have limits");
+        let len = u32::try_from(self.bytes.len() - at - 4)
+            .expect("a value is smaller than 4 GiB: specs and results have limits");
         self.bytes[at..at + 4].copy_from_slice(&len.to_le_bytes());
     }
 }
@@ -174,7 +184,8 @@ impl<'a> Ops<'a> {
 
     fn keyed(&mut self) -> Result<(Keyspace, &'a [u8]), DecodeError> {
         let code = self.byte()?;
-        let keyspace = Keyspace::from_code(code).ok_or(DecodeError::Unknown { what: "keyspace", value: u64::from(code) })?;
+        let keyspace =
+            Keyspace::from_code(code).ok_or(DecodeError::Unknown { what: "keyspace", value: u64::from(code) })?;
         let len = usize::from(self.byte()?);
         if len > KEY_BYTES_MAX {
             return Err(DecodeError::Unknown { what: "key length", value: len as u64 });

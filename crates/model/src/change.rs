@@ -73,7 +73,10 @@ impl Change {
 
     pub fn at(&self) -> Millis {
         match self {
-            Self::Job { at, .. } | Self::JobRemoved { at, .. } | Self::Queue { at, .. } | Self::QueueRemoved { at, .. } => *at,
+            Self::Job { at, .. }
+            | Self::JobRemoved { at, .. }
+            | Self::Queue { at, .. }
+            | Self::QueueRemoved { at, .. } => *at,
         }
     }
 }

@@ -208,7 +208,21 @@ id!(
 pub struct Incarnation(#[n(0)] pub u64);
 
 /// The number of a try at a job, from 1. With the job's id it fences everything a runner says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Encode, Decode, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Default,
+    Encode,
+    Decode,
+    serde::Serialize,
+    serde::Deserialize,
+)]
 #[cbor(transparent)]
 #[serde(transparent)]
 pub struct Attempt(#[n(0)] pub u32);

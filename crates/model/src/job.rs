@@ -293,10 +293,16 @@ impl Job {
         Some((last.runner, last.incarnation))
     }
 
+    /// Whether the runner that has it in hand was asked to let go of it.
+    pub fn is_to_stop(&self) -> bool {
+        self.state == State::Cancelling || self.retracting
+    }
+
     /// Whether an earlier attempt failed on this runner.
     pub fn failed_on(&self, runner: RunnerId) -> bool {
         self.attempts.iter().any(|attempt| {
-            attempt.runner == runner && matches!(attempt.end, Some(End::Error | End::Infrastructure | End::Stopped) | None)
+            attempt.runner == runner
+                && matches!(attempt.end, Some(End::Error | End::Infrastructure | End::Stopped) | None)
         })
     }
 
@@ -345,8 +351,13 @@ mod tests {
 
     fn job(value: &str) -> Job {
         let echo = EchoRun { value: Json::of(&value), ..EchoRun::default() };
-        let birth =
-            Birth { id: JobId(1), queue: QueueId(2), seq: 3, now: Millis(4), queue_max_retries: limits::RETRIES_DEFAULT };
+        let birth = Birth {
+            id: JobId(1),
+            queue: QueueId(2),
+            seq: 3,
+            now: Millis(4),
+            queue_max_retries: limits::RETRIES_DEFAULT,
+        };
         Job::new(birth, JobSpec::new(Run::Echo(echo)).pack())
     }
 

@@ -18,3 +18,4 @@ pub mod spec;
 pub mod state;
 pub mod time;
 pub mod verdict;
+pub mod view;

@@ -19,22 +19,43 @@ pub enum Event {
     Verdict(Decision),
     Approval(Approval),
     /// A runner was chosen for the next attempt.
-    Dispatch { runner: RunnerId, incarnation: Incarnation },
-    Started { attempt: Attempt, at: Millis },
-    Ended { attempt: Attempt, outcome: Box<Outcome> },
+    Dispatch {
+        runner: RunnerId,
+        incarnation: Incarnation,
+    },
+    Started {
+        attempt: Attempt,
+        at: Millis,
+    },
+    Ended {
+        attempt: Attempt,
+        outcome: Box<Outcome>,
+    },
     /// The runner is gone and nobody knows how far the attempt came.
-    Lost { attempt: Attempt, fault: Fault },
+    Lost {
+        attempt: Attempt,
+        fault: Fault,
+    },
     Cancel(ReasonCode),
     Retract,
     DeadlinePassed,
     /// The attempt ran longer than it may.
-    AttemptTimedOut { attempt: Attempt },
+    AttemptTimedOut {
+        attempt: Attempt,
+    },
     /// The runner took the attempt and never said that it started.
-    DispatchTimedOut { attempt: Attempt },
+    DispatchTimedOut {
+        attempt: Attempt,
+    },
     /// Asked to stop the attempt, the runner never said that it had.
-    StopOverdue { attempt: Attempt },
+    StopOverdue {
+        attempt: Attempt,
+    },
     /// The content scan has spoken.
-    Scanned { clean: bool, message: Option<String> },
+    Scanned {
+        clean: bool,
+        message: Option<String>,
+    },
     /// An operator lets a quarantined result go.
     Release,
     /// An operator wants another try.
@@ -197,6 +218,8 @@ fn verdict(job: &Job, decision: &Decision) -> Stepped {
     let message = decision.message.clone();
     Ok(match &decision.verdict {
         Verdict::Allow | Verdict::AllowWith(_) => Transition::to(State::Scheduled),
+        // The policy does not know what a person has said meanwhile; the record does.
+        Verdict::RequireApproval if is_approved(job, &decision.rule) => Transition::to(State::Scheduled),
         Verdict::RequireApproval => {
             Transition::to(State::ApprovalRequired).saying(ReasonCode::ApprovalRequired, message)
         }
@@ -207,6 +230,12 @@ fn verdict(job: &Job, decision: &Decision) -> Stepped {
             transition
         }
     })
+}
+
+/// Whether there is an approval of this very content, for the rule that asks for it.
+fn is_approved(job: &Job, rule: &str) -> bool {
+    let fits = |approval: &Approval| approval.approved && approval.digest == job.digest && approval.rule == rule;
+    job.approval.as_deref().is_some_and(fits)
 }
 
 fn approval_given(job: &Job, approval: &Approval) -> Stepped {
@@ -268,16 +297,20 @@ fn ended(job: &Job, attempt: Attempt, outcome: &Outcome) -> Stepped {
     Ok(match outcome.end {
         End::Succeeded if job.hold_until_scanned => Transition::to(State::Scanning),
         End::Succeeded => Transition::to(State::Succeeded),
-        End::Error if job.retracting => Transition::to(State::Scheduled).because(ReasonCode::Retracted),
+        End::Error | End::Infrastructure | End::Stopped if job.retracting => {
+            Transition::to(State::Scheduled).because(ReasonCode::Retracted)
+        }
         End::Error if job.retries < job.max_retries => Transition::to(State::Scheduled)
             .charging(Charge::Retry, Wait::Backoff(job.retries))
             .saying(ReasonCode::RetryLater, message()),
         End::Error => Transition::to(State::Failed).saying(ReasonCode::RetriesExhausted, message()),
         End::Fatal => Transition::to(State::Failed).saying(ReasonCode::Fatal, message()),
         End::Infrastructure => infrastructure(job, ReasonCode::RunnerTrouble, message()),
-        End::Stopped if job.retracting => Transition::to(State::Scheduled).because(ReasonCode::Retracted),
         End::Stopped => Transition::to(State::Scheduled).saying(ReasonCode::NodeDrained, message()),
-        End::Busy => Transition::to(State::Scheduled).because(ReasonCode::RunnerBusy),
+        // It costs nothing but a moment, else shard and runner would throw the job at each other without end.
+        End::Busy => {
+            Transition::to(State::Scheduled).charging(Charge::Nothing, Wait::Backoff(0)).because(ReasonCode::RunnerBusy)
+        }
     })
 }
 
@@ -319,12 +352,9 @@ fn cancel(job: &Job, code: ReasonCode) -> Stepped {
         }
         State::Dispatched | State::Running => Ok(Transition::to(State::Cancelling).because(code).stopping()),
         State::Cancelling | State::Cancelled => Err(Ignored::Duplicate),
-        State::Succeeded
-        | State::Failed
-        | State::TimedOut
-        | State::Denied
-        | State::Quarantined
-        | State::Abandoned => Err(Ignored::Terminal),
+        State::Succeeded | State::Failed | State::TimedOut | State::Denied | State::Quarantined | State::Abandoned => {
+            Err(Ignored::Terminal)
+        }
     }
 }
 
@@ -408,12 +438,7 @@ fn scanned(job: &Job, clean: bool, message: Option<&String>) -> Stepped {
             _,
         ) => Err(Ignored::OutOfOrder),
         (
-            State::Failed
-            | State::TimedOut
-            | State::Cancelled
-            | State::Denied
-            | State::Quarantined
-            | State::Abandoned,
+            State::Failed | State::TimedOut | State::Cancelled | State::Denied | State::Quarantined | State::Abandoned,
             _,
         ) => Err(Ignored::Terminal),
     }

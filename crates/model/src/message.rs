@@ -81,8 +81,15 @@ pub enum RunnerWord {
         /// The oldest word that can still be said again. A shard that lacks an older one will never get it.
         oldest_kept: u64,
     },
-    Started { ticket: Ticket, at: Millis },
-    Ended { ticket: Ticket, at: Millis, outcome: Box<Outcome> },
+    Started {
+        ticket: Ticket,
+        at: Millis,
+    },
+    Ended {
+        ticket: Ticket,
+        at: Millis,
+        outcome: Box<Outcome>,
+    },
 }
 
 /// How far a shard has applied a runner's words.

@@ -6,16 +6,14 @@ use bytes::Bytes;
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
-use crate::codec;
+use crate::codec::{self, DecodeError};
 use crate::json::Json;
 use crate::limits;
 use crate::queue::QueueRef;
 use crate::time::{Millis, Timestamp};
 
 /// Which of the waiting jobs goes first.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Encode, Decode, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Encode, Decode, Serialize, Deserialize)]
 #[cbor(index_only)]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
@@ -202,18 +200,27 @@ impl JobSpec {
         name("tenant", &self.tenant)?;
         duration("timeout_ms", self.timeout_ms)?;
         if let Some(retries) = self.max_retries.filter(|retries| *retries > limits::RETRIES_MAX) {
-            return Err(Invalid::new("max_retries", format!("{retries} retries are too many: at most {}", limits::RETRIES_MAX)));
+            return Err(Invalid::new(
+                "max_retries",
+                format!("{retries} retries are too many: at most {}", limits::RETRIES_MAX),
+            ));
         }
         if let Some(key) = &self.idempotency_key {
             validate_key(key)?;
         }
         if self.labels.len() > limits::LABELS_MAX {
-            return Err(Invalid::new("labels", format!("{} labels are too many: at most {}", self.labels.len(), limits::LABELS_MAX)));
+            return Err(Invalid::new(
+                "labels",
+                format!("{} labels are too many: at most {}", self.labels.len(), limits::LABELS_MAX),
+            ));
         }
         for (label, value) in &self.labels {
             name("labels", label)?;
             if value.len() > limits::LABEL_VALUE_BYTES_MAX {
-                return Err(Invalid::new("labels", format!("the value of `{label}` is longer than {} bytes", limits::LABEL_VALUE_BYTES_MAX)));
+                return Err(Invalid::new(
+                    "labels",
+                    format!("the value of `{label}` is longer than {} bytes", limits::LABEL_VALUE_BYTES_MAX),
+                ));
             }
         }
         match &self.run {
@@ -249,9 +256,8 @@ impl JobSpec {
         if process.env.len() > limits::ENV_VARS_MAX {
             return Err(Invalid::new("run.process.env", format!("more than {} variables", limits::ENV_VARS_MAX)));
         }
-        let bad_variable = |(key, value): (&String, &String)| {
-            key.is_empty() || key.contains(['=', '\0']) || value.contains('\0')
-        };
+        let bad_variable =
+            |(key, value): (&String, &String)| key.is_empty() || key.contains(['=', '\0']) || value.contains('\0');
         if process.env.iter().any(bad_variable) {
             let message = "a variable's name is empty or contains `=`, or a zero byte is in it".to_owned();
             return Err(Invalid::new("run.process.env", message));
@@ -277,10 +283,26 @@ impl JobSpec {
     }
 }
 
+/// The `run` of an encoded spec, without reading the rest.
+pub fn decode_run(spec: &[u8]) -> Result<Run, DecodeError> {
+    let malformed = |error: minicbor::decode::Error| DecodeError::Malformed(error.to_string());
+    let mut decoder = minicbor::Decoder::new(spec);
+    decoder.array().map_err(malformed)?;
+    // Topic, queue, tenant and priority stand before it.
+    for _ in 0..4 {
+        decoder.skip().map_err(malformed)?;
+    }
+    decoder.decode().map_err(malformed)
+}
+
 /// Whether a text may be an idempotency key.
 pub fn validate_key(key: &str) -> Result<(), Invalid> {
     if key.is_empty() || key.len() > limits::IDEMPOTENCY_KEY_BYTES_MAX {
-        let message = format!("an idempotency key has 1 to {} bytes, this one has {}", limits::IDEMPOTENCY_KEY_BYTES_MAX, key.len());
+        let message = format!(
+            "an idempotency key has 1 to {} bytes, this one has {}",
+            limits::IDEMPOTENCY_KEY_BYTES_MAX,
+            key.len()
+        );
         return Err(Invalid::new("idempotency_key", message));
     }
     Ok(())
@@ -403,6 +425,13 @@ mod tests {
         assert_eq!(codec::decode::<JobSpec>(&spec.pack().bytes).unwrap(), spec);
         let shown = serde_json::to_string(&spec).unwrap();
         assert_eq!(serde_json::from_str::<JobSpec>(&shown).unwrap(), spec);
+    }
+
+    #[test]
+    fn the_run_is_found_in_an_encoded_spec() {
+        let spec = process(&["echo", "hi"]);
+        assert_eq!(decode_run(&spec.pack().bytes).unwrap(), spec.run);
+        assert!(decode_run(&[]).is_err());
     }
 
     #[test]

@@ -98,7 +98,9 @@ impl fmt::Display for State {
 
 /// A text that names no state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a state of a job; the states are pending, blocked, approval_required, scheduled, dispatched, running, cancelling, scanning, succeeded, failed, timed_out, cancelled, denied, quarantined, abandoned")]
+#[error(
+    "`{0}` is not a state of a job; the states are pending, blocked, approval_required, scheduled, dispatched, running, cancelling, scanning, succeeded, failed, timed_out, cancelled, denied, quarantined, abandoned"
+)]
 pub struct UnknownState(pub String);
 
 impl FromStr for State {

@@ -59,10 +59,11 @@ impl serde::Serialize for Timestamp {
 impl<'de> serde::Deserialize<'de> for Timestamp {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-        let time: jiff::Timestamp = text
-            .parse()
-            .map_err(|_| serde::de::Error::custom(format!("`{text}` is not a time; write it like 2026-01-31T12:00:00Z")))?;
-        let millis = u64::try_from(time.as_millisecond()).map_err(|_| serde::de::Error::custom(format!("`{text}` lies before 1970")))?;
+        let time: jiff::Timestamp = text.parse().map_err(|_| {
+            serde::de::Error::custom(format!("`{text}` is not a time; write it like 2026-01-31T12:00:00Z"))
+        })?;
+        let millis = u64::try_from(time.as_millisecond())
+            .map_err(|_| serde::de::Error::custom(format!("`{text}` lies before 1970")))?;
         Ok(Self(Millis(millis)))
     }
 }

@@ -1,0 +1,9 @@
+//! One shard in virtual time over records in memory.
+
+mod fixture;
+mod records;
+mod runner;
+mod words;
+
+pub use fixture::Fixture;
+pub use words::*;

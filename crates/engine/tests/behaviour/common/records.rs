@@ -1,0 +1,154 @@
+//! The records of a shard as its commits have left them.
+
+use std::collections::BTreeMap;
+
+use engine::{Config, Fetch, Fetched, Shard};
+use model::batch::{Batch, Keyspace, Op, ops};
+use model::change::Change;
+use model::codec;
+use model::id::{Epoch, JobId, QueueId, RunnerId};
+use model::job::Job;
+use model::key;
+use model::queue::{Counters, Queue};
+use model::state::State;
+use model::time::Millis;
+
+type Table = BTreeMap<Vec<u8>, Vec<u8>>;
+
+#[derive(Debug, Clone, Default)]
+pub struct Records {
+    tables: BTreeMap<Keyspace, Table>,
+}
+
+impl Records {
+    /// Makes a batch durable; returns what it tells subscribers.
+    pub fn commit(&mut self, batch: &Batch) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for op in ops(batch.as_bytes()) {
+            match op.expect("the engine writes readable batches") {
+                Op::Put { keyspace, key, value } => {
+                    self.tables.entry(keyspace).or_default().insert(key.to_vec(), value.to_vec());
+                }
+                Op::Delete { keyspace, key } => {
+                    self.tables.entry(keyspace).or_default().remove(key);
+                }
+                Op::Event { payload } => changes.push(codec::decode(payload).expect("events can be read")),
+            }
+        }
+        changes
+    }
+
+    pub fn table(&self, keyspace: Keyspace) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.tables.get(&keyspace).into_iter().flatten().map(|(key, value)| (key.as_slice(), value.as_slice()))
+    }
+
+    pub fn len(&self, keyspace: Keyspace) -> usize {
+        self.tables.get(&keyspace).map_or(0, BTreeMap::len)
+    }
+
+    pub fn get(&self, keyspace: Keyspace, key: &[u8]) -> Option<&[u8]> {
+        Some(self.tables.get(&keyspace)?.get(key)?.as_slice())
+    }
+
+    fn decode_job(&self, bytes: &[u8]) -> Job {
+        let mut job = Job::decode(bytes).expect("records can be read");
+        if job.lacks_spec() {
+            let spec = self.get(Keyspace::Spec, &job.id.key()).expect("a large spec stands beside its record");
+            job.spec = bytes::Bytes::copy_from_slice(spec);
+        }
+        job
+    }
+
+    /// A job, terminal or not.
+    pub fn job(&self, id: JobId) -> Option<Job> {
+        let live = self.get(Keyspace::Live, &id.key());
+        let done = self.get(Keyspace::Done, &id.key());
+        assert!(live.is_none() || done.is_none(), "{id} is in two places");
+        live.or(done).map(|bytes| self.decode_job(bytes))
+    }
+
+    pub fn jobs(&self, keyspace: Keyspace) -> Vec<Job> {
+        self.table(keyspace).map(|(_, value)| self.decode_job(value)).collect()
+    }
+
+    pub fn queue(&self, id: QueueId) -> Option<Queue> {
+        self.get(Keyspace::Queues, &id.key()).map(|bytes| codec::decode(bytes).expect("queues can be read"))
+    }
+
+    pub fn queues(&self) -> Vec<Queue> {
+        self.table(Keyspace::Queues).map(|(_, value)| codec::decode(value).expect("queues can be read")).collect()
+    }
+
+    /// A shard made from the records, as a shell does it at start.
+    pub fn restore(&self, config: Config, epoch: Epoch, now: Millis) -> Shard {
+        let mut shard = Shard::new(config, epoch, now);
+        for queue in self.queues() {
+            shard.restore_queue(queue);
+        }
+        for (key, value) in self.table(Keyspace::Runners) {
+            let id = RunnerId::from_key(key).expect("a runner's key");
+            shard.restore_runner(id, codec::decode(value).expect("cursors can be read"));
+        }
+        for job in self.jobs(Keyspace::Live) {
+            shard.restore_job(job);
+        }
+        let newest_done = self.table(Keyspace::Done).last().and_then(|(key, _)| JobId::from_key(key));
+        shard.see_id(newest_done.map_or(0, |id| id.0));
+        if let Some(last) = self.get(Keyspace::Meta, key::META_LAST_ID) {
+            shard.see_id(u64::from_be_bytes(last.try_into().expect("eight bytes")));
+        }
+        shard
+    }
+
+    pub fn answer(&self, fetch: &Fetch) -> Fetched {
+        match fetch {
+            Fetch::Job { id } => {
+                let job = self.get(Keyspace::Done, &id.key()).map(|bytes| Box::new(self.decode_job(bytes)));
+                Fetched::Job { id: *id, job }
+            }
+            Fetch::Keys { keys, days } => {
+                let find = |hash| {
+                    let mut entries =
+                        days.iter().filter_map(|day| self.get(Keyspace::Keys, &key::idempotency(*day, hash)));
+                    entries.next().map(|bytes| codec::decode(bytes).expect("keys can be read"))
+                };
+                Fetched::Keys { entries: keys.iter().map(|hash| (*hash, find(*hash))).collect() }
+            }
+            Fetch::Finished { after, limit } => {
+                let behind = self.jobs(Keyspace::Done).into_iter().filter(|job| job.id > *after);
+                let jobs: Vec<Job> = behind.take(*limit).collect();
+                Fetched::Finished { more: jobs.len() == *limit, jobs }
+            }
+            Fetch::OldKeys { before, limit } => {
+                let old = |key: &&[u8]| key[..2] < before.0.to_be_bytes()[..];
+                let keys = self.table(Keyspace::Keys).map(|(key, _)| key).filter(old);
+                let keys: Vec<Vec<u8>> = keys.take(*limit).map(<[u8]>::to_vec).collect();
+                Fetched::OldKeys { more: keys.len() == *limit, keys }
+            }
+        }
+    }
+
+    /// Every index and every counter of every queue against the jobs themselves. Counters also count what was
+    /// removed, and a queue that came back knows only the jobs that came back with it: `exact` says neither happened.
+    pub fn check(&self, exact: bool) {
+        let mut counts: BTreeMap<QueueId, Counters> = BTreeMap::new();
+        let mut unsuccessful = 0;
+        for job in self.jobs(Keyspace::Live).into_iter().chain(self.jobs(Keyspace::Done)) {
+            *counts.entry(job.queue).or_default().of(job.state) += 1;
+            let filed = self.get(Keyspace::ByQueue, &key::by_queue(job.queue, job.id));
+            assert!(filed.is_some(), "{} is not filed under its queue", job.id);
+            if job.state.is_terminal() && job.state != State::Succeeded {
+                unsuccessful += 1;
+                let filed = self.get(Keyspace::ByState, &key::by_state(job.state, job.id));
+                assert!(filed.is_some(), "{} is not filed as {}", job.id, job.state);
+            }
+        }
+        assert_eq!(self.len(Keyspace::ByState), unsuccessful);
+        assert_eq!(self.len(Keyspace::ByQueue), self.len(Keyspace::Live) + self.len(Keyspace::Done));
+        for queue in self.queues() {
+            let counted = counts.get(&queue.id).copied().unwrap_or_default();
+            assert_eq!(queue.counters.active, counted.active, "active jobs of {}", queue.id);
+            assert!(!exact || queue.counters == counted, "{}: {:?} are {counted:?}", queue.id, queue.counters);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Who goes first.
+
+use model::id::{JobId, QueueId};
+use model::job::End;
+use model::queue::QueueRef;
+use model::spec::{JobSpec, Priority};
+use model::state::State;
+
+use crate::common::{Fixture, RUNNER, SECOND, at, config_of, echo, job, process, room};
+
+fn of(priority: Priority) -> JobSpec {
+    job(|spec| spec.priority = priority)
+}
+
+fn by(tenant: &str) -> JobSpec {
+    job(|spec| spec.tenant = tenant.to_owned())
+}
+
+fn into(queue: QueueId) -> JobSpec {
+    job(|spec| spec.queue = Some(QueueRef::Id(queue)))
+}
+
+/// Lets one job run after the other and says in which order they did.
+fn order(shard: &mut Fixture) -> Vec<JobId> {
+    shard.runs.clear();
+    shard.runner(RUNNER, room(1));
+    shard.finish_all();
+    shard.take_runs()
+}
+
+#[test]
+fn critical_before_interactive_before_batch() {
+    for (number, shards) in [(0, 1), (3, 4)] {
+        let mut shard = Fixture::with(config_of(number, shards));
+        let batch = shard.submit(&of(Priority::Batch));
+        let interactive = shard.submit(&of(Priority::Interactive));
+        let critical = shard.submit(&of(Priority::Critical));
+        assert_eq!(order(&mut shard), [critical, interactive, batch]);
+    }
+}
+
+#[test]
+fn first_in_first_out_within_a_queue() {
+    let mut shard = Fixture::new();
+    let jobs = shard.submit_some(20);
+    assert_eq!(order(&mut shard), jobs);
+}
+
+#[test]
+fn after_a_restart_the_order_is_the_same() {
+    let mut shard = Fixture::new();
+    let jobs = shard.submit_some(20);
+    shard.crash();
+    assert_eq!(order(&mut shard), jobs);
+}
+
+#[test]
+fn waiting_for_long_makes_critical() {
+    let mut shard = Fixture::new();
+    let batch = shard.submit(&of(Priority::Batch));
+    shard.pass(shard.config.batch_ages_after.0 - 1);
+    let critical = shard.submit(&of(Priority::Critical));
+    shard.pass(1);
+    let late = shard.submit(&of(Priority::Critical));
+    assert_eq!(order(&mut shard), [batch, critical, late], "the oldest of the critical ones");
+}
+
+#[test]
+fn not_quite_long_enough_does_not() {
+    let mut shard = Fixture::new();
+    let interactive = shard.submit(&of(Priority::Interactive));
+    shard.pass(shard.config.interactive_ages_after.0 - 1);
+    let critical = shard.submit(&of(Priority::Critical));
+    assert_eq!(order(&mut shard), [critical, interactive]);
+}
+
+/// Time on a runner is no time in line: a retry is not critical because its first attempt took long.
+#[test]
+fn only_waiting_ages() {
+    let mut shard = Fixture::with_runner(1);
+    let retried = shard.submit(&of(Priority::Batch));
+    let ticket = shard.current(retried);
+    shard.start(ticket);
+    shard.pass(2 * shard.config.batch_ages_after.0);
+    let blocker = shard.submit(&echo());
+    shard.end(ticket, End::Error);
+    assert_eq!(shard.state(blocker), State::Dispatched);
+    shard.pass(2 * SECOND);
+    let critical = shard.submit(&of(Priority::Critical));
+    shard.play(blocker, End::Succeeded);
+    assert_eq!(shard.state(critical), State::Dispatched);
+    assert_eq!(shard.state(retried), State::Scheduled);
+}
+
+#[test]
+fn tenants_take_turns() {
+    let mut shard = Fixture::new();
+    let a: Vec<_> = (0..3).map(|_| shard.submit(&by("a"))).collect();
+    let b: Vec<_> = (0..2).map(|_| shard.submit(&by("b"))).collect();
+    let c = shard.submit(&by("c"));
+    assert_eq!(order(&mut shard), [a[0], b[0], c, a[1], b[1], a[2]]);
+}
+
+#[test]
+fn queues_of_a_tenant_take_turns_and_cost_other_tenants_nothing() {
+    let mut shard = Fixture::new();
+    let (one, two) = (shard.create_queue(|_| {}).id, shard.create_queue(|_| {}).id);
+    let ones: Vec<_> = (0..2).map(|_| shard.submit(&into(one))).collect();
+    let twos: Vec<_> = (0..2).map(|_| shard.submit(&into(two))).collect();
+    let other: Vec<_> = (0..4).map(|_| shard.submit(&by("other"))).collect();
+    let expected = [ones[0], other[0], twos[0], other[1], ones[1], other[2], twos[1], other[3]];
+    assert_eq!(order(&mut shard), expected);
+}
+
+// FEATURES: C4
+#[test]
+fn a_blocked_job_holds_up_nobody() {
+    let mut shard = Fixture::new();
+    let delayed = shard.submit(&job(|spec| spec.not_before = at(10 * SECOND)));
+    let ready = shard.submit_some(2);
+    assert_eq!(order(&mut shard), [ready[0], ready[1], delayed]);
+}
+
+#[test]
+fn a_delayed_job_begins_to_wait_when_it_is_due() {
+    let mut shard = Fixture::new();
+    let delayed = shard.submit(&job(|spec| spec.not_before = at(5 * SECOND)));
+    let before = shard.submit(&echo());
+    shard.pass(5 * SECOND);
+    shard.pass(1);
+    let after = shard.submit(&echo());
+    assert_eq!(order(&mut shard), [before, delayed, after]);
+}
+
+#[test]
+fn echo_jobs_do_not_wait_behind_processes() {
+    let mut shard = Fixture::with_runner(1);
+    let processes = [shard.submit(&process()), shard.submit(&process())];
+    let echo = shard.submit(&echo());
+    assert_eq!(shard.state(processes[1]), State::Scheduled);
+    assert_eq!(shard.state(echo), State::Dispatched);
+}
+
+#[test]
+fn the_runner_with_the_most_room_is_next() {
+    let mut shard = Fixture::new();
+    let (small, large) = (model::id::RunnerId(1), model::id::RunnerId(2));
+    shard.runner(small, room(1));
+    shard.runner(large, room(3));
+    shard.submit_some(4);
+    let runners: Vec<_> = shard.runs.iter().map(|(runner, _)| *runner).collect();
+    assert_eq!(runners, [large, large, small, large]);
+}

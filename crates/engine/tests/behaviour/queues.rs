@@ -1,0 +1,246 @@
+//! Queues: limits, counters, drain, cancel, expiry.
+
+use engine::{Answer, Input, Refusal};
+use model::batch::Keyspace;
+use model::id::{QueueId, ShardId};
+use model::job::End;
+use model::queue::{QueueRef, QueueState};
+use model::reason::ReasonCode;
+use model::spec::JobSpec;
+use model::state::State;
+
+use crate::common::{Fixture, RUNNER, config_of, echo, job, room};
+
+fn into(queue: QueueId) -> JobSpec {
+    job(|spec| spec.queue = Some(QueueRef::Id(queue)))
+}
+
+fn state_of(answer: Answer) -> QueueState {
+    match answer {
+        Answer::Queue(queue) => queue.state,
+        other => panic!("the queue is shown: {other:?}"),
+    }
+}
+
+// FEATURES: C4
+#[test]
+fn a_queue_is_reached_by_its_number_and_by_its_token() {
+    for (number, shards) in [(0, 1), (3, 4)] {
+        let mut shard = Fixture::with(config_of(number, shards));
+        let queue = shard.create_queue(|new| new.tag = "mine".to_owned());
+        let token = queue.token.unwrap();
+        assert_eq!(shard.config.shards.owner(token.slot()), ShardId(number));
+        let by_token = shard.submit(&job(|spec| spec.queue = Some(QueueRef::Token(token))));
+        let by_number = shard.submit(&into(queue.id));
+        assert_eq!((shard.job(by_token).queue, shard.job(by_number).queue), (queue.id, queue.id));
+        assert_eq!((shard.job(by_token).seq, shard.job(by_number).seq), (1, 2));
+        shard.crash();
+        shard.submit(&job(|spec| spec.queue = Some(QueueRef::Token(token))));
+        assert_eq!(shard.queue(queue.id).counters.active, 3);
+        let nowhere = QueueRef::Id(QueueId(1));
+        let refused = shard.try_submit(&[job(|spec| spec.queue = Some(nowhere))]).remove(0);
+        assert_eq!(refused, Err(Refusal::UnknownQueue(nowhere)));
+    }
+}
+
+// FEATURES: C4
+#[test]
+fn queues_close_one_way_only() {
+    let mut shard = Fixture::new();
+    let queue = shard.create_queue(|_| {}).id;
+    assert_eq!(state_of(shard.drain_queue(queue)), QueueState::Draining);
+    assert_eq!(state_of(shard.drain_queue(queue)), QueueState::Draining);
+    assert_eq!(state_of(shard.cancel_queue(queue)), QueueState::Cancelled);
+    assert_eq!(state_of(shard.drain_queue(queue)), QueueState::Cancelled, "there is no way back");
+    let other = shard.create_queue(|_| {}).id;
+    assert_eq!(state_of(shard.cancel_queue(other)), QueueState::Cancelled);
+    let refused = shard.try_submit(&[into(queue)]).remove(0);
+    assert_eq!(refused, Err(Refusal::QueueClosed(QueueState::Cancelled)));
+}
+
+// FEATURES: C4
+#[test]
+fn a_draining_queue_finishes_what_it_has() {
+    let mut shard = Fixture::with_runner(1);
+    let queue = shard.create_queue(|_| {}).id;
+    let jobs = [shard.submit(&into(queue)), shard.submit(&into(queue))];
+    shard.drain_queue(queue);
+    assert_eq!(shard.try_submit(&[into(queue)])[0], Err(Refusal::QueueClosed(QueueState::Draining)));
+    shard.crash();
+    shard.finish_all();
+    assert!(jobs.iter().all(|job| shard.state(*job) == State::Succeeded));
+    assert_eq!(shard.queue(queue).counters.succeeded, 2);
+}
+
+// FEATURES: C4
+#[test]
+fn counters_say_how_jobs_ended() {
+    let mut shard = Fixture::with_runner(10);
+    let queue = shard.create_queue(|new| new.max_retries = 1).id;
+    let jobs: Vec<_> = (0..5).map(|_| shard.submit(&into(queue))).collect();
+    shard.play(jobs[0], End::Succeeded);
+    shard.play(jobs[1], End::Fatal);
+    shard.cancel(jobs[2]);
+    shard.end(shard.current(jobs[2]), End::Stopped);
+    shard.play(jobs[3], End::Fatal);
+    shard.retry(jobs[3]).unwrap();
+    let counters = shard.queue(queue).counters;
+    assert_eq!((counters.active, counters.succeeded, counters.failed, counters.cancelled), (2, 1, 1, 1));
+    shard.give(Input::Scanned { job: jobs[0], clean: false, message: None });
+    let counters = shard.queue(queue).counters;
+    assert_eq!((counters.succeeded, counters.quarantined), (0, 1));
+    let released = shard.ask(|request| Input::Release { request, job: jobs[0] });
+    assert!(matches!(released, Answer::Job(job) if job.state == State::Succeeded));
+    assert_eq!(shard.queue(queue).counters.succeeded, 1);
+}
+
+#[test]
+fn no_more_jobs_of_a_queue_run_at_once_than_it_says() {
+    let mut shard = Fixture::with_runner(10);
+    let queue = shard.create_queue(|new| new.max_running = Some(2)).id;
+    let jobs: Vec<_> = (0..5).map(|_| shard.submit(&into(queue))).collect();
+    assert_eq!(shard.take_runs(), jobs[..2]);
+    let other = shard.submit(&echo());
+    assert_eq!(shard.take_runs(), [other], "it holds up nobody else");
+    shard.play(jobs[0], End::Succeeded);
+    assert_eq!(shard.take_runs(), [jobs[2]]);
+    shard.crash();
+    assert_eq!(shard.state(jobs[3]), State::Scheduled, "and after a restart");
+    shard.finish_all();
+    assert_eq!(shard.queue(queue).counters.succeeded, 5);
+}
+
+#[test]
+fn a_queue_set_aside_comes_back_with_new_and_aged_jobs() {
+    let mut shard = Fixture::with_runner(10);
+    let queue = shard.create_queue(|new| new.max_running = Some(1)).id;
+    let first = shard.submit(&into(queue));
+    let rest: Vec<_> = (0..3).map(|_| shard.submit(&into(queue))).collect();
+    shard.pass(40_000);
+    let late = shard.submit(&into(queue));
+    shard.cancel(rest[0]);
+    shard.play(first, End::Succeeded);
+    assert_eq!(shard.state(rest[1]), State::Dispatched);
+    shard.finish_all();
+    assert_eq!(shard.state(late), State::Succeeded);
+}
+
+// FEATURES: C4
+#[test]
+fn jobs_without_a_queue_share_the_implicit_one_of_their_tenant() {
+    let mut shard = Fixture::new();
+    let tenant = |name: &str| job(|spec| spec.tenant = name.to_owned());
+    let (a, b, other) = (shard.submit(&tenant("a")), shard.submit(&tenant("a")), shard.submit(&tenant("b")));
+    let queue = shard.job(a).queue;
+    assert_eq!((shard.job(b).queue, shard.job(b).seq), (queue, 2));
+    assert_ne!(shard.job(other).queue, queue);
+    for answer in [shard.drain_queue(queue), shard.cancel_queue(queue), shard.remove_queue(queue)] {
+        assert_eq!(answer, Answer::Refused(Refusal::QueueImplicit));
+    }
+    shard.crash();
+    let again = shard.submit(&tenant("a"));
+    assert_eq!(shard.job(again).queue, queue);
+    shard.cancel(a);
+    shard.cancel(b);
+    shard.cancel(again);
+    shard.pass(10 * shard.config.queue_idle_expiry.0);
+    assert!(shard.records.queue(queue).is_some(), "it does not expire");
+}
+
+// FEATURES: C4
+#[test]
+fn an_idle_queue_expires_and_a_used_one_does_not() {
+    for restart in [false, true] {
+        let mut shard = Fixture::with_runner(1);
+        let expiry = shard.config.queue_idle_expiry.0;
+        let (idle, used) = (shard.create_queue(|_| {}).id, shard.create_queue(|_| {}).id);
+        let id = shard.submit(&into(used));
+        shard.pass(expiry - 1);
+        assert!(shard.records.queue(idle).is_some(), "not early");
+        if restart {
+            shard.crash();
+        }
+        shard.pass(1);
+        assert!(shard.records.queue(idle).is_none());
+        shard.pass(expiry);
+        assert!(shard.records.queue(used).is_some());
+        shard.finish_all();
+        shard.pass(expiry - 1);
+        assert!(shard.records.queue(used).is_some(), "it has been idle since its last job ended");
+        shard.pass(1);
+        assert!(shard.records.queue(used).is_none());
+        assert_eq!(shard.state(id), State::Succeeded, "its jobs are still known");
+    }
+}
+
+// FEATURES: C4
+#[test]
+fn cancelling_a_large_queue_goes_in_chunks_and_survives_a_crash() {
+    for (number, shards) in [(0, 1), (3, 4)] {
+        let mut config = config_of(number, shards);
+        config.cancel_chunk = 10;
+        let mut shard = Fixture::with(config);
+        shard.runner(RUNNER, room(2));
+        let queue = shard.create_queue(|_| {}).id;
+        let results = shard.try_submit(&vec![into(queue); 95]);
+        let jobs: Vec<_> = results.into_iter().map(|result| result.unwrap().id).collect();
+        shard.start(shard.current(jobs[0]));
+        assert_eq!(state_of(shard.cancel_queue(queue)), QueueState::Cancelled);
+        assert_eq!(shard.queue(queue).counters.active, 95, "the answer does not wait for the work");
+        for ticks in 1..=3 {
+            shard.give(Input::Tick);
+            let touched = jobs.iter().filter(|job| shard.reason(**job).is_some()).count();
+            assert_eq!(touched, 10 * ticks, "a bounded number in one step");
+        }
+        shard.crash();
+        shard.finish_all();
+        for job in jobs {
+            assert_eq!((shard.state(job), shard.reason(job)), (State::Cancelled, Some(ReasonCode::QueueCancelled)));
+        }
+        assert_eq!(shard.queue(queue).counters.cancelled, 95);
+        assert!(shard.shard.next_tick() > shard.now, "it is over");
+    }
+}
+
+#[test]
+fn a_queue_is_removed_when_it_is_empty() {
+    let mut shard = Fixture::with_runner(1);
+    let queue = shard.create_queue(|_| {});
+    let id = shard.submit(&into(queue.id));
+    assert_eq!(shard.remove_queue(queue.id), Answer::Refused(Refusal::QueueNotEmpty(1)));
+    shard.play(id, End::Succeeded);
+    assert_eq!(shard.remove_queue(queue.id), Answer::QueueRemoved);
+    let reference = QueueRef::Token(queue.token.unwrap());
+    let refused = shard.ask(|request| Input::DrainQueue { request, queue: reference });
+    assert_eq!(refused, Answer::Refused(Refusal::UnknownQueue(reference)));
+    assert_eq!(shard.records.len(Keyspace::Queues), 0);
+    shard.crash();
+    assert!(shard.create_queue(|_| {}).id > queue.id, "a removed id is not used again");
+}
+
+#[test]
+fn there_is_a_limit_to_queues() {
+    let mut config = config_of(0, 1);
+    config.queues_max = 2;
+    let mut shard = Fixture::with(config);
+    shard.create_queue(|_| {});
+    let last = shard.create_queue(|_| {}).id;
+    let new = shard.new_queue(|_| {});
+    let refused = shard.ask(|request| Input::CreateQueue { request, queue: Box::new(new) });
+    assert_eq!(refused, Answer::Refused(Refusal::TooManyQueues { max: 2 }));
+    assert_eq!(shard.try_submit(&[echo()])[0], Err(Refusal::TooManyQueues { max: 2 }));
+    shard.remove_queue(last);
+    assert!(shard.try_submit(&[echo()])[0].is_ok());
+}
+
+#[test]
+fn retries_come_from_the_queue_unless_the_job_names_its_own() {
+    let mut shard = Fixture::new();
+    let queue = shard.create_queue(|new| new.max_retries = 7).id;
+    let plain = shard.submit(&into(queue));
+    let own = shard.submit(&job(|spec| {
+        spec.queue = Some(QueueRef::Id(queue));
+        spec.max_retries = Some(0);
+    }));
+    assert_eq!((shard.job(plain).max_retries, shard.job(own).max_retries), (7, 0));
+}

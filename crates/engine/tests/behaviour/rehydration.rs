@@ -1,0 +1,169 @@
+//! Coming back: whatever a crash swallows, the records bring it about again.
+
+use engine::{Answer, Input, PolicyMode, RequestId};
+use model::id::{JobId, RunnerId};
+use model::job::End;
+use model::queue::QueueRef;
+use model::spec::JobSpec;
+use model::state::State;
+use model::verdict::Verdict;
+
+use crate::common::{Fixture, RUNNER, SECOND, at, config_of, echo, job, keyed, process, room, submission};
+
+/// A client that sends again, under the same key, whatever it has no answer to.
+struct Client {
+    specs: Vec<JobSpec>,
+    jobs: Vec<Option<JobId>>,
+    open: Vec<(usize, RequestId)>,
+}
+
+impl Client {
+    fn new(specs: Vec<JobSpec>) -> Self {
+        let jobs = vec![None; specs.len()];
+        Self { specs, jobs, open: Vec::new() }
+    }
+
+    fn send_missing(&mut self, shard: &mut Fixture) {
+        self.open.clear();
+        for (index, spec) in self.specs.iter().enumerate().filter(|(index, _)| self.jobs[*index].is_none()) {
+            let request = shard.next_request();
+            shard.give(Input::Submit { request, jobs: vec![submission(spec)] });
+            self.open.push((index, request));
+        }
+        for (index, request) in &self.open {
+            if let Some(Answer::Submitted(results)) = shard.answer(*request) {
+                self.jobs[*index] = Some(results[0].as_ref().expect("accepted").id);
+            }
+        }
+    }
+
+    fn submit_all(&mut self, shard: &mut Fixture) -> Vec<JobId> {
+        for _ in 0..3 {
+            self.send_missing(shard);
+        }
+        self.jobs.iter().map(|job| job.expect("answered sooner or later")).collect()
+    }
+}
+
+fn specs() -> Vec<JobSpec> {
+    let mut specs: Vec<JobSpec> = (0..6).map(|number| keyed(&format!("key {number}"))).collect();
+    specs[1].not_before = at(5 * SECOND);
+    specs[2].run = process().run;
+    specs[2].sandbox = process().sandbox;
+    specs[3].timeout_ms = Some(3_600 * SECOND);
+    specs
+}
+
+/// A scenario with a bit of everything; returns the jobs and how many commits it took.
+fn scenario(shard: &mut Fixture) -> Vec<JobId> {
+    shard.runner(RUNNER, room(2));
+    let jobs = Client::new(specs()).submit_all(shard);
+    for id in &jobs[..2] {
+        let _ = shard.ask_maybe(|request| Input::Cancel { request, job: *id });
+    }
+    let _ = shard.ask_maybe(|request| Input::Retract { request, job: jobs[2] });
+    shard.runner(RunnerId(2), room(1));
+    shard.finish_all();
+    jobs
+}
+
+impl Fixture {
+    /// An answer that a crash may have swallowed.
+    fn ask_maybe(&mut self, input: impl FnOnce(RequestId) -> Input) -> Option<Answer> {
+        let request = self.next_request();
+        self.give(input(request));
+        self.answer(request)
+    }
+}
+
+// FEATURES: B3, B11
+#[test]
+fn a_crash_after_any_commit_loses_nothing() {
+    for (number, shards) in [(0, 1), (3, 4)] {
+        let mut untroubled = Fixture::with(config_of(number, shards));
+        scenario(&mut untroubled);
+        let commits = untroubled.commits;
+        assert!(commits > 30, "{commits} commits are worth crashing after");
+        for crash_at in 1..=commits {
+            let mut shard = Fixture::with(config_of(number, shards));
+            shard.crash_at = Some(crash_at);
+            let jobs = scenario(&mut shard);
+            let mut distinct = jobs.clone();
+            distinct.dedup();
+            assert_eq!(distinct.len(), specs().len(), "crash after commit {crash_at}");
+            for id in jobs {
+                let record = shard.job(id);
+                assert!(record.state.is_terminal(), "crash after commit {crash_at}: {record:?}");
+                assert_eq!((record.retries, record.state == State::Failed), (0, false), "crash after {crash_at}");
+            }
+        }
+    }
+}
+
+// FEATURES: B11
+#[test]
+fn a_crash_after_every_commit_loses_nothing_either() {
+    let mut shard = Fixture::with_runner(2);
+    let jobs = shard.submit_some(6);
+    for id in &jobs {
+        for _ in 0..10 {
+            shard.crash();
+            let record = shard.job(*id);
+            match record.state {
+                State::Dispatched => shard.start(shard.current(*id)),
+                State::Running => shard.end(shard.current(*id), End::Succeeded),
+                _ => {}
+            }
+        }
+        assert_eq!((shard.state(*id), shard.job(*id).attempt.0), (State::Succeeded, 1));
+    }
+}
+
+#[test]
+fn a_pending_question_to_the_policy_is_asked_again() {
+    let mut config = config_of(0, 1);
+    config.policy = PolicyMode::Ask;
+    let mut shard = Fixture::with(config);
+    let id = shard.submit(&echo());
+    assert_eq!(shard.asked, [id]);
+    shard.crash();
+    assert_eq!(shard.asked, [id, id]);
+    shard.verdict(id, Verdict::Allow);
+    assert_eq!(shard.state(id), State::Scheduled);
+}
+
+#[test]
+fn an_order_to_stop_is_said_again() {
+    let mut shard = Fixture::with_runner(2);
+    let jobs = shard.submit_some(2);
+    let tickets = [shard.current(jobs[0]), shard.current(jobs[1])];
+    for ticket in tickets {
+        shard.start(ticket);
+    }
+    shard.deaf_runners = true;
+    shard.cancel(jobs[0]);
+    shard.retract(jobs[1]);
+    shard.deaf_runners = false;
+    shard.crash();
+    shard.finish_all();
+    assert_eq!(shard.state(jobs[0]), State::Cancelled);
+    assert_eq!((shard.state(jobs[1]), shard.job(jobs[1]).attempt.0), (State::Succeeded, 2));
+}
+
+#[test]
+fn a_restart_changes_no_record() {
+    let mut shard = Fixture::with_runner(2);
+    let queue = shard.create_queue(|new| new.max_running = Some(1)).id;
+    for _ in 0..3 {
+        shard.submit(&job(|spec| spec.queue = Some(QueueRef::Id(queue))));
+    }
+    shard.submit(&keyed("k"));
+    shard.start(shard.current(shard.runs[0].1.job));
+    let before = shard.records.clone();
+    shard.deaf_runners = true;
+    shard.crash();
+    for keyspace in model::batch::Keyspace::ALL {
+        let same = before.table(keyspace).eq(shard.records.table(keyspace));
+        assert!(same, "{}", keyspace.name());
+    }
+}

@@ -1,0 +1,130 @@
+//! Forgetting what is old, and nothing else.
+
+use engine::{Answer, Fetch, Input};
+use model::batch::Keyspace;
+use model::change::Change;
+use model::id::JobId;
+use model::job::End;
+use model::state::State;
+use model::time::Millis;
+
+use crate::common::{DAY, Fixture, HOUR, RUNNER, config_of, echo, keyed, room};
+
+fn removed(shard: &Fixture) -> Vec<JobId> {
+    let of_job = |change: &Change| match change {
+        Change::JobRemoved { id, .. } => Some(*id),
+        Change::Job { .. } | Change::Queue { .. } | Change::QueueRemoved { .. } => None,
+    };
+    shard.changes.iter().filter_map(of_job).collect()
+}
+
+#[test]
+fn finished_jobs_are_removed_after_their_retention_and_not_before() {
+    for (number, shards) in [(0, 1), (3, 4)] {
+        let mut shard = Fixture::with(config_of(number, shards));
+        shard.runner(RUNNER, room(3));
+        shard.exact_counters = false;
+        let jobs = shard.submit_some(3);
+        shard.play(jobs[0], End::Succeeded);
+        shard.play(jobs[1], End::Fatal);
+        shard.pass(shard.config.retention.0);
+        assert_eq!(removed(&shard), []);
+        shard.pass(2 * shard.config.sweep_interval.0);
+        assert_eq!(removed(&shard), jobs[..2]);
+        assert_eq!(shard.records.len(Keyspace::Done), 0);
+        assert_eq!(shard.records.len(Keyspace::ByState), 0);
+        assert!(shard.records.job(jobs[2]).is_some_and(|job| !job.state.is_terminal()), "live work is never old");
+        let refused = shard.retry(jobs[1]);
+        assert!(refused.is_err());
+    }
+}
+
+#[test]
+fn many_old_jobs_are_removed_in_chunks() {
+    let mut config = config_of(0, 1);
+    config.sweep_chunk = 10;
+    let mut shard = Fixture::with(config);
+    shard.exact_counters = false;
+    shard.runner(RUNNER, room(100));
+    shard.submit_some(55);
+    shard.finish_all();
+    shard.pass(config.retention.0);
+    let young = shard.submit(&echo());
+    shard.finish_all();
+    let before = shard.records.len(Keyspace::Done);
+    assert_eq!(before, 56);
+    shard.pass(2 * config.sweep_interval.0);
+    assert_eq!(shard.records.len(Keyspace::Done), 1);
+    assert_eq!(shard.state(young), State::Succeeded);
+}
+
+#[test]
+fn a_retried_job_is_not_removed_under_its_feet() {
+    let mut shard = Fixture::with_runner(1);
+    shard.exact_counters = false;
+    let id = shard.submit(&echo());
+    shard.play(id, End::Fatal);
+    shard.pass(shard.config.retention.0 - HOUR);
+    shard.retry(id).unwrap();
+    shard.play(id, End::Fatal);
+    shard.pass(2 * HOUR);
+    assert_eq!(shard.state(id), State::Failed, "its retention begins anew");
+}
+
+/// The look through the records and the retry cross: what the look brings is old by then.
+#[test]
+fn a_job_retried_while_the_look_is_under_way_is_not_removed() {
+    for ended_again in [false, true] {
+        let mut shard = Fixture::with_runner(1);
+        shard.exact_counters = false;
+        let id = shard.submit(&echo());
+        shard.play(id, End::Fatal);
+        shard.pass(shard.config.retention.0 - HOUR);
+        shard.hold_fetches = true;
+        shard.now = shard.now + Millis(2 * HOUR);
+        shard.give(Input::Tick);
+        let finished = shard.fetches.iter().find(|fetch| matches!(fetch, Fetch::Finished { .. })).cloned();
+        let snapshot = shard.records.answer(&finished.expect("a look is under way"));
+        shard.fetches.clear();
+        shard.hold_fetches = false;
+        shard.retry(id).unwrap();
+        if ended_again {
+            shard.play(id, End::Fatal);
+        }
+        shard.give(Input::Fetched(snapshot));
+        assert!(shard.records.job(id).is_some(), "ended again: {ended_again}");
+        assert_eq!(removed(&shard), []);
+    }
+}
+
+#[test]
+fn a_job_removed_by_hand_while_the_look_is_under_way_is_removed_once() {
+    let mut shard = Fixture::with_runner(1);
+    shard.exact_counters = false;
+    let id = shard.submit(&echo());
+    shard.play(id, End::Fatal);
+    shard.hold_fetches = true;
+    shard.now = shard.now + shard.config.retention + Millis(HOUR);
+    shard.give(Input::Tick);
+    let finished = shard.fetches.iter().find(|fetch| matches!(fetch, Fetch::Finished { .. })).cloned();
+    let snapshot = shard.records.answer(&finished.expect("a look is under way"));
+    shard.fetches.clear();
+    shard.hold_fetches = false;
+    assert_eq!(shard.ask(|request| Input::Remove { request, job: id }), Answer::Removed);
+    shard.give(Input::Fetched(snapshot));
+    assert_eq!(removed(&shard), [id]);
+}
+
+#[test]
+fn old_keys_go_with_their_day() {
+    let mut config = config_of(0, 1);
+    config.sweep_chunk = 5;
+    let mut shard = Fixture::with(config);
+    for number in 0..12 {
+        shard.submit(&keyed(&format!("key {number}")));
+    }
+    shard.pass(DAY + HOUR);
+    assert_eq!(shard.records.len(Keyspace::Keys), 12, "their day is not over everywhere");
+    shard.pass(DAY);
+    assert_eq!(shard.records.len(Keyspace::Keys), 0);
+}

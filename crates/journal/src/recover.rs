@@ -1,0 +1,190 @@
+//! Opening: every segment is read once, checked against its successor, and the end of the log is found.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::format::{ALIGNMENT, FORMAT_VERSION, FrameKind, HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::frames::FrameCursor;
+use crate::segment::{Segment, position_of_name, segment_path};
+use crate::{Error, Position};
+
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// What opening found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recovery {
+    /// The last entry that was there.
+    pub last: Position,
+    /// The oldest entry that can be read, or the one after `last` if there is none.
+    pub oldest: Position,
+    /// The unfinished end of the log, if a crash left one. Nobody was told that it exists.
+    pub cut: Option<Cut>,
+}
+
+/// An unfinished frame that was cut off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cut {
+    pub file: PathBuf,
+    pub offset: u64,
+}
+
+/// The segments as they are, and what the next one has to state.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    pub segments: Vec<Arc<Segment>>,
+    pub next: SegmentHeader,
+    pub cut: Option<Cut>,
+}
+
+/// Reads the log. Changes nothing.
+pub(crate) fn recover(directory: &Path, names: &[String], generation: u64) -> Result<Recovered, Error> {
+    let mut firsts: Vec<Position> = names.iter().filter_map(|name| position_of_name(name)).collect();
+    firsts.sort_unstable();
+    let mut opened = Vec::with_capacity(firsts.len());
+    for first in firsts {
+        opened.push(open_segment(directory, first)?);
+    }
+    check_chain(directory, &opened)?;
+
+    let mut cut = None;
+    let mut next = SegmentHeader { generation, first: Position(1), previous_first: Position::NONE, previous_end: 0 };
+    let mut segments = Vec::with_capacity(opened.len());
+    let ends: Vec<_> = opened.iter().skip(1).map(|successor| successor.header.previous_end).collect();
+    for (index, segment) in opened.into_iter().enumerate() {
+        let scan = match ends.get(index) {
+            Some(end) => scan_closed(&segment, *end)?,
+            None => scan_last(&segment)?,
+        };
+        if next.previous_first != Position::NONE && segment.header.first != next.first {
+            return Err(damaged(&segment.path, 0, "its entries do not continue those of the segment before it"));
+        }
+        cut = scan.cut;
+        if scan.next == segment.header.first && ends.get(index).is_none() {
+            // An empty last segment gives up its place, and its name, to the next one.
+            next = SegmentHeader { generation, ..segment.header };
+            continue;
+        }
+        next = SegmentHeader {
+            generation,
+            first: scan.next,
+            previous_first: segment.header.first,
+            previous_end: scan.end,
+        };
+        segments.push(Arc::new(segment));
+    }
+    Ok(Recovered { segments, next, cut })
+}
+
+fn open_segment(directory: &Path, first: Position) -> Result<Segment, Error> {
+    let path = segment_path(directory, first);
+    let file = OpenOptions::new().read(true).write(true).open(&path).map_err(Error::io("open", &path))?;
+    let header = read_header(&path, &file)?;
+    if header.first != first {
+        return Err(damaged(&path, 0, "the header states another first position than the file name"));
+    }
+    let metadata = file.metadata().map_err(Error::io("read the size of", &path))?;
+    let segment = Segment::new(path, file, header, metadata.len());
+    segment.close(metadata.modified().unwrap_or_else(|_| SystemTime::now()));
+    Ok(segment)
+}
+
+fn read_header(path: &Path, file: &File) -> Result<SegmentHeader, Error> {
+    let mut block = [0; SEGMENT_HEADER_BYTES as usize];
+    file.read_exact_at(&mut block, 0).map_err(|error| match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => damaged(path, 0, "the file is shorter than a segment header"),
+        _ => Error::io("read", path)(error),
+    })?;
+    SegmentHeader::decode(&block).map_err(|error| match error {
+        HeaderError::Damaged(reason) => damaged(path, 0, reason),
+        HeaderError::NewerFormat(found) => {
+            Error::NewerFormat { file: path.to_path_buf(), found, supported: FORMAT_VERSION }
+        }
+    })
+}
+
+/// Each segment names the one before it, so a missing one is noticed. Only the oldest may name one that is gone.
+fn check_chain(directory: &Path, segments: &[Segment]) -> Result<(), Error> {
+    for pair in segments.windows(2) {
+        let expected = pair[1].header.previous_first;
+        if expected != pair[0].header.first {
+            return Err(Error::Missing { file: segment_path(directory, expected) });
+        }
+    }
+    Ok(())
+}
+
+struct Scan {
+    next: Position,
+    end: u64,
+    cut: Option<Cut>,
+}
+
+/// A segment with a successor must be valid exactly up to the end that the successor states.
+fn scan_closed(segment: &Segment, end: u64) -> Result<Scan, Error> {
+    let (scan, reason) = scan_frames(segment, end.min(segment.file_bytes))?;
+    if scan.end != end {
+        return Err(damaged(&segment.path, scan.end, reason));
+    }
+    Ok(scan)
+}
+
+/// The last segment may end in an unfinished frame, if nothing valid follows it.
+fn scan_last(segment: &Segment) -> Result<Scan, Error> {
+    let (mut scan, reason) = scan_frames(segment, segment.file_bytes)?;
+    let mut cursor = FrameCursor::new(CHUNK_BYTES);
+    let generation = segment.header.generation;
+    let later = cursor
+        .search(&segment.file, generation, scan.end, segment.file_bytes)
+        .map_err(Error::io("read", &segment.path))?;
+    if later.is_some() {
+        return Err(damaged(&segment.path, scan.end, reason));
+    }
+    if begins_like_a_frame(segment, scan.end)? {
+        tracing::warn!(
+            file = %segment.path.display(),
+            offset = scan.end,
+            "cut an unfinished write off the end of the journal; nothing acknowledged is lost"
+        );
+        scan.cut = Some(Cut { file: segment.path.clone(), offset: scan.end });
+    }
+    Ok(scan)
+}
+
+/// Whether a write to this place began. Every write ends in zeros, so an untouched place is zero even in a reused file.
+fn begins_like_a_frame(segment: &Segment, offset: u64) -> Result<bool, Error> {
+    let mut start = [0; ALIGNMENT as usize];
+    let wanted = segment.file_bytes.saturating_sub(offset).min(start.len() as u64) as usize;
+    segment.file.read_exact_at(&mut start[..wanted], offset).map_err(Error::io("read", &segment.path))?;
+    Ok(start.iter().any(|byte| *byte != 0))
+}
+
+/// Reads frames until one is not valid; says why it is not.
+fn scan_frames(segment: &Segment, limit: u64) -> Result<(Scan, &'static str), Error> {
+    let mut cursor = FrameCursor::new(CHUNK_BYTES);
+    let mut scan = Scan { next: segment.header.first, end: SEGMENT_HEADER_BYTES, cut: None };
+    loop {
+        let found = cursor
+            .frame(&segment.file, segment.header.generation, scan.end, limit)
+            .map_err(Error::io("read", &segment.path))?;
+        let frame = match found {
+            Ok(frame) => frame,
+            Err(reason) => return Ok((scan, reason)),
+        };
+        if frame.header.first != scan.next {
+            return Err(damaged(&segment.path, scan.end, "the frame does not continue the one before it"));
+        }
+        match frame.header.kind {
+            FrameKind::Entries => scan.next = Position(scan.next.0 + frame.entries()),
+            FrameKind::Seal => {}
+        }
+        segment.publish(frame.header.first, scan.end, frame.end());
+        scan.end = frame.end();
+    }
+}
+
+fn damaged(file: &Path, offset: u64, reason: &'static str) -> Error {
+    Error::Damaged { file: file.to_path_buf(), offset, reason }
+}

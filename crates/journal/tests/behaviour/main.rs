@@ -1,0 +1,9 @@
+//! How the journal behaves, seen from outside: one file per kind of behaviour.
+#![expect(clippy::unwrap_used, reason = "in a test an unwrap that fails is a failed test")]
+
+mod crash;
+mod damage;
+mod failure;
+mod rotation;
+mod round_trip;
+mod support;

@@ -1,0 +1,158 @@
+//! Segments follow one another, are kept for readers, then reused; nothing old comes back to life.
+
+use std::time::Duration;
+
+use crate::support::{assert_whole, eventually, files, open, payload, read_all, small, small_forgetful};
+use journal::{Error, Journal, Options, Position, SPARES_MAX};
+
+fn fill(journal: &Journal, entries: u64) {
+    for _ in 0..entries {
+        journal.append(&payload(journal.durable().0 + 1, 2000)).unwrap();
+    }
+}
+
+#[test]
+fn entries_go_on_in_the_next_segment() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = open(directory.path());
+    fill(&journal, 50);
+    assert!(files(directory.path(), ".log").len() > 3);
+    drop(journal);
+    let journal = open(directory.path());
+    let entries = read_all(&journal).unwrap();
+    assert_eq!(entries.len(), 50);
+    for (position, entry) in entries {
+        assert_eq!(assert_whole(&entry), position.0);
+    }
+}
+
+#[test]
+fn a_reader_can_begin_anywhere() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = open(directory.path());
+    fill(&journal, 40);
+    for from in 1..=41 {
+        let mut reader = journal.reader(Position(from)).unwrap();
+        let first = reader.next().unwrap().map(|(position, _)| position.0);
+        assert_eq!(first, (from <= 40).then_some(from));
+    }
+}
+
+#[test]
+fn released_segments_are_reused_and_never_replay_what_they_held() {
+    let directory = tempfile::tempdir().unwrap();
+    for round in 0..6 {
+        let journal = Journal::open(directory.path(), small_forgetful()).unwrap();
+        for (position, entry) in read_all(&journal).unwrap() {
+            assert_eq!(assert_whole(&entry), position.0, "a stale entry came back in round {round}");
+        }
+        fill(&journal, 30);
+        let durable = journal.durable();
+        journal.release(durable);
+        eventually("old segments are taken back", || files(directory.path(), ".log").len() == 1);
+        assert!(files(directory.path(), ".seg").len() <= SPARES_MAX);
+        assert!(matches!(journal.reader(Position(1)), Err(Error::Expired { oldest }) if oldest > Position(1)));
+        // Some more, so that the next round reads a partly filled, reused segment.
+        fill(&journal, 3);
+        drop(journal);
+    }
+}
+
+#[test]
+fn what_is_not_released_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = Journal::open(directory.path(), small_forgetful()).unwrap();
+    fill(&journal, 40);
+    journal.release(Position(20));
+    eventually("something is taken back", || journal.oldest() > Position(1));
+    assert!(journal.oldest() <= Position(21));
+    let mut reader = journal.reader(Position(21)).unwrap();
+    assert_eq!(reader.next().unwrap().unwrap().0, Position(21));
+}
+
+#[test]
+fn released_segments_are_kept_for_readers_within_bytes_and_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { keep_bytes: 40 << 10, ..small() };
+    let journal = Journal::open(directory.path(), options.clone()).unwrap();
+    fill(&journal, 60);
+    journal.release(Position(60));
+    eventually("what exceeds the bytes goes", || journal.oldest() > Position(30));
+    assert!(journal.reader(Position(55)).is_ok());
+    drop(journal);
+
+    let options = Options { keep_for: Duration::ZERO, keep_bytes: u64::MAX, ..options };
+    let journal = Journal::open(directory.path(), options).unwrap();
+    journal.release(Position(60));
+    eventually("what exceeds the time goes", || journal.oldest() == Position(61));
+}
+
+#[test]
+fn a_reader_meets_reuse_beneath_it_as_expiry_never_as_garbage() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = Journal::open(directory.path(), small_forgetful()).unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (journal, done) = (&journal, &done);
+        scope.spawn(move || {
+            for _ in 0..400 {
+                fill(journal, 1);
+                journal.release(journal.durable());
+            }
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        let mut expiries = 0;
+        let mut reader = journal.reader(journal.oldest()).unwrap();
+        let mut expected = 0;
+        while !done.load(std::sync::atomic::Ordering::Relaxed) {
+            match reader.next() {
+                Ok(Some((position, entry))) => {
+                    assert_eq!(assert_whole(&entry), position.0);
+                    assert!(expected == 0 || position.0 == expected, "a gap without a word");
+                    expected = position.0 + 1;
+                }
+                Ok(None) => std::thread::yield_now(),
+                Err(Error::Expired { .. }) => {
+                    expiries += 1;
+                    expected = 0;
+                    // The oldest may move between the question and the reader.
+                    if let Ok(again) = journal.reader(journal.oldest()) {
+                        reader = again;
+                    }
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        println!("expired {expiries} times");
+    });
+}
+
+#[test]
+fn a_slow_reader_of_a_reused_file_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = Journal::open(directory.path(), small_forgetful()).unwrap();
+    fill(&journal, 6);
+    let mut reader = journal.reader(Position(1)).unwrap();
+    reader.next().unwrap().unwrap();
+    for _ in 0..60 {
+        fill(&journal, 1);
+        journal.release(journal.durable());
+    }
+    eventually("the beginning is gone", || journal.oldest() > Position(6));
+    // What it had read ahead may still come, whole and in order; then it is told.
+    let mut next = 2;
+    loop {
+        match reader.next() {
+            Ok(Some((position, entry))) => {
+                assert_eq!((position.0, assert_whole(&entry)), (next, next));
+                next += 1;
+            }
+            Ok(None) => panic!("the reader has not seen the end"),
+            Err(error) => {
+                assert!(matches!(error, Error::Expired { .. }), "{error}");
+                break;
+            }
+        }
+    }
+    assert!(next <= 8);
+}

@@ -1,0 +1,168 @@
+//! What goes in comes out, in order, however many write at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::support::{eventually, files, open, payload, read_all, small};
+use journal::{ENTRY_BYTES_MAX, Error, Journal, Options, Position};
+
+#[test]
+fn a_fresh_journal_is_empty() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = open(directory.path());
+    assert_eq!(journal.durable(), Position::NONE);
+    assert_eq!(journal.oldest(), Position(1));
+    assert_eq!(read_all(&journal).unwrap(), vec![]);
+    assert_eq!(journal.recovery().cut, None);
+}
+
+#[test]
+fn entries_survive_reopening_again_and_again() {
+    let directory = tempfile::tempdir().unwrap();
+    for round in 0..5u64 {
+        let journal = open(directory.path());
+        assert_eq!(journal.durable(), Position(round * 3));
+        for number in 1..=3 {
+            let position = journal.append(&payload(round * 3 + number, 10)).unwrap();
+            assert_eq!(position, Position(round * 3 + number));
+        }
+        journal.close().unwrap();
+    }
+    let journal = open(directory.path());
+    let entries = read_all(&journal).unwrap();
+    assert_eq!(entries.len(), 15);
+    for (position, entry) in entries {
+        assert_eq!(entry, payload(position.0, 10));
+    }
+    assert_eq!(journal.recovery().cut, None);
+}
+
+#[test]
+fn opening_twice_is_opening_once() {
+    let directory = tempfile::tempdir().unwrap();
+    open(directory.path()).append(b"kept").unwrap();
+    for _ in 0..4 {
+        let journal = open(directory.path());
+        assert_eq!(journal.durable(), Position(1));
+        assert_eq!(read_all(&journal).unwrap().len(), 1);
+    }
+    assert_eq!(files(directory.path(), ".log").len(), 2, "empty segments do not pile up");
+}
+
+#[test]
+fn empty_entries_and_parts_are_entries() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = open(directory.path());
+    journal.append(b"").unwrap();
+    journal.append_parts(&[b"a", b"", b"bc"]).unwrap();
+    let (position, shared) = journal.append_shared(&[b"x", b"y"]).unwrap();
+    assert_eq!((position, &shared[..]), (Position(3), &b"xy"[..]));
+    let entries: Vec<_> = read_all(&journal).unwrap().into_iter().map(|(_, entry)| entry).collect();
+    assert_eq!(entries, vec![&b""[..], b"abc", b"xy"]);
+}
+
+#[test]
+fn many_threads_share_frames_and_lose_nothing() {
+    const THREADS: u64 = 8;
+    const EACH: u64 = 200;
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { segment_bytes: 64 << 10, first_segment_bytes: 64 << 10, ..small() };
+    let journal = Journal::open(directory.path(), options).unwrap();
+    let told = Arc::new(AtomicU64::new(0));
+    let frames = Arc::new(AtomicU64::new(0));
+    {
+        let (told, frames) = (Arc::clone(&told), Arc::clone(&frames));
+        journal.on_durable(Box::new(move |position| {
+            told.fetch_max(position.0, Ordering::Relaxed);
+            frames.fetch_add(1, Ordering::Relaxed);
+        }));
+    }
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let journal = &journal;
+            scope.spawn(move || {
+                let mut last = Position::NONE;
+                for number in 0..EACH {
+                    let wanted = payload(thread * EACH + number, 50);
+                    let (position, shared) = journal.append_shared(&[&wanted]).unwrap();
+                    assert_eq!(shared, wanted);
+                    assert!(position > last && journal.durable() >= position);
+                    last = position;
+                }
+            });
+        }
+    });
+    let entries = read_all(&journal).unwrap();
+    assert_eq!(entries.len() as u64, THREADS * EACH);
+    let mut numbers: Vec<_> = entries.iter().map(|(_, entry)| crate::support::assert_whole(entry)).collect();
+    numbers.sort_unstable();
+    assert!(numbers.into_iter().eq(0..THREADS * EACH));
+    assert!(entries.iter().zip(1..).all(|((position, _), expected)| position.0 == expected));
+    assert_eq!(told.load(Ordering::Relaxed), THREADS * EACH);
+    assert!(frames.load(Ordering::Relaxed) < THREADS * EACH, "nobody ever shared a frame");
+}
+
+#[test]
+fn a_waiting_reader_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = open(directory.path());
+    assert_eq!(journal.wait_durable(Position::NONE, Duration::ZERO), Position::NONE);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| journal.wait_durable(Position::NONE, Duration::from_secs(20)));
+        journal.append(b"now").unwrap();
+        assert_eq!(waiting.join().unwrap(), Position(1));
+    });
+    let mut reader = journal.reader(Position(2)).unwrap();
+    assert_eq!(reader.next().unwrap(), None);
+    journal.append(b"later").unwrap();
+    assert_eq!(reader.next().unwrap().unwrap().0, Position(2));
+    assert_eq!(reader.next().unwrap(), None);
+}
+
+#[test]
+fn an_entry_larger_than_a_segment_gets_a_larger_segment() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = open(directory.path());
+    journal.append(b"before").unwrap();
+    journal.append(&payload(2, 300_000)).unwrap();
+    journal.append(b"after").unwrap();
+    journal.close().unwrap();
+    let journal = open(directory.path());
+    let entries = read_all(&journal).unwrap();
+    assert_eq!(entries.len(), 3);
+    assert_eq!(entries[1].1, payload(2, 300_000));
+}
+
+#[test]
+fn the_largest_entry_fits_and_one_byte_more_does_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = open(directory.path());
+    let largest = vec![7; ENTRY_BYTES_MAX];
+    assert!(matches!(journal.append_parts(&[&largest, b"x"]), Err(Error::TooLarge { .. })));
+    assert_eq!(journal.durable(), Position::NONE, "a refused entry changes nothing");
+    assert_eq!(journal.append(&largest).unwrap(), Position(1));
+    assert_eq!(read_all(&journal).unwrap()[0].1.len(), ENTRY_BYTES_MAX);
+}
+
+#[test]
+fn an_idle_writer_seals_by_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { seal_after: Duration::from_millis(1), ..small() };
+    let journal = Journal::open(directory.path(), options).unwrap();
+    journal.append(b"sealed soon").unwrap();
+    let log = &files(directory.path(), ".log")[0];
+    // The first frame of one short entry takes 56 bytes after the header; the seal follows it.
+    let at = 512 + 56;
+    eventually("a seal", || std::fs::read(log).unwrap()[at..at + 4] == *b"OFRM");
+}
+
+#[test]
+fn a_second_journal_on_the_same_directory_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = open(directory.path());
+    let second = Journal::open(directory.path(), small());
+    assert!(matches!(second, Err(Error::InUse { .. })));
+    drop(first);
+    open(directory.path());
+}

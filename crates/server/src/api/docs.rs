@@ -1,0 +1,78 @@
+//! The API's own description: the OpenAPI document and a page that shows it.
+
+use std::fmt::Write;
+use std::sync::OnceLock;
+
+use axum::http::header;
+use axum::response::{Html, IntoResponse, Redirect, Response};
+use serde_json::Value;
+
+const OPENAPI: &str = include_str!("../../openapi.json");
+
+pub(crate) async fn openapi() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], OPENAPI).into_response()
+}
+
+pub(crate) async fn front() -> Redirect {
+    Redirect::temporary("/docs")
+}
+
+pub(crate) async fn page() -> Html<&'static str> {
+    static PAGE: OnceLock<String> = OnceLock::new();
+    Html(PAGE.get_or_init(|| render(&serde_json::from_str(OPENAPI).unwrap_or_default())))
+}
+
+const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fdfdfc}\
+ h1,h2{font-weight:600}h2{margin-top:2.5rem}code{font:14px ui-monospace,monospace}table{border-collapse:collapse;width:100%}\
+ td{padding:.35rem .8rem .35rem 0;vertical-align:top;border-top:1px solid #eee}td:first-child{white-space:nowrap;color:#456}\
+ @media(prefers-color-scheme:dark){body{color:#ddd;background:#181a1b}td{border-color:#333}td:first-child{color:#9bc}}";
+
+/// Everything the document says, as one page without scripts.
+fn render(document: &Value) -> String {
+    let mut page = String::new();
+    let text = |value: &Value| escape(value.as_str().unwrap_or_default());
+    let _ = write!(
+        page,
+        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>\
+         <title>Outlast API</title><style>{STYLE}</style><h1>Outlast API</h1><p>{}</p>\
+         <p>The whole contract: <a href=/openapi.json>openapi.json</a></p>",
+        text(&document["info"]["description"])
+    );
+    let empty = serde_json::Map::new();
+    page.push_str("<h2>Routes</h2><table>");
+    for (path, methods) in document["paths"].as_object().unwrap_or(&empty) {
+        for (method, operation) in methods.as_object().unwrap_or(&empty) {
+            let _ = write!(
+                page,
+                "<tr><td><code>{} {}</code><td>{}",
+                method.to_uppercase(),
+                escape(path),
+                text(&operation["summary"])
+            );
+        }
+    }
+    page.push_str("</table><h2>Errors</h2><table>");
+    for (code, meaning) in document["x-error-codes"].as_object().unwrap_or(&empty) {
+        let _ = write!(page, "<tr id={0}><td><code>{0}</code><td>{1}", escape(code), text(meaning));
+    }
+    page.push_str("</table>");
+    page
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_is_shown_whole() {
+        let document: Value = serde_json::from_str(OPENAPI).unwrap();
+        let page = render(&document);
+        for path in document["paths"].as_object().unwrap().keys() {
+            assert!(page.contains(path.as_str()), "{path}");
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Every change, as it happens, over SSE or WebSocket; who reconnects with the last cursor misses nothing.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::extract::State as Shared;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::response::Response;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use futures_util::stream::{self, Stream};
+use model::change::Change;
+use model::codec;
+use model::id::{JobId, QueueId};
+use model::queue::QueueRef;
+use model::time::Timestamp;
+use model::view::ChangeView;
+use store::{EventReader, Position, Store};
+
+use super::list::{Parameters, bad};
+use super::problem::{Fault, Refused};
+use super::{App, Core};
+use crate::error::Error;
+
+const SUBSCRIBERS_MAX: usize = 1_000;
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// How many changes are read at once.
+const CHUNK: usize = 1_000;
+
+/// Which changes a subscriber wants.
+#[derive(Debug, Clone, Default)]
+struct Interest {
+    kind: Option<String>,
+    job: Option<JobId>,
+    queue: Option<QueueId>,
+}
+
+impl Interest {
+    fn from(core: &Core, parameters: &Parameters) -> Result<Self, Refused> {
+        let kind = parameters.text("kind").map(str::to_owned);
+        if let Some(unknown) =
+            kind.as_deref().filter(|kind| !["job", "job_removed", "queue", "queue_removed"].contains(kind))
+        {
+            return Err(bad("kind", format!("`{unknown}` is none of job, job_removed, queue, queue_removed")));
+        }
+        let queue = match parameters.queue()? {
+            Some(QueueRef::Id(id)) => Some(id),
+            Some(reference) => Some(super::queues::load(core, reference)?.id),
+            None => None,
+        };
+        Ok(Self { kind, job: parameters.job()?, queue })
+    }
+
+    fn wants(&self, change: &Change) -> bool {
+        self.kind.as_deref().is_none_or(|kind| kind == kind_of(change))
+            && self.job.is_none_or(|job| change.job() == Some(job))
+            && self.queue.is_none_or(|queue| change.queue() == queue)
+    }
+}
+
+fn kind_of(change: &Change) -> &'static str {
+    match change {
+        Change::Job { .. } => "job",
+        Change::JobRemoved { .. } => "job_removed",
+        Change::Queue { .. } => "queue",
+        Change::QueueRemoved { .. } => "queue_removed",
+    }
+}
+
+/// A place in the stream of changes: so many changes of the commit after this position have been seen.
+/// Opaque to clients, so that it can hold more when there is more than one journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Cursor {
+    after: Position,
+    seen: usize,
+}
+
+impl Cursor {
+    fn text(self) -> String {
+        format!("e{:x}-{:x}", self.after.0, self.seen)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (after, seen) = text.strip_prefix('e')?.split_once('-')?;
+        let hex =
+            |part: &str| u64::from_str_radix(part, 16).ok().filter(|_| part.bytes().all(|b| b.is_ascii_hexdigit()));
+        Some(Self { after: Position(hex(after)?), seen: usize::try_from(hex(seen)?).ok()? })
+    }
+
+    fn from(core: &Core, parameters: &Parameters) -> Result<Self, Refused> {
+        match parameters.text("since") {
+            None | Some("now") => Ok(Self { after: core.store.durable(), seen: 0 }),
+            Some("start") => Ok(Self { after: before_oldest(core)?, seen: 0 }),
+            Some(text) => Self::parse(text).ok_or_else(|| {
+                let detail =
+                    format!("`{text}` is not a cursor: use the one of the last change you have seen, `now` or `start`");
+                Refused::saying(Fault::InvalidCursor, detail).at("since")
+            }),
+        }
+    }
+}
+
+/// The place before everything that is still kept.
+fn before_oldest(core: &Core) -> Result<Position, Refused> {
+    match core.store.events(Position(0)) {
+        Ok(_) => Ok(Position(0)),
+        Err(store::Error::CursorExpired { oldest }) => Ok(Position(oldest.0.saturating_sub(1))),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// One subscriber; it counts until it is dropped.
+struct Subscriber {
+    app: Arc<App>,
+    core: Arc<Core>,
+    reader: Option<Box<dyn EventReader>>,
+    interest: Interest,
+    cursor: Cursor,
+    waiting: VecDeque<ChangeView>,
+}
+
+impl Drop for Subscriber {
+    fn drop(&mut self) {
+        self.app.subscribers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Subscriber {
+    fn new(app: Arc<App>, parameters: &Parameters) -> Result<Self, Refused> {
+        let core = app.core()?;
+        let cursor = Cursor::from(&core, parameters)?;
+        let interest = Interest::from(&core, parameters)?;
+        let reader = core.store.events(cursor.after)?;
+        if app.subscribers.fetch_add(1, Ordering::Relaxed) >= SUBSCRIBERS_MAX {
+            app.subscribers.fetch_sub(1, Ordering::Relaxed);
+            return Err(Refused::new(Fault::TooManySubscribers));
+        }
+        Ok(Self { app, core, reader: Some(reader), interest, cursor, waiting: VecDeque::new() })
+    }
+
+    /// The next change that is of interest. `None` when the node stops or the changes are gone: the client
+    /// reconnects with its cursor and is told.
+    async fn next(&mut self) -> Option<ChangeView> {
+        let mut commits = self.core.commits.clone();
+        loop {
+            if let Some(change) = self.waiting.pop_front() {
+                return Some(change);
+            }
+            commits.borrow_and_update();
+            let read_any = self.read_more().await.ok()?;
+            if !read_any {
+                tokio::select! {
+                    changed = commits.changed() => changed.ok()?,
+                    () = self.app.stopping() => return None,
+                }
+            }
+        }
+    }
+
+    /// Reads some commits; says whether there were any.
+    async fn read_more(&mut self) -> Result<bool, Refused> {
+        let mut reader = self.reader.take().ok_or_else(|| Refused::new(Fault::Internal))?;
+        let (interest, mut cursor) = (self.interest.clone(), self.cursor);
+        let read = move || {
+            let mut found = VecDeque::new();
+            let mut commits = 0;
+            while found.len() < CHUNK && commits < CHUNK {
+                let Some(committed) = reader.next()? else { break };
+                commits += 1;
+                for (index, payload) in committed.events.iter().enumerate().skip(cursor.seen) {
+                    let change: Change =
+                        codec::decode(payload).map_err(|source| Error::Record { shard: committed.shard.0, source })?;
+                    if interest.wants(&change) {
+                        found.push_back(view(&change, Cursor { after: cursor.after, seen: index + 1 }));
+                    }
+                }
+                cursor = Cursor { after: committed.position, seen: 0 };
+            }
+            Ok::<_, Refused>((reader, cursor, found, commits))
+        };
+        let read = tokio::task::spawn_blocking(read).await.map_err(|error| Error::Panicked(error.to_string()))?;
+        let (reader, cursor, found, commits) = read?;
+        self.reader = Some(reader);
+        self.cursor = cursor;
+        self.waiting = found;
+        Ok(commits > 0)
+    }
+}
+
+fn view(change: &Change, cursor: Cursor) -> ChangeView {
+    let mut view = ChangeView {
+        cursor: cursor.text(),
+        kind: kind_of(change).to_owned(),
+        job: change.job(),
+        queue: change.queue(),
+        state: None,
+        attempt: None,
+        reason: None,
+        at: Timestamp(change.at()),
+    };
+    match change {
+        Change::Job { state, attempt, reason, .. } => {
+            view.state = Some(state.as_str().to_owned());
+            view.attempt = Some(*attempt);
+            view.reason = reason.map(|reason| reason.as_str().to_owned());
+        }
+        Change::Queue { state, .. } => view.state = Some(state.as_str().to_owned()),
+        Change::JobRemoved { .. } | Change::QueueRemoved { .. } => {}
+    }
+    view
+}
+
+pub(crate) async fn stream(
+    Shared(app): Shared<Arc<App>>,
+    headers: axum::http::HeaderMap,
+    mut parameters: Parameters,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refused> {
+    // A browser that reconnects by itself says where it was in this header.
+    if let Some(last) = headers.get("last-event-id").and_then(|value| value.to_str().ok()) {
+        parameters.set("since", last);
+    }
+    let subscriber = Subscriber::new(app, &parameters)?;
+    let events = stream::unfold(subscriber, |mut subscriber| async move {
+        let change = subscriber.next().await?;
+        let data = serde_json::to_string(&change).unwrap_or_default();
+        let event = Event::default().id(&change.cursor).event(&change.kind).data(data);
+        Some((Ok(event), subscriber))
+    });
+    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
+}
+
+pub(crate) async fn socket(
+    Shared(app): Shared<Arc<App>>,
+    parameters: Parameters,
+    upgrade: WebSocketUpgrade,
+) -> Result<Response, Refused> {
+    let subscriber = Subscriber::new(app, &parameters)?;
+    Ok(upgrade.on_upgrade(move |socket| push(socket, subscriber)))
+}
+
+async fn push(mut socket: WebSocket, mut subscriber: Subscriber) {
+    loop {
+        tokio::select! {
+            change = subscriber.next() => {
+                let Some(change) = change else { break };
+                let text = serde_json::to_string(&change).unwrap_or_default();
+                if socket.send(Message::Text(text.into())).await.is_err() {
+                    return;
+                }
+            }
+            // The client has nothing to say here; that it goes away is worth knowing.
+            message = socket.recv() => {
+                if !matches!(message, Some(Ok(_))) {
+                    return;
+                }
+            }
+        }
+    }
+    let _ = socket.send(Message::Close(None)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_survives_its_text() {
+        let cursor = Cursor { after: Position(255), seen: 3 };
+        assert_eq!(Cursor::parse(&cursor.text()), Some(cursor));
+        for bad in ["", "e", "e-", "x1-1", "e1-", "e+1-1"] {
+            assert_eq!(Cursor::parse(bad), None, "{bad}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_as_a_cursor_ends_without_a_panic(text in ".{0,30}") {
+            let _ = Cursor::parse(&text);
+        }
+    }
+}

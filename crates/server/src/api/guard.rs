@@ -1,0 +1,114 @@
+//! Keeps web pages out: a browser sends what they ask for to loopback, too.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::header;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::App;
+use super::problem::{Fault, Refused};
+use crate::options::Options;
+
+/// Who may be called by which name.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    names: Vec<String>,
+    /// Open to other machines on purpose: any address that is written as a number is one of ours.
+    any_address: bool,
+}
+
+impl Guard {
+    pub fn new(options: &Options, listen: SocketAddr) -> Self {
+        let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+        names.push(listen.ip().to_string());
+        names.extend(options.hosts.iter().map(|name| name.to_ascii_lowercase()));
+        Self { names, any_address: options.insecure }
+    }
+
+    fn admits(&self, authority: &str) -> bool {
+        let name = host_of(authority).to_ascii_lowercase();
+        self.names.contains(&name) || (self.any_address && name.parse::<IpAddr>().is_ok())
+    }
+
+    fn check(&self, host: Option<&str>, origin: Option<&str>) -> Result<(), Refused> {
+        let host = host.unwrap_or_default();
+        if !self.admits(host) {
+            let detail = format!(
+                "the request is for `{host}`; this server answers to its own address and `localhost` (setting `hosts` adds names)"
+            );
+            return Err(Refused::saying(Fault::ForeignHost, detail));
+        }
+        let Some(origin) = origin else { return Ok(()) };
+        let own = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+        if own.is_none_or(|own| !own.eq_ignore_ascii_case(host)) {
+            let detail = format!("a page of `{origin}` asked for this; only pages of this server may");
+            return Err(Refused::saying(Fault::ForeignOrigin, detail));
+        }
+        Ok(())
+    }
+}
+
+/// The host of `host`, `host:port`, `[address]` or `[address]:port`.
+fn host_of(authority: &str) -> &str {
+    if let Some(rest) = authority.strip_prefix('[') {
+        return rest.split(']').next().unwrap_or_default();
+    }
+    authority.rsplit_once(':').map_or(authority, |(host, _)| host)
+}
+
+pub(crate) async fn check(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    match admit(&app.guard, &request) {
+        Ok(()) => next.run(request).await,
+        Err(refused) => refused.into_response(),
+    }
+}
+
+fn admit(guard: &Guard, request: &Request) -> Result<(), Refused> {
+    let host = request.headers().get(header::HOST).and_then(|value| value.to_str().ok());
+    let host = host.or_else(|| request.uri().authority().map(|authority| authority.as_str()));
+    // An origin that cannot be read is none of ours.
+    let origin = request.headers().get(header::ORIGIN).map(|value| value.to_str().unwrap_or("null"));
+    guard.check(host, origin)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guard(insecure: bool) -> Guard {
+        let options = Options { insecure, hosts: vec!["build.example".to_owned()], ..Options::default() };
+        Guard::new(&options, "127.0.0.1:7070".parse().unwrap())
+    }
+
+    #[test]
+    fn only_our_own_names_are_answered() {
+        let guard = guard(false);
+        for own in ["localhost", "localhost:7070", "127.0.0.1:7070", "[::1]:7070", "build.example", "LOCALHOST:1"] {
+            assert!(guard.check(Some(own), None).is_ok(), "{own}");
+        }
+        for foreign in ["evil.example", "evil.example:7070", "10.0.0.1", "", "localhost.evil.example"] {
+            assert!(guard.check(Some(foreign), None).is_err(), "{foreign}");
+        }
+        assert!(guard.check(None, None).is_err());
+    }
+
+    #[test]
+    fn only_our_own_pages_may_ask() {
+        let guard = guard(false);
+        let host = Some("localhost:7070");
+        assert!(guard.check(host, Some("http://localhost:7070")).is_ok());
+        for foreign in ["http://localhost:3000", "http://evil.example", "null", "", "file://"] {
+            assert!(guard.check(host, Some(foreign)).is_err(), "{foreign}");
+        }
+    }
+
+    #[test]
+    fn an_open_server_answers_to_addresses_but_not_to_foreign_names() {
+        let guard = guard(true);
+        assert!(guard.check(Some("10.1.2.3:7070"), None).is_ok());
+        assert!(guard.check(Some("evil.example:7070"), None).is_err());
+    }
+}

@@ -1,0 +1,197 @@
+//! One job: show it, wait for it, act on it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json as JsonBody;
+use axum::body::Body;
+use axum::extract::{Path, State as Shared};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use engine::{Answer, Input, RequestId};
+use model::id::JobId;
+use model::job::Job;
+use model::state::State;
+use model::view::{HistoryView, JobView, Page};
+use tokio::sync::oneshot;
+
+use super::list::{self, Filter, Parameters};
+use super::problem::{Fault, Refused};
+use super::{App, Core};
+use crate::error::Error;
+use crate::reads;
+
+pub(crate) fn parse_id(text: &str) -> Result<JobId, Refused> {
+    text.parse().map_err(|error: model::id::ParseIdError| Refused::saying(Fault::InvalidId, error.to_string()).at("id"))
+}
+
+pub(crate) fn load(core: &Core, id: JobId) -> Result<Job, Refused> {
+    let shard = core.shard_of(id.slot());
+    reads::job(core.store.as_ref(), shard, id)?
+        .ok_or_else(|| Refused::saying(Fault::UnknownJob, format!("there is no job {id}; it may have been removed")))
+}
+
+pub(crate) fn view(core: &Core, job: &Job) -> Result<JobView, Refused> {
+    let shard = core.shard_of(job.id.slot());
+    let spec = job.decode_spec().map_err(|source| Error::Record { shard: shard.0, source })?;
+    Ok(JobView::new(job, spec))
+}
+
+pub(crate) fn load_view(core: &Core, id: JobId) -> Result<JobView, Refused> {
+    view(core, &load(core, id)?)
+}
+
+/// Waits until a job has ended, for so long at the most, and not for a node that stops.
+pub(crate) async fn until_ended(app: &App, ended: oneshot::Receiver<()>, wait: Duration) {
+    tokio::select! {
+        _ = ended => {}
+        () = tokio::time::sleep(wait) => {}
+        () = app.stopping() => {}
+    }
+}
+
+pub(crate) async fn show(
+    Shared(app): Shared<Arc<App>>,
+    Path(id): Path<String>,
+    parameters: Parameters,
+) -> Result<JsonBody<JobView>, Refused> {
+    let core = app.core()?;
+    let id = parse_id(&id)?;
+    let mut job = load(&core, id)?;
+    if let Some(wait) = parameters.wait()?
+        && !job.state.is_terminal()
+    {
+        until_ended(&app, core.inbox_of(id).watch(id)?, wait).await;
+        job = load(&core, id)?;
+    }
+    Ok(JsonBody(view(&core, &job)?))
+}
+
+pub(crate) async fn result(Shared(app): Shared<Arc<App>>, Path(id): Path<String>) -> Result<Response, Refused> {
+    let core = app.core()?;
+    let job = load(&core, parse_id(&id)?)?;
+    if !job.state.is_terminal() {
+        let detail = format!("the job is {}: wait for it with GET /v1/jobs/{}?wait_ms=30000", job.state, job.id);
+        return Err(Refused::saying(Fault::NotTerminal, detail));
+    }
+    if job.state == State::Quarantined {
+        return Err(Refused::saying(Fault::WrongState, "the result is quarantined"));
+    }
+    let bytes = job.result.unwrap_or_default().as_bytes().to_vec();
+    Ok(([(header::CONTENT_TYPE, "application/json")], Body::from(bytes)).into_response())
+}
+
+pub(crate) async fn history(
+    Shared(app): Shared<Arc<App>>,
+    Path(id): Path<String>,
+) -> Result<JsonBody<HistoryView>, Refused> {
+    let core = app.core()?;
+    Ok(JsonBody(HistoryView::new(&load(&core, parse_id(&id)?)?)))
+}
+
+/// Reads a page away from the threads that answer requests.
+pub(crate) async fn read_page(
+    app: Arc<App>,
+    parameters: Parameters,
+    narrow: impl FnOnce(&mut Filter) + Send + 'static,
+) -> Result<JsonBody<Page<JobView>>, Refused> {
+    let read = move || {
+        let core = app.core()?;
+        let mut filter = Filter::from(&core, &parameters)?;
+        narrow(&mut filter);
+        list::page(&core, &filter, &parameters)
+    };
+    let page = tokio::task::spawn_blocking(read).await.map_err(|error| Error::Panicked(error.to_string()))?;
+    page.map(JsonBody)
+}
+
+pub(crate) async fn list(
+    Shared(app): Shared<Arc<App>>,
+    parameters: Parameters,
+) -> Result<JsonBody<Page<JobView>>, Refused> {
+    read_page(app, parameters, |_| {}).await
+}
+
+pub(crate) fn only_running(filter: &mut Filter) {
+    filter.states = Some(vec![State::Dispatched, State::Running, State::Cancelling]);
+}
+
+pub(crate) fn only_completed(filter: &mut Filter) {
+    filter.states = Some(State::ALL.into_iter().filter(|state| state.is_terminal()).collect());
+}
+
+pub(crate) async fn running(
+    Shared(app): Shared<Arc<App>>,
+    parameters: Parameters,
+) -> Result<JsonBody<Page<JobView>>, Refused> {
+    read_page(app, parameters, only_running).await
+}
+
+pub(crate) async fn completed(
+    Shared(app): Shared<Arc<App>>,
+    parameters: Parameters,
+) -> Result<JsonBody<Page<JobView>>, Refused> {
+    read_page(app, parameters, only_completed).await
+}
+
+/// Every job with the time of each of its states, newest first.
+pub(crate) async fn history_of_all(
+    Shared(app): Shared<Arc<App>>,
+    parameters: Parameters,
+) -> Result<JsonBody<Page<JobView>>, Refused> {
+    read_page(app, parameters, |_| {}).await
+}
+
+/// Actions have no body, or an empty one; a form's is refused like everywhere.
+pub(crate) fn expect_no_form(headers: &HeaderMap) -> Result<(), Refused> {
+    if headers.contains_key(header::CONTENT_TYPE) { super::body::expect_json(headers) } else { Ok(()) }
+}
+
+async fn act(
+    app: &App,
+    id: &str,
+    headers: &HeaderMap,
+    input: impl FnOnce(RequestId, JobId) -> Input,
+) -> Result<Response, Refused> {
+    expect_no_form(headers)?;
+    let core = app.core()?;
+    let id = parse_id(id)?;
+    match core.inbox_of(id).ask(|request| input(request, id)).await? {
+        Answer::Job(job) => Ok(JsonBody(view(&core, &job)?).into_response()),
+        Answer::Removed => Ok(StatusCode::NO_CONTENT.into_response()),
+        Answer::Refused(refusal) => Err(refusal.into()),
+        _ => Err(Refused::new(Fault::Internal)),
+    }
+}
+
+pub(crate) async fn cancel(
+    Shared(app): Shared<Arc<App>>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Refused> {
+    act(&app, &id, &headers, |request, job| Input::Cancel { request, job }).await
+}
+
+pub(crate) async fn retry(
+    Shared(app): Shared<Arc<App>>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Refused> {
+    act(&app, &id, &headers, |request, job| Input::Retry { request, job }).await
+}
+
+pub(crate) async fn retract(
+    Shared(app): Shared<Arc<App>>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Refused> {
+    act(&app, &id, &headers, |request, job| Input::Retract { request, job }).await
+}
+
+pub(crate) async fn remove(
+    Shared(app): Shared<Arc<App>>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Refused> {
+    act(&app, &id, &headers, |request, job| Input::Remove { request, job }).await
+}

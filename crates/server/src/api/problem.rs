@@ -1,0 +1,230 @@
+//! Errors as clients see them: RFC 9457 problem documents with a stable code and a way out.
+
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use engine::Refusal;
+use model::spec::Invalid;
+use model::view::Problem;
+
+use crate::error::Error;
+use crate::inbox::Unanswered;
+
+/// Everything that can be wrong with a request, or with the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    InvalidJson,
+    UnknownField,
+    InvalidField,
+    UnsupportedField,
+    InvalidId,
+    InvalidParameter,
+    InvalidCursor,
+    BodyTooLarge,
+    TooManyJobs,
+    UnsupportedMediaType,
+    ForeignOrigin,
+    ForeignHost,
+    UnknownRoute,
+    MethodNotAllowed,
+    UnknownJob,
+    UnknownQueue,
+    NoLogs,
+    NotTerminal,
+    WrongState,
+    RetriesUsedUp,
+    QueueClosed,
+    QueueNotEmpty,
+    QueueImplicit,
+    IdempotencyConflict,
+    IdempotencyGone,
+    TooManyKeys,
+    Full,
+    TooManyQueues,
+    TooManySubscribers,
+    OtherContent,
+    CursorExpired,
+    NotReady,
+    Busy,
+    Stopping,
+    Internal,
+}
+
+impl Fault {
+    /// The status, the stable code, and what it is called.
+    fn facts(self) -> (StatusCode, &'static str, &'static str) {
+        use StatusCode as S;
+        match self {
+            Self::InvalidJson => (S::BAD_REQUEST, "invalid_json", "The body is not the JSON that this route takes"),
+            Self::UnknownField => {
+                (S::BAD_REQUEST, "unknown_field", "The body has a field that this route does not know")
+            }
+            Self::InvalidField => (S::BAD_REQUEST, "invalid_field", "A field has a value that cannot be accepted"),
+            Self::UnsupportedField => (S::BAD_REQUEST, "unsupported_field", "This version does not do that yet"),
+            Self::InvalidId => (S::BAD_REQUEST, "invalid_id", "The id is malformed or of another kind"),
+            Self::InvalidParameter => (S::BAD_REQUEST, "invalid_parameter", "A query parameter cannot be accepted"),
+            Self::InvalidCursor => {
+                (S::BAD_REQUEST, "invalid_cursor", "The cursor is not one that this server gave out")
+            }
+            Self::BodyTooLarge => (S::PAYLOAD_TOO_LARGE, "body_too_large", "The body is too large"),
+            Self::TooManyJobs => (S::PAYLOAD_TOO_LARGE, "too_many_jobs_in_batch", "The batch has too many jobs"),
+            Self::UnsupportedMediaType => (
+                S::UNSUPPORTED_MEDIA_TYPE,
+                "unsupported_media_type",
+                "The body's type is not one that this route takes",
+            ),
+            Self::ForeignOrigin => (S::FORBIDDEN, "foreign_origin", "The request comes from a foreign web page"),
+            Self::ForeignHost => (S::FORBIDDEN, "foreign_host", "The request names a host that this server is not"),
+            Self::UnknownRoute => (S::NOT_FOUND, "unknown_route", "There is no such route"),
+            Self::MethodNotAllowed => {
+                (S::METHOD_NOT_ALLOWED, "method_not_allowed", "The route does not know this method")
+            }
+            Self::UnknownJob => (S::NOT_FOUND, "unknown_job", "There is no such job"),
+            Self::UnknownQueue => (S::NOT_FOUND, "unknown_queue", "There is no such queue"),
+            Self::NoLogs => (S::NOT_FOUND, "no_logs", "There is no output of such an attempt"),
+            Self::NotTerminal => (S::CONFLICT, "not_terminal", "The job has not ended yet"),
+            Self::WrongState => (S::CONFLICT, "wrong_state", "The job's state does not allow that"),
+            Self::RetriesUsedUp => (S::CONFLICT, "retries_used_up", "The job has no retries left"),
+            Self::QueueClosed => (S::CONFLICT, "queue_closed", "The queue takes no new jobs"),
+            Self::QueueNotEmpty => (S::CONFLICT, "queue_not_empty", "The queue has jobs that have not ended"),
+            Self::QueueImplicit => (S::CONFLICT, "queue_implicit", "The implicit queue of a tenant stays as it is"),
+            Self::IdempotencyConflict => {
+                (S::CONFLICT, "idempotency_conflict", "The idempotency key was used with another body")
+            }
+            Self::IdempotencyGone => (S::CONFLICT, "idempotency_gone", "What the key has made was removed since"),
+            Self::TooManyKeys => {
+                (S::TOO_MANY_REQUESTS, "too_many_keys", "The tenant has used too many idempotency keys")
+            }
+            Self::Full => (S::TOO_MANY_REQUESTS, "too_many_jobs", "There are too many jobs that have not ended"),
+            Self::TooManyQueues => (S::TOO_MANY_REQUESTS, "too_many_queues", "There are too many queues"),
+            Self::TooManySubscribers => {
+                (S::TOO_MANY_REQUESTS, "too_many_subscribers", "There are too many subscribers")
+            }
+            Self::OtherContent => (S::CONFLICT, "other_content", "The approval is about another content of the job"),
+            Self::CursorExpired => (S::GONE, "cursor_expired", "The changes after this cursor are no longer kept"),
+            Self::NotReady => (S::SERVICE_UNAVAILABLE, "not_ready", "The server is not ready yet"),
+            Self::Busy => (S::SERVICE_UNAVAILABLE, "busy", "The server has too many requests in hand"),
+            Self::Stopping => (S::SERVICE_UNAVAILABLE, "stopping", "The server is stopping"),
+            Self::Internal => (S::INTERNAL_SERVER_ERROR, "internal", "The server has met a problem of its own"),
+        }
+    }
+
+    fn retry_after_secs(self) -> Option<u64> {
+        match self {
+            Self::Full | Self::Busy | Self::NotReady | Self::Stopping | Self::TooManySubscribers => Some(1),
+            _ => None,
+        }
+    }
+}
+
+/// A refused request.
+#[derive(Debug, Clone)]
+pub(crate) struct Refused {
+    fault: Fault,
+    detail: Option<String>,
+    field: Option<String>,
+}
+
+impl Refused {
+    pub fn new(fault: Fault) -> Self {
+        Self { fault, detail: None, field: None }
+    }
+
+    pub fn saying(fault: Fault, detail: impl Into<String>) -> Self {
+        Self { fault, detail: Some(detail.into()), field: None }
+    }
+
+    pub fn at(mut self, field: impl Into<String>) -> Self {
+        self.field = Some(field.into());
+        self
+    }
+
+    pub fn problem(&self) -> Problem {
+        let (status, code, title) = self.fault.facts();
+        Problem {
+            kind: format!("/docs#{code}"),
+            title: title.to_owned(),
+            status: status.as_u16(),
+            detail: self.detail.clone().unwrap_or_else(|| format!("{title}.")),
+            code: code.to_owned(),
+            field: self.field.clone(),
+        }
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let (status, ..) = self.fault.facts();
+        let body = serde_json::to_vec(&self.problem()).unwrap_or_default();
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(secs) = self.fault.retry_after_secs() {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(secs));
+        }
+        response
+    }
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        let fault = match &refusal {
+            Refusal::UnknownJob(_) => Fault::UnknownJob,
+            Refusal::UnknownQueue(_) => Fault::UnknownQueue,
+            Refusal::QueueClosed(_) => Fault::QueueClosed,
+            Refusal::QueueNotEmpty(_) => Fault::QueueNotEmpty,
+            Refusal::QueueImplicit => Fault::QueueImplicit,
+            Refusal::WrongState { .. } => Fault::WrongState,
+            Refusal::RetriesUsedUp { .. } => Fault::RetriesUsedUp,
+            Refusal::KeyConflict => Fault::IdempotencyConflict,
+            Refusal::TooManyKeys { .. } => Fault::TooManyKeys,
+            Refusal::Full { .. } => Fault::Full,
+            Refusal::TooManyQueues { .. } => Fault::TooManyQueues,
+            Refusal::OtherContent => Fault::OtherContent,
+        };
+        Self::saying(fault, refusal.to_string())
+    }
+}
+
+impl From<Invalid> for Refused {
+    fn from(invalid: Invalid) -> Self {
+        let fault = if invalid.unsupported { Fault::UnsupportedField } else { Fault::InvalidField };
+        Self::saying(fault, invalid.message.clone()).at(invalid.field)
+    }
+}
+
+impl From<Unanswered> for Refused {
+    fn from(unanswered: Unanswered) -> Self {
+        match unanswered {
+            Unanswered::Busy => Self::saying(Fault::Busy, "nothing was accepted: try again in a moment"),
+            Unanswered::Stopping => {
+                Self::saying(Fault::Stopping, "the server stopped before it could answer: ask again, with the same key")
+            }
+        }
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        tracing::error!(%error, "a request could not be answered");
+        Self::saying(Fault::Internal, error.to_string())
+    }
+}
+
+impl From<store::Error> for Refused {
+    fn from(error: store::Error) -> Self {
+        match error {
+            store::Error::CursorExpired { .. } => Self::saying(Fault::CursorExpired, error.to_string()),
+            other => Self::from(Error::from(other)),
+        }
+    }
+}
+
+pub(crate) async fn unknown_route(uri: axum::http::Uri) -> Refused {
+    Refused::saying(Fault::UnknownRoute, format!("`{}` is not a route; /docs lists them all", uri.path()))
+}
+
+pub(crate) async fn method_not_allowed(method: axum::http::Method, uri: axum::http::Uri) -> Refused {
+    Refused::saying(Fault::MethodNotAllowed, format!("`{}` does not take {method}; /docs lists the routes", uri.path()))
+}

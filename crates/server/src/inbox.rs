@@ -1,0 +1,120 @@
+//! The way to a shard: one queue, many senders, answers by return.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc;
+
+use engine::{Answer, Fetched, Input, RequestId, Stats};
+use model::id::JobId;
+use model::message::FromRunner;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+/// Beyond this many waiting requests a shard is busy: clients are told to come back, memory stays bounded.
+const REQUESTS_WAITING_MAX: usize = 20_000;
+
+/// What a shard's thread is told.
+pub(crate) enum Message {
+    Request {
+        request: RequestId,
+        input: Input,
+        reply: oneshot::Sender<Answer>,
+        /// For a submit of one job: told when that job has ended.
+        ended: Option<oneshot::Sender<()>>,
+    },
+    /// Tell when a job has ended; at once if it is not live.
+    Watch {
+        job: JobId,
+        ended: oneshot::Sender<()>,
+    },
+    Runner(Vec<FromRunner>),
+    Fetched(Fetched),
+    Stop,
+}
+
+/// Numbers that a shard shows after each round.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Status {
+    pub stats: Stats,
+    pub live_jobs: usize,
+    pub ready: [usize; 2],
+    pub with_runners: [u32; 2],
+    pub commits: u64,
+}
+
+/// A request that got no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unanswered {
+    Busy,
+    Stopping,
+}
+
+/// Cheap to clone; every API handler has one.
+#[derive(Clone)]
+pub(crate) struct Inbox {
+    sender: mpsc::Sender<Message>,
+    waiting: Arc<AtomicUsize>,
+    requests: Arc<AtomicU64>,
+    status: Arc<Mutex<Status>>,
+}
+
+/// The shard's end.
+pub(crate) struct Outlet {
+    pub receiver: mpsc::Receiver<Message>,
+    pub waiting: Arc<AtomicUsize>,
+    pub status: Arc<Mutex<Status>>,
+}
+
+impl Inbox {
+    pub fn new() -> (Self, Outlet) {
+        let (sender, receiver) = mpsc::channel();
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let status = Arc::new(Mutex::new(Status::default()));
+        let outlet = Outlet { receiver, waiting: waiting.clone(), status: status.clone() };
+        (Self { sender, waiting, requests: Arc::default(), status }, outlet)
+    }
+
+    pub async fn ask(&self, input: impl FnOnce(RequestId) -> Input) -> Result<Answer, Unanswered> {
+        self.request(input, None)?.await.map_err(|_| Unanswered::Stopping)
+    }
+
+    /// Like [`Inbox::ask`], and tells when the one submitted job has ended.
+    pub async fn ask_and_watch(
+        &self,
+        input: impl FnOnce(RequestId) -> Input,
+    ) -> Result<(Answer, oneshot::Receiver<()>), Unanswered> {
+        let (ended, watch) = oneshot::channel();
+        let answer = self.request(input, Some(ended))?.await.map_err(|_| Unanswered::Stopping)?;
+        Ok((answer, watch))
+    }
+
+    fn request(
+        &self,
+        input: impl FnOnce(RequestId) -> Input,
+        ended: Option<oneshot::Sender<()>>,
+    ) -> Result<oneshot::Receiver<Answer>, Unanswered> {
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= REQUESTS_WAITING_MAX {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            return Err(Unanswered::Busy);
+        }
+        let request = RequestId(self.requests.fetch_add(1, Ordering::Relaxed));
+        let (reply, answer) = oneshot::channel();
+        self.post(Message::Request { request, input: input(request), reply, ended })?;
+        Ok(answer)
+    }
+
+    /// Resolves when the job has ended, or at once if it is not live.
+    pub fn watch(&self, job: JobId) -> Result<oneshot::Receiver<()>, Unanswered> {
+        let (ended, watch) = oneshot::channel();
+        self.post(Message::Watch { job, ended })?;
+        Ok(watch)
+    }
+
+    pub fn post(&self, message: Message) -> Result<(), Unanswered> {
+        self.sender.send(message).map_err(|_| Unanswered::Stopping)
+    }
+
+    pub fn status(&self) -> Status {
+        self.status.lock().clone()
+    }
+}

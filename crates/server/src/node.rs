@@ -1,0 +1,281 @@
+//! Putting a node together, and taking it apart in order.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use engine::Fetch;
+use model::id::{RunnerId, ShardId};
+use model::message::Capacity;
+use store::{Embedded, Position, Store};
+use tokio::net::TcpListener;
+use tokio::sync::{oneshot, watch};
+
+use crate::api::{self, App, Core};
+use crate::clock;
+use crate::error::Error;
+use crate::fetcher::{self, Fetches};
+use crate::inbox::{Inbox, Message, Outlet};
+use crate::options::Options;
+use crate::rehydrate;
+use crate::shard::{Parts, ShardLoop, Uplink};
+
+/// How long open connections get to finish when the node stops.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// Where a node can be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Address {
+    pub listen: SocketAddr,
+}
+
+impl Address {
+    pub fn url(&self) -> String {
+        format!("http://{}", self.listen)
+    }
+}
+
+/// A running node.
+pub struct Node {
+    address: Address,
+    app: Arc<App>,
+    store: Arc<Embedded>,
+    runner: runner::Handle,
+    inboxes: Vec<Inbox>,
+    threads: Vec<JoinHandle<()>>,
+    failure: oneshot::Receiver<Error>,
+    stopping: watch::Sender<bool>,
+    serving: tokio::task::JoinHandle<()>,
+}
+
+/// Tells the first failure of any part.
+#[derive(Clone)]
+struct Alarm(Arc<parking_lot::Mutex<Option<oneshot::Sender<Error>>>>);
+
+impl Alarm {
+    fn raise(&self, error: Error) {
+        tracing::error!(%error, "a part of the server has stopped");
+        if let Some(sender) = self.0.lock().take() {
+            let _ = sender.send(error);
+        }
+    }
+}
+
+impl Node {
+    /// Starts everything and returns when the node is ready: listening, rehydrated, with a runner.
+    pub async fn start(options: Options) -> Result<Self, Error> {
+        options.check()?;
+        let problem = |source| Error::Listen { address: options.listen, source };
+        let listener = TcpListener::bind(options.listen).await.map_err(problem)?;
+        let address = Address { listen: listener.local_addr().map_err(problem)? };
+        let (stopping, stop) = watch::channel(false);
+        let app = Arc::new(App::new(&options, address.listen, stop.clone()));
+        let serving = tokio::spawn(api::serve(listener, app.clone(), stop));
+
+        let store = Arc::new(open_store(&options).await?);
+        let leftovers = runner::end_leftovers(store.node());
+        if leftovers > 0 {
+            tracing::warn!(leftovers, "processes of an earlier start were still running and have been ended");
+        }
+        clear_scratch(&options);
+        let shards = rehydrate::shard_count(store.as_ref(), store.node(), options.shards)?;
+        let (inboxes, outlets): (Vec<Inbox>, Vec<Outlet>) = shards.all().map(|_| Inbox::new()).unzip();
+        let runner = start_runner(&options, &store, &inboxes);
+        let (alarm, failure) = alarm();
+        let (fetches, questions) = Fetches::new();
+        let mut threads = vec![start_fetcher(questions, store.clone(), inboxes.clone(), alarm.clone())?];
+        let mut ready = Vec::new();
+        for (id, outlet) in shards.all().zip(outlets) {
+            let (tell_ready, is_ready) = oneshot::channel();
+            let start = ShardStart {
+                config: options.engine(id, shards),
+                store: store.clone(),
+                outlet,
+                runner: runner.clone(),
+                fetches: fetches.clone(),
+                logs: options.data_dir.join("logs"),
+                ready: tell_ready,
+            };
+            threads.push(start_shard(id, start, alarm.clone())?);
+            ready.push(is_ready);
+        }
+        drop(fetches);
+        let mut node = Self { address, app, store, runner, inboxes, threads, failure, stopping, serving };
+        for is_ready in ready {
+            if is_ready.await.is_err() {
+                return Err(node.failed().await);
+            }
+        }
+        node.open_doors(&options, shards);
+        Ok(node)
+    }
+
+    fn open_doors(&self, options: &Options, shards: model::id::Shards) {
+        let (tell, commits) = watch::channel(self.store.durable());
+        self.store.on_commit(Box::new(move |position: Position| {
+            tell.send_replace(position);
+        }));
+        let core = Core {
+            store: self.store.clone(),
+            shards,
+            inboxes: self.inboxes.clone(),
+            logs: options.data_dir.join("logs"),
+            commits,
+        };
+        self.app.open(core);
+    }
+
+    pub fn address(&self) -> Address {
+        self.address
+    }
+
+    /// Resolves when a part of the node has failed: it cannot go on.
+    pub async fn failed(&mut self) -> Error {
+        match (&mut self.failure).await {
+            Ok(error) => error,
+            Err(_) => Error::Panicked("all of them, without a word".to_owned()),
+        }
+    }
+
+    /// Stops in order: no new requests, attempts stopped and reported, everything committed and in the tables.
+    pub async fn stop(self) -> Result<(), Error> {
+        self.stopping.send_replace(true);
+        self.runner.stop().await;
+        for inbox in &self.inboxes {
+            let _ = inbox.post(Message::Stop);
+        }
+        let threads = self.threads;
+        let joined = tokio::task::spawn_blocking(move || threads.into_iter().for_each(|thread| drop(thread.join())));
+        joined.await.map_err(|error| Error::Panicked(error.to_string()))?;
+        let _ = tokio::time::timeout(GOODBYE, self.serving).await;
+        self.app.close();
+        let mut store = self.store;
+        // Requests that are still being answered may hold on to the store for a moment.
+        for _ in 0..200 {
+            match Arc::try_unwrap(store) {
+                Ok(store) => return Ok(close(store).await?),
+                Err(shared) => store = shared,
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        // Not closing is safe: the next start replays the journal.
+        Ok(())
+    }
+}
+
+async fn close(store: Embedded) -> Result<(), store::Error> {
+    let closed = tokio::task::spawn_blocking(move || store.close()).await;
+    closed.unwrap_or_else(|error| Err(store::Error::Stopped { reason: error.to_string() }))
+}
+
+fn alarm() -> (Alarm, oneshot::Receiver<Error>) {
+    let (sender, receiver) = oneshot::channel();
+    (Alarm(Arc::new(parking_lot::Mutex::new(Some(sender)))), receiver)
+}
+
+/// Working directories of attempts that died with an earlier start.
+fn clear_scratch(options: &Options) {
+    if let Err(error) = std::fs::remove_dir_all(options.data_dir.join("scratch"))
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!(%error, "old working directories cannot be removed");
+    }
+}
+
+async fn open_store(options: &Options) -> Result<Embedded, Error> {
+    let directory = options.data_dir.clone();
+    let mut settings = store::Options::default();
+    settings.journal.keep_bytes = options.events_keep_bytes;
+    settings.journal.keep_for = Duration::from_millis(options.events_keep_ms);
+    let opened = tokio::task::spawn_blocking(move || Embedded::open(&directory, settings)).await;
+    Ok(opened.map_err(|error| Error::Panicked(error.to_string()))??)
+}
+
+fn start_runner(options: &Options, store: &Embedded, inboxes: &[Inbox]) -> runner::Handle {
+    let count = inboxes.len() as u32;
+    let runner_options = runner::Options {
+        id: RunnerId(store.node().0),
+        incarnation: store.incarnation(),
+        node: store.node(),
+        // Each shard gets its part of the room, and at least some.
+        capacity: Capacity {
+            process: (options.process_slots() / count).max(1),
+            echo: (options.echo_slots / count).max(1),
+        },
+        shards: (0..inboxes.len() as u16).map(ShardId).collect(),
+        logs: options.data_dir.join("logs"),
+        scratch: options.data_dir.join("scratch"),
+        stop_grace: Duration::from_millis(options.stop_grace_ms),
+        log_bytes_max: options.log_bytes_max,
+        now: clock::now,
+    };
+    runner::start(runner_options, Arc::new(Uplink { inboxes: inboxes.to_vec() }))
+}
+
+fn start_fetcher(
+    questions: mpsc::Receiver<(ShardId, Fetch)>,
+    store: Arc<Embedded>,
+    inboxes: Vec<Inbox>,
+    alarm: Alarm,
+) -> Result<JoinHandle<()>, Error> {
+    let body = move || {
+        let store: Arc<dyn Store> = store;
+        if let Err(error) = fetcher::run(&questions, &store, &inboxes) {
+            alarm.raise(error);
+        }
+    };
+    Ok(thread::Builder::new().name("fetcher".to_owned()).spawn(body)?)
+}
+
+/// What a shard's thread begins with.
+struct ShardStart {
+    config: engine::Config,
+    store: Arc<Embedded>,
+    outlet: Outlet,
+    runner: runner::Handle,
+    fetches: Fetches,
+    logs: std::path::PathBuf,
+    ready: oneshot::Sender<()>,
+}
+
+fn start_shard(id: ShardId, start: ShardStart, alarm: Alarm) -> Result<JoinHandle<()>, Error> {
+    let body = move || {
+        // A panic is a bug; it must not leave a node that looks alive and does nothing.
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| live(id, start)));
+        match outcome {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => alarm.raise(error),
+            Err(_) => alarm.raise(Error::Panicked(format!("shard {id}"))),
+        }
+    };
+    Ok(thread::Builder::new().name(format!("shard-{id}")).spawn(body)?)
+}
+
+fn live(id: ShardId, start: ShardStart) -> Result<(), Error> {
+    let ShardStart { config, store, outlet, runner, fetches, logs, ready } = start;
+    let (shard, step) = rehydrate::rehydrate(store.as_ref(), store.node(), config)?;
+    let _ = ready.send(());
+    let parts = Parts { id, shard, step, store, outlet, runner, fetches, logs };
+    ShardLoop::new(parts).run()
+}
+
+/// Runs a node until it is told to stop (SIGINT, SIGTERM) or cannot go on.
+pub fn run(options: Options, on_ready: impl FnOnce(&Address)) -> Result<(), Error> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        let mut node = tokio::select! {
+            node = Node::start(options) => node?,
+            _ = terminate.recv() => return Ok(()),
+            _ = tokio::signal::ctrl_c() => return Ok(()),
+        };
+        on_ready(&node.address());
+        tokio::select! {
+            error = node.failed() => return Err(error),
+            _ = terminate.recv() => {}
+            _ = tokio::signal::ctrl_c() => {}
+        }
+        node.stop().await
+    })
+}

@@ -1,0 +1,103 @@
+//! A shard's memory, made from its records. It takes time in proportion to live work, not to history.
+
+use engine::{Config, Shard, Step};
+use model::batch::{Batch, Keyspace};
+use model::codec::{self, DecodeError};
+use model::id::{Epoch, JobId, NodeId, QueueId, RunnerId, ShardId, Shards};
+use model::key;
+use store::{Order, Range, Store};
+
+use crate::clock;
+use crate::error::Error;
+use crate::reads;
+
+/// How many records are read at once.
+const PAGE: usize = 10_000;
+const META_SHARDS: &[u8] = b"shards";
+
+/// Takes ownership of a shard and brings it back as its records say.
+pub(crate) fn rehydrate(store: &dyn Store, node: NodeId, config: Config) -> Result<(Shard, Step), Error> {
+    let id = config.shard;
+    let epoch = store.open_shard(id, node)?;
+    let now = clock::now();
+    let mut shard = Shard::new(config, epoch, now);
+    each(store, id, Keyspace::Queues, |_, value| {
+        shard.restore_queue(codec::decode(value)?);
+        Ok(())
+    })?;
+    each(store, id, Keyspace::Runners, |key, value| {
+        let runner = RunnerId::from_key(key).ok_or(DecodeError::Truncated)?;
+        shard.restore_runner(runner, codec::decode(value)?);
+        Ok(())
+    })?;
+    let mut bare = Vec::new();
+    each(store, id, Keyspace::Live, |_, value| {
+        let job = model::job::Job::decode(value)?;
+        if job.lacks_spec() {
+            bare.push(job);
+        } else {
+            shard.restore_job(job);
+        }
+        Ok(())
+    })?;
+    for job in bare {
+        shard.restore_job(reads::complete(store, id, job)?);
+    }
+    shard.see_id(last_id(store, id)?);
+    let mut step = Step::new();
+    shard.resume(now, &mut step);
+    Ok((shard, step))
+}
+
+/// Reads a whole keyspace page by page.
+fn each(
+    store: &dyn Store,
+    shard: ShardId,
+    keyspace: Keyspace,
+    mut take: impl FnMut(&[u8], &[u8]) -> Result<(), DecodeError>,
+) -> Result<(), Error> {
+    let mut range = Range::all();
+    loop {
+        let page = store.scan(shard, keyspace, range, Order::Ascending, PAGE)?;
+        for (key, value) in &page {
+            take(key, value).map_err(|source| Error::Record { shard: shard.0, source })?;
+        }
+        match page.last() {
+            Some((last, _)) if page.len() == PAGE => range = Range::all().after(last),
+            Some(_) | None => return Ok(()),
+        }
+    }
+}
+
+/// The largest id that a record of the shard has, or had when it was removed.
+fn last_id(store: &dyn Store, shard: ShardId) -> Result<u64, Error> {
+    let newest = store.scan(shard, Keyspace::Done, Range::all(), Order::Descending, 1)?;
+    let newest = newest.first().and_then(|(key, _)| JobId::from_key(key)).map_or(0, |id| id.0);
+    let removed = store.get(shard, Keyspace::Meta, key::META_LAST_ID)?;
+    let removed = removed.and_then(|value| QueueId::from_key(&value)).map_or(0, |id| id.0);
+    Ok(newest.max(removed))
+}
+
+/// How many shards the data was made with: `asked` for new data, and where nothing else is asked for.
+pub(crate) fn shard_count(store: &dyn Store, node: NodeId, asked: u16) -> Result<Shards, Error> {
+    if Shards::new(asked.max(1)).is_none() {
+        return Err(Error::ShardCount { shards: asked });
+    }
+    let first = ShardId(0);
+    let found = store.get(first, Keyspace::Meta, META_SHARDS)?;
+    let found = found.and_then(|value| Some(u16::from_be_bytes(value.as_ref().try_into().ok()?)));
+    let count = match (found, asked) {
+        (Some(found), 0) => found,
+        (Some(found), asked) if found == asked => found,
+        (Some(found), asked) => return Err(Error::ShardsDiffer { found, asked }),
+        (None, asked) => {
+            let count = asked.max(1);
+            let mut batch = Batch::new();
+            batch.put(Keyspace::Meta, META_SHARDS, &count.to_be_bytes());
+            let epoch: Epoch = store.open_shard(first, node)?;
+            store.commit(first, epoch, &batch)?;
+            count
+        }
+    };
+    Shards::new(count).ok_or(Error::ShardCount { shards: count })
+}

@@ -1,0 +1,252 @@
+//! A shard's thread: take what is waiting, handle it, commit once, and only then act.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
+use std::time::Duration;
+
+use engine::{Answer, Effect, Input, RequestId, Shard, Step};
+use hashbrown::HashMap;
+use model::id::{Incarnation, JobId, ShardId};
+use model::message::{ShardFace, ToRunner};
+use model::spec::Lane;
+use store::Store;
+use tokio::sync::oneshot;
+
+use crate::clock;
+use crate::error::Error;
+use crate::fetcher::Fetches;
+use crate::inbox::{Message, Outlet};
+
+/// How many messages one commit carries at the most.
+const ROUND_MESSAGES_MAX: usize = 4096;
+/// A round that has gathered this much to write takes no more.
+const ROUND_BYTES_MAX: usize = 8 << 20;
+/// The longest sleep, so that a clock that jumps ahead is noticed.
+const SLEEP_MAX: Duration = Duration::from_millis(500);
+
+type Map<K, V> = HashMap<K, V, foldhash::fast::FixedState>;
+
+struct Reply {
+    answer: oneshot::Sender<Answer>,
+    ended: Option<oneshot::Sender<()>>,
+}
+
+/// One shard and everything it needs to act.
+pub(crate) struct ShardLoop {
+    id: ShardId,
+    shard: Shard,
+    step: Step,
+    store: Arc<dyn Store>,
+    outlet: Outlet,
+    runner: runner::Handle,
+    fetches: Fetches,
+    replies: Map<RequestId, Reply>,
+    watchers: Map<JobId, Vec<oneshot::Sender<()>>>,
+    to_runner: Vec<ToRunner>,
+    commits: u64,
+    logs: std::path::PathBuf,
+}
+
+/// What a loop is made of.
+pub(crate) struct Parts {
+    pub id: ShardId,
+    pub shard: Shard,
+    /// What coming back asks for; performed after the first commit.
+    pub step: Step,
+    pub store: Arc<dyn Store>,
+    pub outlet: Outlet,
+    pub runner: runner::Handle,
+    pub fetches: Fetches,
+    pub logs: std::path::PathBuf,
+}
+
+impl ShardLoop {
+    pub fn new(parts: Parts) -> Self {
+        let Parts { id, shard, step, store, outlet, runner, fetches, logs } = parts;
+        Self {
+            id,
+            shard,
+            step,
+            store,
+            outlet,
+            runner,
+            fetches,
+            replies: Map::default(),
+            watchers: Map::default(),
+            to_runner: Vec::new(),
+            commits: 0,
+            logs,
+        }
+    }
+
+    /// Goes round until it is told to stop. An error means that memory may be ahead of the disk: nothing of
+    /// this shard may be used after it.
+    pub fn run(mut self) -> Result<(), Error> {
+        self.finish_round()?;
+        loop {
+            let stopping = self.gather();
+            if self.shard.next_tick() <= clock::now() {
+                self.shard.handle(clock::now(), Input::Tick, &mut self.step);
+            }
+            self.finish_round()?;
+            if stopping {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for something to do and handles everything that is waiting. Says whether it is time to stop.
+    fn gather(&mut self) -> bool {
+        let Some(first) = self.wait() else { return false };
+        let mut stopping = self.take(first);
+        for _ in 1..ROUND_MESSAGES_MAX {
+            if stopping || self.step.batch.as_bytes().len() >= ROUND_BYTES_MAX {
+                break;
+            }
+            match self.outlet.receiver.try_recv() {
+                Ok(message) => stopping = self.take(message),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => return true,
+            }
+        }
+        stopping
+    }
+
+    fn wait(&mut self) -> Option<Message> {
+        let until = self.shard.next_tick().saturating_sub(clock::now());
+        if until.0 == 0 {
+            return self.outlet.receiver.try_recv().ok();
+        }
+        match self.outlet.receiver.recv_timeout(Duration::from_millis(until.0).min(SLEEP_MAX)) {
+            Ok(message) => Some(message),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Message::Stop),
+        }
+    }
+
+    fn take(&mut self, message: Message) -> bool {
+        let now = clock::now();
+        match message {
+            Message::Request { request, input, reply, ended } => {
+                self.outlet.waiting.fetch_sub(1, Ordering::Relaxed);
+                self.replies.insert(request, Reply { answer: reply, ended });
+                self.shard.handle(now, input, &mut self.step);
+            }
+            Message::Watch { job, ended } => {
+                if self.shard.job(job).is_some() {
+                    self.watchers.entry(job).or_default().push(ended);
+                } else {
+                    let _ = ended.send(());
+                }
+            }
+            Message::Runner(words) => {
+                for word in words {
+                    self.shard.handle(now, Input::Runner(word), &mut self.step);
+                }
+            }
+            Message::Fetched(fetched) => self.shard.handle(now, Input::Fetched(fetched), &mut self.step),
+            Message::Stop => return true,
+        }
+        false
+    }
+
+    /// Commits what the round has come to, then acts on it.
+    fn finish_round(&mut self) -> Result<(), Error> {
+        self.shard.flush(&mut self.step);
+        if !self.step.batch.is_empty() {
+            self.store.commit(self.id, self.shard.epoch(), &self.step.batch)?;
+            self.commits += 1;
+        }
+        self.perform();
+        self.publish();
+        self.step.clear();
+        Ok(())
+    }
+
+    fn perform(&mut self) {
+        let mut incarnation = Incarnation(0);
+        for effect in std::mem::take(&mut self.step.effects) {
+            match effect {
+                Effect::Answer { request, answer } => self.answer(request, answer),
+                Effect::Send { incarnation: to, message, .. } => {
+                    if to != incarnation {
+                        self.post_to_runner(incarnation);
+                        incarnation = to;
+                    }
+                    self.to_runner.push(message);
+                }
+                Effect::Fetch(fetch) => self.fetches.ask(self.id, fetch),
+                // Without a policy every job is allowed by the engine itself.
+                Effect::CheckPolicy { .. } => {}
+            }
+        }
+        self.post_to_runner(incarnation);
+        for job in &self.step.ended {
+            for watcher in self.watchers.remove(job).into_iter().flatten() {
+                let _ = watcher.send(());
+            }
+        }
+        for job in &self.step.removed {
+            forget_logs(&self.logs, *job);
+        }
+    }
+
+    fn post_to_runner(&mut self, incarnation: Incarnation) {
+        if !self.to_runner.is_empty() {
+            let face = ShardFace { shard: self.id, epoch: self.shard.epoch() };
+            self.runner.send(face, incarnation, std::mem::take(&mut self.to_runner));
+        }
+    }
+
+    fn answer(&mut self, request: RequestId, answer: Answer) {
+        let Some(reply) = self.replies.remove(&request) else { return };
+        if let (Some(ended), Answer::Submitted(results)) = (reply.ended, &answer)
+            && let [Ok(accepted)] = results.as_slice()
+        {
+            // A job that is live tells when it ends; one that is not has ended.
+            if self.shard.job(accepted.id).is_some() {
+                self.watchers.entry(accepted.id).or_default().push(ended);
+            } else {
+                let _ = ended.send(());
+            }
+        }
+        // A client that has gone away needs no answer.
+        let _ = reply.answer.send(answer);
+    }
+
+    fn publish(&mut self) {
+        let mut status = self.outlet.status.lock();
+        status.stats.clone_from(self.shard.stats());
+        status.live_jobs = self.shard.live_jobs();
+        status.commits = self.commits;
+        for lane in Lane::ALL {
+            let (ready, held) = self.shard.load(lane);
+            status.ready[lane as usize] = ready;
+            status.with_runners[lane as usize] = held;
+        }
+    }
+}
+
+fn forget_logs(logs: &std::path::Path, job: JobId) {
+    let directory = runner::logs::directory(logs, job);
+    if let Err(error) = std::fs::remove_dir_all(&directory)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!(directory = %directory.display(), %error, "the output of a removed job cannot be removed");
+    }
+}
+
+/// The runner's way to the shards of this process.
+pub(crate) struct Uplink {
+    pub inboxes: Vec<crate::inbox::Inbox>,
+}
+
+impl runner::Uplink for Uplink {
+    fn deliver(&self, shard: ShardId, words: Vec<model::message::FromRunner>) {
+        if let Some(inbox) = self.inboxes.get(usize::from(shard.0)) {
+            // A shard that has stopped asks for everything again when it comes back.
+            let _ = inbox.post(Message::Runner(words));
+        }
+    }
+}

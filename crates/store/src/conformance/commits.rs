@@ -1,0 +1,198 @@
+//! Commits: fenced, atomic, readable at once, there after a restart.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use model::batch::{Batch, Keyspace};
+use model::id::{Epoch, NodeId, ShardId};
+
+use super::{Fixture, NODE, SHARD, commit, get, open, scan};
+use crate::{Error, Order, Range};
+
+pub fn only_the_newest_epoch_commits(fixture: &mut dyn Fixture) {
+    let mut batch = Batch::new();
+    batch.put(Keyspace::Live, b"key", b"old owner");
+    let never_opened = fixture.store().commit(SHARD, Epoch(1), &batch);
+    assert!(matches!(never_opened, Err(Error::Fenced { .. })), "a shard nobody opened takes no commit");
+
+    let old = open(fixture, SHARD);
+    fixture.store().commit(SHARD, old, &batch).expect("the owner can commit");
+    let new = fixture.store().open_shard(SHARD, NodeId(8)).expect("another node can take over");
+    assert!(new > old, "epochs grow");
+
+    batch.put(Keyspace::Live, b"key", b"a stale write");
+    let refused = fixture.store().commit(SHARD, old, &batch);
+    assert!(matches!(refused, Err(Error::Fenced { stale, current, .. }) if stale == old && current == new));
+    let invented = fixture.store().commit(SHARD, Epoch(new.0 + 1), &batch);
+    assert!(matches!(invented, Err(Error::Fenced { .. })), "an epoch that was never given is refused, too");
+    assert_eq!(get(fixture, Keyspace::Live, b"key").as_deref(), Some(&b"old owner"[..]), "nothing was written");
+}
+
+pub fn epochs_go_on_after_reopening(fixture: &mut dyn Fixture) {
+    let mut last = open(fixture, SHARD);
+    for settled in [false, true, false] {
+        if settled {
+            fixture.settle();
+        }
+        fixture.reopen();
+        let next = open(fixture, SHARD);
+        assert!(next > last, "a restart does not bring an epoch back");
+        let refused = fixture.store().commit(SHARD, last, &Batch::new());
+        assert!(matches!(refused, Err(Error::Fenced { .. })));
+        last = next;
+    }
+}
+
+/// Two keys always change together; no reader ever sees them differ.
+pub fn a_batch_is_visible_as_a_whole(fixture: &mut dyn Fixture) {
+    let epoch = open(fixture, SHARD);
+    let fixture: &dyn Fixture = fixture;
+    let store = fixture.store();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0u32..300 {
+                let mut batch = Batch::new();
+                batch.put(Keyspace::Live, b"left", &round.to_le_bytes());
+                batch.put(Keyspace::Live, b"right", &round.to_le_bytes());
+                store.commit(SHARD, epoch, &batch).expect("the owner can commit");
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        while !done.load(Ordering::Relaxed) {
+            let found = store.scan(SHARD, Keyspace::Live, Range::all(), Order::Ascending, 10).expect("readable");
+            assert!(found.is_empty() || found.len() == 2 && found[0].1 == found[1].1, "half of a batch is visible");
+        }
+    });
+}
+
+pub fn a_read_sees_what_was_committed_before(fixture: &mut dyn Fixture) {
+    let epoch = open(fixture, SHARD);
+    for round in 0u64..200 {
+        commit(fixture, epoch, |batch| {
+            batch.put(Keyspace::Live, &round.to_be_bytes(), &round.to_le_bytes());
+            batch.put(Keyspace::Meta, b"newest", &round.to_le_bytes());
+        });
+        assert_eq!(get(fixture, Keyspace::Meta, b"newest").as_deref(), Some(&round.to_le_bytes()[..]));
+        let newest = scan(fixture, Range::all(), Order::Descending, 1);
+        assert_eq!(&*newest[0].0, &round.to_be_bytes()[..]);
+        if round % 50 == 49 {
+            fixture.settle();
+        }
+    }
+    assert_eq!(scan(fixture, Range::all(), Order::Ascending, usize::MAX).len(), 200);
+}
+
+pub fn later_writes_win_and_deletes_hide(fixture: &mut dyn Fixture) {
+    let epoch = open(fixture, SHARD);
+    commit(fixture, epoch, |batch| {
+        batch.put(Keyspace::Live, b"twice", b"first");
+        batch.put(Keyspace::Live, b"twice", b"second");
+        batch.put(Keyspace::Live, b"gone", b"x");
+        batch.delete(Keyspace::Live, b"gone");
+        batch.delete(Keyspace::Live, b"back");
+        batch.put(Keyspace::Live, b"back", b"again");
+        batch.put(Keyspace::Live, b"empty", b"");
+    });
+    for settled in [false, true] {
+        if settled {
+            fixture.settle();
+        }
+        assert_eq!(get(fixture, Keyspace::Live, b"twice").as_deref(), Some(&b"second"[..]));
+        assert_eq!(get(fixture, Keyspace::Live, b"gone"), None);
+        assert_eq!(get(fixture, Keyspace::Live, b"back").as_deref(), Some(&b"again"[..]));
+        assert_eq!(get(fixture, Keyspace::Live, b"empty").as_deref(), Some(&b""[..]), "empty is not absent");
+        assert_eq!(get(fixture, Keyspace::Done, b"twice"), None, "keyspaces are apart");
+    }
+    // Delete what is settled, put it back, delete it again: each version over the one before.
+    for (round, value) in [None, Some(&b"new"[..]), None, Some(&b"newest"[..])].into_iter().enumerate() {
+        commit(fixture, epoch, |batch| match value {
+            Some(value) => batch.put(Keyspace::Live, b"twice", value),
+            None => batch.delete(Keyspace::Live, b"twice"),
+        });
+        assert_eq!(get(fixture, Keyspace::Live, b"twice").as_deref(), value, "round {round}");
+        fixture.settle();
+        assert_eq!(get(fixture, Keyspace::Live, b"twice").as_deref(), value, "round {round}, settled");
+    }
+}
+
+pub fn reopening_keeps_everything(fixture: &mut dyn Fixture) {
+    for round in 0u8..4 {
+        let epoch = open(fixture, SHARD);
+        commit(fixture, epoch, |batch| {
+            batch.put(Keyspace::Live, &[round], &[round]);
+            batch.put(Keyspace::Live, b"same", &[round]);
+            if round > 0 {
+                batch.delete(Keyspace::Live, &[round - 1]);
+            }
+        });
+        if round % 2 == 1 {
+            fixture.settle();
+        }
+        fixture.reopen();
+        assert_eq!(get(fixture, Keyspace::Live, b"same").as_deref(), Some(&[round][..]));
+        let found = scan(fixture, Range::all(), Order::Ascending, 10);
+        assert_eq!(found.len(), 2, "round {round}");
+    }
+}
+
+pub fn shards_do_not_see_each_other(fixture: &mut dyn Fixture) {
+    let shards = [ShardId(0), ShardId(1), ShardId(255), ShardId(256), ShardId(u16::MAX)];
+    for shard in shards {
+        let epoch = open(fixture, shard);
+        let mut batch = Batch::new();
+        batch.put(Keyspace::Live, b"key", &shard.0.to_be_bytes());
+        batch.put(Keyspace::Live, &[0xff; 32], &shard.0.to_be_bytes());
+        batch.put(Keyspace::Live, b"", &shard.0.to_be_bytes());
+        fixture.store().commit(shard, epoch, &batch).expect("the owner can commit");
+    }
+    for settled in [false, true] {
+        if settled {
+            fixture.settle();
+        }
+        for shard in shards {
+            for order in [Order::Ascending, Order::Descending] {
+                let found = fixture.store().scan(shard, Keyspace::Live, Range::all(), order, 10).expect("readable");
+                assert_eq!(found.len(), 3);
+                assert!(found.iter().all(|(_, value)| **value == shard.0.to_be_bytes()), "shard {shard}");
+            }
+        }
+    }
+    // A new owner of one shard is nothing to the others.
+    open(fixture, ShardId(1));
+    let value = fixture.store().get(ShardId(256), Keyspace::Live, b"key").expect("readable");
+    assert_eq!(value.as_deref(), Some(&256u16.to_be_bytes()[..]));
+}
+
+pub fn shards_commit_side_by_side(fixture: &mut dyn Fixture) {
+    const COMMITS: u32 = 100;
+    let fixture: &dyn Fixture = fixture;
+    let store = fixture.store();
+    std::thread::scope(|scope| {
+        for shard in (0..6).map(ShardId) {
+            scope.spawn(move || {
+                let epoch = store.open_shard(shard, NODE).expect("a shard can be opened");
+                for number in 0..COMMITS {
+                    let mut batch = Batch::new();
+                    batch.put(Keyspace::Live, &number.to_be_bytes(), &number.to_be_bytes());
+                    batch.put(Keyspace::Meta, b"count", &number.to_be_bytes());
+                    store.commit(shard, epoch, &batch).expect("the owner can commit");
+                    let count = store.get(shard, Keyspace::Meta, b"count").expect("readable");
+                    assert_eq!(count.as_deref(), Some(&number.to_be_bytes()[..]), "a shard reads its own writes");
+                }
+            });
+        }
+    });
+    for shard in (0..6).map(ShardId) {
+        let all = store.scan(shard, Keyspace::Live, Range::all(), Order::Ascending, usize::MAX).expect("readable");
+        assert_eq!(all.len(), COMMITS as usize);
+    }
+}
+
+pub fn an_empty_batch_is_a_commit(fixture: &mut dyn Fixture) {
+    let epoch = open(fixture, SHARD);
+    let before = fixture.store().durable();
+    let position = fixture.store().commit(SHARD, epoch, &Batch::new()).expect("the owner can commit");
+    assert!(position > before && fixture.store().durable() >= position);
+    fixture.settle();
+    fixture.reopen();
+}

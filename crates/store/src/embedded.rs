@@ -1,0 +1,289 @@
+//! The store that comes with the server: one directory, nothing to install.
+//!
+//! A commit is one entry in the journal: that makes it durable. From there it goes into a sorted overlay in
+//! memory, where reads find it, and later, together with many others, into the tables. At each such step a
+//! checkpoint is noted in the journal, and what is older is released. After a crash the tables are opened, and
+//! what the journal has beyond them goes the same way again.
+
+mod directory;
+mod entry;
+mod events;
+mod merge;
+mod options;
+mod overlay;
+mod pipeline;
+mod replay;
+mod system;
+mod table_id;
+mod tables;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use journal::Journal;
+use model::batch::{Batch, Keyspace};
+use model::id::{Epoch, Incarnation, NodeId, ShardId};
+use parking_lot::{Mutex, RwLock};
+
+pub use options::Options;
+pub use tables::Verification;
+
+use crate::key::{FullKey, full_range};
+use crate::{CommitHook, Error, EventReader, Key, Order, Position, Range, Store};
+use directory::Directory;
+use overlay::{FullRange, Slot};
+use pipeline::{Limits, Pipeline};
+use table_id::TableId;
+use tables::{TableItem, Tables};
+
+/// An open embedded store.
+pub struct Embedded {
+    shards: RwLock<HashMap<ShardId, Arc<Shard>>>,
+    pipeline: Arc<Pipeline>,
+    journal: Arc<Journal>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    // Last, so that the directory is unlocked after everything else is gone.
+    directory: Directory,
+}
+
+/// Commits of one shard come one after the other: the lock is held from the check of the epoch until the
+/// entry is durable, so that no commit of an old epoch can land after the entry of a new one.
+type Shard = Mutex<Epoch>;
+
+impl fmt::Debug for Embedded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Embedded").field("directory", &self.directory.path()).finish_non_exhaustive()
+    }
+}
+
+impl Embedded {
+    /// Opens the store in `directory`, which is made if need be, and recovers what an earlier process acknowledged.
+    pub fn open(directory: &Path, options: Options) -> Result<Self, Error> {
+        let directory = Directory::open(directory)?;
+        let journal = Arc::new(Journal::open(&directory.journal(), options.journal.clone())?);
+        let tables = Tables::open(&directory.tables(), options.cache_bytes)?;
+        let applied = tables.applied()?;
+        let limits = Limits {
+            backlog_bytes_max: options.backlog_bytes_max,
+            flush_bytes: options.flush_bytes,
+            flush_after: options.flush_after,
+        };
+        let pipeline = Arc::new(Pipeline::new(tables, applied, limits));
+        let store = Self { shards: RwLock::default(), pipeline, journal, threads: Mutex::default(), directory };
+        store.start_threads()?;
+        replay::replay(&store.journal, &store.pipeline, applied, store.directory.path())?;
+        store.pipeline.allow_flush();
+        store.load_epochs()?;
+        Ok(store)
+    }
+
+    /// This node's number, kept in the directory.
+    pub fn node(&self) -> NodeId {
+        self.directory.node
+    }
+
+    /// How many times the directory has been opened.
+    pub fn incarnation(&self) -> Incarnation {
+        self.directory.incarnation
+    }
+
+    /// Writes everything to the tables now.
+    pub fn flush(&self) -> Result<(), Error> {
+        self.pipeline.flush()
+    }
+
+    /// Reads and checks every record in the tables.
+    pub fn verify(&self) -> Result<Verification, Error> {
+        self.flush()?;
+        Ok(self.pipeline.tables.verify())
+    }
+
+    /// Writes everything to the tables, notes the checkpoint and seals the journal, so that the next start has
+    /// nothing to replay. Not closing is safe, too.
+    pub fn close(self) -> Result<(), Error> {
+        self.flush()?;
+        self.stop_threads();
+        Ok(())
+    }
+
+    fn start_threads(&self) -> Result<(), Error> {
+        let overlay = Arc::clone(&self.pipeline);
+        self.start_thread("store-overlay", move || overlay.run_overlay())?;
+        let (tables, journal) = (Arc::clone(&self.pipeline), Arc::clone(&self.journal));
+        self.start_thread("store-tables", move || {
+            tables.run_tables(|applied| checkpoint(&tables, &journal, applied));
+        })
+    }
+
+    fn start_thread(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(|error| Error::Io {
+            action: "start a thread for",
+            path: self.directory.path().to_path_buf(),
+            reason: error.to_string(),
+        })?;
+        self.threads.lock().push(thread);
+        Ok(())
+    }
+
+    fn stop_threads(&self) {
+        self.pipeline.stop();
+        for thread in self.threads.lock().drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the store panicked");
+            }
+        }
+    }
+
+    fn load_epochs(&self) -> Result<(), Error> {
+        self.wait_readable()?;
+        let everything = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
+        let sources = self.sources(TableId::SYSTEM, everything, Order::Ascending, usize::MAX);
+        let mut epochs: HashMap<ShardId, Epoch> = HashMap::new();
+        // From the oldest source to the newest: the newest says what counts.
+        for source in sources.into_iter().rev() {
+            for item in source {
+                let (key, slot) = item?;
+                let damaged = || Error::DamagedRecord { keyspace: None, key: format!("{key:?}") };
+                let shard = ShardId(u16::from_be_bytes([key[0], key[1]]));
+                let epoch = slot.as_deref().and_then(system::decode_epoch).ok_or_else(damaged)?;
+                epochs.insert(shard, epoch);
+            }
+        }
+        let shards = epochs.into_iter().map(|(shard, epoch)| (shard, Arc::new(Mutex::new(epoch))));
+        self.shards.write().extend(shards);
+        Ok(())
+    }
+
+    fn shard(&self, shard: ShardId) -> Arc<Shard> {
+        if let Some(found) = self.shards.read().get(&shard) {
+            return Arc::clone(found);
+        }
+        Arc::clone(self.shards.write().entry(shard).or_insert_with(|| Arc::new(Mutex::new(Epoch(0)))))
+    }
+
+    /// Everything durable, not only what has arrived: who saw an event must find what it tells of, even if the
+    /// committing thread is not yet back from the journal.
+    fn wait_readable(&self) -> Result<(), Error> {
+        self.pipeline.wait_readable(self.journal.durable())
+    }
+
+    /// The overlay's layers and the tables, newest first, as of one moment.
+    fn sources(
+        &self,
+        table: TableId,
+        range: FullRange,
+        order: Order,
+        limit: usize,
+    ) -> Vec<Box<dyn Iterator<Item = TableItem> + '_>> {
+        let layers = self.pipeline.layers.read();
+        // The active layer goes on changing, so what is needed of it is copied. After `limit` values that are not
+        // deleted nothing further can be part of the answer.
+        let mut values = 0;
+        let mut enough = |(_, slot): &(FullKey, Slot)| {
+            let wanted = values < limit;
+            values += usize::from(slot.is_some());
+            wanted
+        };
+        let active = layers.active.map(table).range(range).map(|(key, slot)| (*key, slot.clone()));
+        let active: Vec<_> = match order {
+            Order::Ascending => active.take_while(&mut enough).collect(),
+            Order::Descending => active.rev().take_while(&mut enough).collect(),
+        };
+        let frozen = layers.frozen.clone();
+        // Opened under the lock: what leaves the frozen layer later was in the tables before.
+        let tables = self.pipeline.tables.range(table, range);
+        drop(layers);
+        let tables: Box<dyn Iterator<Item = TableItem> + '_> = match order {
+            Order::Ascending => Box::new(tables),
+            Order::Descending => Box::new(tables.rev()),
+        };
+        let mut sources: Vec<Box<dyn Iterator<Item = TableItem> + '_>> = vec![Box::new(active.into_iter().map(Ok))];
+        if let Some(frozen) = frozen {
+            sources.push(Box::new(overlay::LayerRange::new(frozen, table, range, order).map(Ok)));
+        }
+        sources.push(tables);
+        sources
+    }
+}
+
+/// Notes in the journal what the tables hold, then lets go of what is older.
+fn checkpoint(pipeline: &Pipeline, journal: &Journal, applied: Position) -> Result<(), Error> {
+    let (position, entry) = journal.append_shared(&[&entry::checkpoint(applied)])?;
+    pipeline.arrive(position, entry);
+    journal.release(applied);
+    Ok(())
+}
+
+impl Store for Embedded {
+    fn open_shard(&self, shard: ShardId, owner: NodeId) -> Result<Epoch, Error> {
+        self.pipeline.wait_for_room()?;
+        let held = self.shard(shard);
+        let mut epoch = held.lock();
+        let next = Epoch(epoch.0 + 1);
+        let (position, entry) = self.journal.append_shared(&[&entry::open_shard(shard, next, owner)])?;
+        *epoch = next;
+        self.pipeline.arrive(position, entry);
+        Ok(next)
+    }
+
+    fn commit(&self, shard: ShardId, epoch: Epoch, batch: &Batch) -> Result<Position, Error> {
+        self.pipeline.wait_for_room()?;
+        let held = self.shard(shard);
+        let current = held.lock();
+        if *current != epoch {
+            return Err(Error::Fenced { shard, stale: epoch, current: *current });
+        }
+        let head = entry::commit_head(shard, epoch);
+        let (position, entry) = self.journal.append_shared(&[&head, batch.as_bytes()])?;
+        self.pipeline.arrive(position, entry);
+        Ok(position)
+    }
+
+    fn get(&self, shard: ShardId, keyspace: Keyspace, key: &[u8]) -> Result<Option<Bytes>, Error> {
+        self.wait_readable()?;
+        let (table, key) = (TableId::of(keyspace), FullKey::of(shard, key));
+        let in_overlay = self.pipeline.layers.read().get(table, &key);
+        match in_overlay {
+            Some(slot) => Ok(slot),
+            None => self.pipeline.tables.get(table, &key),
+        }
+    }
+
+    fn scan(
+        &self,
+        shard: ShardId,
+        keyspace: Keyspace,
+        range: Range,
+        order: Order,
+        limit: usize,
+    ) -> Result<Vec<(Key, Bytes)>, Error> {
+        if range.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.wait_readable()?;
+        let sources = self.sources(TableId::of(keyspace), full_range(shard, &range), order, limit);
+        merge::merge(sources, order, limit)
+    }
+
+    fn events(&self, after: Position) -> Result<Box<dyn EventReader>, Error> {
+        events::read(&self.journal, after)
+    }
+
+    fn durable(&self) -> Position {
+        self.journal.durable()
+    }
+
+    fn on_commit(&self, hook: CommitHook) {
+        self.journal.on_durable(hook);
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        self.stop_threads();
+    }
+}

@@ -1,0 +1,151 @@
+//! The data directory: locked for one process, with a format version and the node's identity.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use model::id::{Incarnation, NodeId};
+
+use crate::Error;
+
+const FORMAT_VERSION: u32 = 1;
+const LOCK: &str = "lock";
+const FORMAT: &str = "format";
+
+/// A directory that this process holds.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    path: PathBuf,
+    lock: File,
+    pub node: NodeId,
+    pub incarnation: Incarnation,
+}
+
+impl Directory {
+    /// Locks the directory, makes it if need be, and counts this start.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        make(path)?;
+        let lock = lock(path)?;
+        let identity = match read_identity(path)? {
+            Some(identity) => Identity { incarnation: identity.incarnation + 1, ..identity },
+            None => Identity { node: new_node_number(), incarnation: 1 },
+        };
+        write_identity(path, &identity)?;
+        let (node, incarnation) = (NodeId(identity.node), Incarnation(identity.incarnation));
+        Ok(Self { path: path.to_path_buf(), lock, node, incarnation })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn journal(&self) -> PathBuf {
+        self.path.join("journal")
+    }
+
+    pub fn tables(&self) -> PathBuf {
+        self.path.join("tables")
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // Closing the file is not enough: a process that is being forked at this moment holds a copy of it.
+        if let Err(error) = self.lock.unlock() {
+            tracing::warn!(%error, "could not unlock the data directory");
+        }
+    }
+}
+
+fn make(path: &Path) -> Result<(), Error> {
+    if path.exists() && !path.is_dir() {
+        return Err(Error::NotADirectory { directory: path.to_path_buf() });
+    }
+    std::fs::create_dir_all(path).map_err(|error| explain(path, "make the directory", path, &error))
+}
+
+fn lock(directory: &Path) -> Result<File, Error> {
+    let path = directory.join(LOCK);
+    let explain = |error| explain(directory, "open", &path, &error);
+    let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+    let mut file = open.map_err(explain)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            // Whoever holds the lock may be about to write its number: then it is not named.
+            let _ = file.read_to_string(&mut holder);
+            return Err(Error::InUse { directory: directory.to_path_buf(), pid: holder.trim().parse().ok() });
+        }
+        Err(TryLockError::Error(error)) => return Err(explain(error)),
+    }
+    file.set_len(0).map_err(explain)?;
+    file.write_all(format!("{}\n", std::process::id()).as_bytes()).map_err(explain)?;
+    Ok(file)
+}
+
+struct Identity {
+    node: u64,
+    incarnation: u64,
+}
+
+fn read_identity(directory: &Path) -> Result<Option<Identity>, Error> {
+    let path = directory.join(FORMAT);
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == ErrorKind::InvalidData => return Err(malformed(&path, "it is not text")),
+        Err(error) => return Err(explain(directory, "read", &path, &error)),
+    };
+    let field = |name: &str| -> Option<u64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        line.trim().parse().ok()
+    };
+    let found = field("format").ok_or_else(|| malformed(&path, "it states no format"))?;
+    if found > u64::from(FORMAT_VERSION) {
+        let found = u32::try_from(found).unwrap_or(u32::MAX);
+        return Err(Error::NewerFormat { directory: directory.to_path_buf(), found, supported: FORMAT_VERSION });
+    }
+    let node = field("node").ok_or_else(|| malformed(&path, "it states no node"))?;
+    let incarnation = field("incarnation").ok_or_else(|| malformed(&path, "it states no incarnation"))?;
+    Ok(Some(Identity { node, incarnation }))
+}
+
+fn write_identity(directory: &Path, identity: &Identity) -> Result<(), Error> {
+    let path = directory.join(FORMAT);
+    let unfinished = directory.join("format.tmp");
+    let text = format!("format {FORMAT_VERSION}\nnode {}\nincarnation {}\n", identity.node, identity.incarnation);
+    let write = || -> io::Result<()> {
+        let mut file = File::create(&unfinished)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&unfinished, &path)?;
+        File::open(directory)?.sync_all()
+    };
+    write().map_err(|error| explain(directory, "write", &path, &error))
+}
+
+/// Nobody hands out node numbers, so they are drawn: 64 bits that two nodes will not share.
+fn new_node_number() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    RandomState::new().hash_one((now.as_nanos(), std::process::id()))
+}
+
+fn malformed(file: &Path, reason: &str) -> Error {
+    Error::Malformed { file: file.to_path_buf(), reason: reason.to_owned() }
+}
+
+/// Turns the failures that operators meet into words that help.
+pub(crate) fn explain(directory: &Path, action: &'static str, path: &Path, error: &io::Error) -> Error {
+    let directory = directory.to_path_buf();
+    match error.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            Error::NotWritable { directory, reason: error.to_string() }
+        }
+        ErrorKind::NotADirectory => Error::NotADirectory { directory },
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::NoSpace { directory },
+        _ => Error::Io { action, path: path.to_path_buf(), reason: error.to_string() },
+    }
+}

@@ -1,0 +1,100 @@
+//! What the store writes to the journal: one entry per commit, opened shard or checkpoint.
+
+use bytes::Bytes;
+use model::id::{Epoch, NodeId, ShardId};
+
+use crate::Position;
+
+const VERSION: u8 = 1;
+const COMMIT: u8 = 1;
+const OPEN_SHARD: u8 = 2;
+const CHECKPOINT: u8 = 3;
+
+/// Version, kind, shard, epoch.
+pub(crate) const HEAD_BYTES: usize = 12;
+
+/// An entry, read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Entry {
+    Commit {
+        shard: ShardId,
+        batch: Bytes,
+    },
+    OpenShard {
+        shard: ShardId,
+        epoch: Epoch,
+        owner: NodeId,
+    },
+    /// The tables durably hold everything up to `applied`.
+    Checkpoint {
+        applied: Position,
+    },
+}
+
+pub(crate) fn commit_head(shard: ShardId, epoch: Epoch) -> [u8; HEAD_BYTES] {
+    head(COMMIT, shard, epoch.0)
+}
+
+pub(crate) fn open_shard(shard: ShardId, epoch: Epoch, owner: NodeId) -> [u8; HEAD_BYTES + 8] {
+    let mut entry = [0; HEAD_BYTES + 8];
+    entry[..HEAD_BYTES].copy_from_slice(&head(OPEN_SHARD, shard, epoch.0));
+    entry[HEAD_BYTES..].copy_from_slice(&owner.0.to_le_bytes());
+    entry
+}
+
+pub(crate) fn checkpoint(applied: Position) -> [u8; HEAD_BYTES] {
+    head(CHECKPOINT, ShardId(0), applied.0)
+}
+
+fn head(kind: u8, shard: ShardId, number: u64) -> [u8; HEAD_BYTES] {
+    let mut head = [0; HEAD_BYTES];
+    head[0] = VERSION;
+    head[1] = kind;
+    head[2..4].copy_from_slice(&shard.0.to_le_bytes());
+    head[4..12].copy_from_slice(&number.to_le_bytes());
+    head
+}
+
+/// Reads an entry. The journal has checked its bytes, so a failure means another version wrote it.
+pub(crate) fn decode(entry: &Bytes) -> Result<Entry, &'static str> {
+    let Some((head, body)) = entry.split_first_chunk::<HEAD_BYTES>() else {
+        return Err("the entry is too short");
+    };
+    if head[0] != VERSION {
+        return Err("the entry has another version; start the version of outlast that wrote it, or a newer one");
+    }
+    let shard = ShardId(u16::from_le_bytes([head[2], head[3]]));
+    let number = u64::from_le_bytes([head[4], head[5], head[6], head[7], head[8], head[9], head[10], head[11]]);
+    match head[1] {
+        COMMIT => Ok(Entry::Commit { shard, batch: entry.slice(HEAD_BYTES..) }),
+        OPEN_SHARD => {
+            let owner = body.try_into().map_err(|_| "the owner of a shard has another length")?;
+            Ok(Entry::OpenShard { shard, epoch: Epoch(number), owner: NodeId(u64::from_le_bytes(owner)) })
+        }
+        CHECKPOINT => Ok(Entry::Checkpoint { applied: Position(number) }),
+        _ => Err("the entry is of a kind that this version does not know; start a newer version of outlast"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_read_back() {
+        let opened = open_shard(ShardId(3), Epoch(9), NodeId(77));
+        let expected = Entry::OpenShard { shard: ShardId(3), epoch: Epoch(9), owner: NodeId(77) };
+        assert_eq!(decode(&Bytes::copy_from_slice(&opened)), Ok(expected));
+        let checkpoint = checkpoint(Position(5));
+        assert_eq!(decode(&Bytes::copy_from_slice(&checkpoint)), Ok(Entry::Checkpoint { applied: Position(5) }));
+        assert!(decode(&Bytes::from_static(&[2; 12])).is_err());
+        assert!(decode(&Bytes::from_static(&[1; 4])).is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
+            let _ = decode(&Bytes::from(bytes));
+        }
+    }
+}

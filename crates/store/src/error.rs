@@ -1,0 +1,80 @@
+//! What can go wrong, what it means for the store, and what to do.
+
+use std::path::PathBuf;
+
+use model::batch::Keyspace;
+use model::id::{Epoch, ShardId};
+
+use crate::Position;
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// Nothing was written. Who gets this no longer owns the shard.
+    #[error("shard {shard} now belongs to epoch {}, the commit was of epoch {}", current.0, stale.0)]
+    Fenced { shard: ShardId, stale: Epoch, current: Epoch },
+
+    /// The outcome is unknown: the batch is there as a whole, or not at all.
+    #[error("the commit failed: {reason}")]
+    Failed { reason: String },
+
+    /// The store has stopped for good; what was acknowledged is safe in the journal.
+    #[error("the store has stopped: {reason}. Check the disk, then restart: what was acknowledged is recovered")]
+    Stopped { reason: String },
+
+    #[error("events up to {} are no longer kept; read the current state, then continue from there", oldest.0.saturating_sub(1))]
+    CursorExpired { oldest: Position },
+
+    #[error(
+        "`{}` is in use by another outlast process{}. Stop that process, or choose another data directory",
+        directory.display(),
+        pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
+    )]
+    InUse { directory: PathBuf, pid: Option<u32> },
+
+    #[error("`{}` is not a directory. Choose another data directory", directory.display())]
+    NotADirectory { directory: PathBuf },
+
+    #[error("`{}` cannot be written ({reason}). Make it writable for the user that runs outlast, or choose another data directory", directory.display())]
+    NotWritable { directory: PathBuf, reason: String },
+
+    #[error("no space left in `{}`. Free some space, then start again", directory.display())]
+    NoSpace { directory: PathBuf },
+
+    #[error(
+        "`{}` has data format {found}, this version reads up to {supported}. \
+         Start the version of outlast that wrote it, or a newer one",
+        directory.display()
+    )]
+    NewerFormat { directory: PathBuf, found: u32, supported: u32 },
+
+    #[error("`{}` cannot be read: {reason}. Restore it from a backup", file.display())]
+    Malformed { file: PathBuf, reason: String },
+
+    /// The tables lost something that the journal no longer has.
+    #[error(
+        "the tables in `{}` are at {applied}, but a checkpoint says they were at {checkpoint}: they lost data. \
+         Restore the data directory from a backup",
+        directory.display()
+    )]
+    TablesBehind { directory: PathBuf, applied: Position, checkpoint: Position },
+
+    /// The journal lost something that the tables have; going on would reuse positions.
+    #[error(
+        "the tables in `{}` are at {applied}, but the journal ends at {durable}: it lost data. \
+         Restore the data directory from a backup",
+        directory.display()
+    )]
+    JournalBehind { directory: PathBuf, applied: Position, durable: Position },
+
+    #[error("the record `{key}` in the table `{}` is damaged. Restore the data directory from a backup", keyspace.map_or("system", Keyspace::name))]
+    DamagedRecord { keyspace: Option<Keyspace>, key: String },
+
+    #[error("the tables cannot be used: {reason}")]
+    Tables { reason: String },
+
+    #[error(transparent)]
+    Journal(#[from] journal::Error),
+
+    #[error("cannot {action} `{}`: {reason}", path.display())]
+    Io { action: &'static str, path: PathBuf, reason: String },
+}

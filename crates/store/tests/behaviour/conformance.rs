@@ -1,0 +1,82 @@
+//! The conformance suite, for the embedded store and for its model.
+
+mod embedded {
+    use model::batch::{Batch, Keyspace};
+    use model::id::{NodeId, ShardId};
+    use store::conformance::Fixture;
+    use store::{Embedded, Store};
+
+    use crate::support::{eventually, open, small};
+
+    struct OnDisk {
+        directory: tempfile::TempDir,
+        store: Option<Embedded>,
+    }
+
+    impl OnDisk {
+        fn new() -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let store = Some(open(directory.path()));
+            Self { directory, store }
+        }
+    }
+
+    impl Fixture for OnDisk {
+        fn store(&self) -> &dyn Store {
+            self.store.as_ref().unwrap()
+        }
+
+        fn reopen(&mut self) {
+            drop(self.store.take());
+            self.store = Some(open(self.directory.path()));
+        }
+
+        fn settle(&self) {
+            self.store.as_ref().unwrap().flush().unwrap();
+        }
+
+        /// Reopens with no room for old events, and writes until the journal has moved on.
+        fn expire_events(&mut self) {
+            drop(self.store.take());
+            let mut options = small();
+            options.journal.keep_bytes = 0;
+            let store = Embedded::open(self.directory.path(), options).unwrap();
+            let epoch = store.open_shard(ShardId(9), NodeId(1)).unwrap();
+            let mut batch = Batch::new();
+            batch.put(Keyspace::Live, b"large", &[0; 40_000]);
+            for _ in 0..4 {
+                store.commit(ShardId(9), epoch, &batch).unwrap();
+            }
+            store.flush().unwrap();
+            eventually("old segments go", || store.events(store::Position(1)).is_err());
+            self.store = Some(store);
+        }
+    }
+
+    store::conformance_tests!(OnDisk::new());
+}
+
+mod model_store {
+    use store::conformance::Fixture;
+    use store::{ModelStore, Store};
+
+    struct InMemory(ModelStore);
+
+    impl Fixture for InMemory {
+        fn store(&self) -> &dyn Store {
+            &self.0
+        }
+
+        fn reopen(&mut self) {
+            self.0.crash();
+        }
+
+        fn settle(&self) {}
+
+        fn expire_events(&mut self) {
+            self.0.expire_events(self.0.durable());
+        }
+    }
+
+    store::conformance_tests!(InMemory(ModelStore::new()));
+}

@@ -1,0 +1,9 @@
+//! How the stores behave: the conformance suite for each, and what is special to the embedded one.
+#![expect(clippy::unwrap_used, reason = "in a test an unwrap that fails is a failed test")]
+
+mod conformance;
+mod crash;
+mod damage;
+mod directory;
+mod model_store;
+mod support;

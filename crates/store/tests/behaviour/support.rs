@@ -1,0 +1,61 @@
+//! What the tests of the stores share.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use model::batch::{Batch, Keyspace};
+use model::id::{Epoch, NodeId, ShardId};
+use store::{Embedded, Options, Store};
+
+pub const SHARD: ShardId = ShardId(0);
+
+/// Small segments; nothing goes to the tables by itself, tests decide when.
+pub fn small() -> Options {
+    Options {
+        flush_after: Duration::from_secs(3600),
+        journal: journal::Options {
+            segment_bytes: 64 << 10,
+            first_segment_bytes: 16 << 10,
+            seal_after: Duration::from_secs(3600),
+            ..journal::Options::default()
+        },
+        ..Options::default()
+    }
+}
+
+pub fn open(directory: &Path) -> Embedded {
+    Embedded::open(directory, small()).unwrap()
+}
+
+pub fn own(store: &Embedded) -> Epoch {
+    store.open_shard(SHARD, NodeId(1)).unwrap()
+}
+
+pub fn put(store: &Embedded, epoch: Epoch, key: &[u8], value: &[u8]) {
+    let mut batch = Batch::new();
+    batch.put(Keyspace::Live, key, value);
+    store.commit(SHARD, epoch, &batch).unwrap();
+}
+
+/// Copies a directory with everything in it.
+pub fn copy_all(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for item in std::fs::read_dir(from).unwrap() {
+        let item = item.unwrap();
+        let target = to.join(item.file_name());
+        if item.file_type().unwrap().is_dir() {
+            copy_all(&item.path(), &target);
+        } else {
+            std::fs::copy(item.path(), target).unwrap();
+        }
+    }
+}
+
+/// Waits for a condition; fails the test when it does not come true.
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        std::thread::yield_now();
+    }
+}

@@ -3,6 +3,7 @@
 //! Nothing here is part of the product. Each command is one module with an `Options` type and a `run` function;
 //! a new one needs its module, one line in [`Command`] and one in [`main`].
 
+mod bench;
 mod cargo;
 mod check;
 mod features;
@@ -35,6 +36,8 @@ enum Command {
     Features(features::Options),
     /// Simulate whole clusters from seeds
     Sim(sim::Options),
+    /// Measure every figure beside its reference
+    Bench(bench::Options),
 }
 
 fn main() -> ExitCode {
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Features(options) => features::run(&options),
         Command::Sim(options) => sim::run(&options),
+        Command::Bench(options) => bench::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

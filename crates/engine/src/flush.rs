@@ -10,7 +10,7 @@ use model::state::State;
 
 use crate::input::Effect;
 use crate::shard::{Entry, Shard};
-use crate::step::Step;
+use crate::step::{Ended, Step};
 
 impl Entry {
     pub fn new(job: Job) -> Self {
@@ -78,6 +78,6 @@ impl Shard {
         if self.sweep.is_under_way() {
             self.sweep.touched.insert(id);
         }
-        self.jobs.remove(&id);
+        step.ended.extend(self.jobs.remove(&id).map(Ended));
     }
 }

@@ -5,10 +5,11 @@
 
 use model::batch::Keyspace;
 use model::codec;
-use model::id::JobId;
+use model::id::{JobId, time_of};
 use model::key::{self, Day, KeyEntry, Made};
 use model::queue::KeyCount;
 use model::spec::{Digest, KeyHash};
+use model::time::Millis;
 
 use crate::fetch::Fetch;
 use crate::input::{Effect, NewQueue, Refusal, RequestId, Submission};
@@ -31,10 +32,16 @@ pub(crate) enum KeyWaiter {
 }
 
 impl Shard {
+    /// The time by which keys are filed and forgotten. It never goes back, not even over a restart with a clock that
+    /// did: then a key would be looked for on the wrong day, and its job be made a second time.
+    fn key_time(&self) -> Millis {
+        self.now.max(time_of(self.last_id))
+    }
+
     /// What a key of a live job stands for, while it counts.
     pub(crate) fn known_key(&self, key: KeyHash) -> Option<KeyEntry> {
         let entry = self.keys.get(&key)?;
-        (self.now < entry.at + self.config.key_lifetime).then_some(*entry)
+        (self.key_time() < entry.at + self.config.key_lifetime).then_some(*entry)
     }
 
     /// Keeps what a key stands for. A job that is brought back after its day has a key that may stand for another by now.
@@ -64,7 +71,7 @@ impl Shard {
     /// At the end of a step, all new questions in one.
     pub(crate) fn send_key_questions(&mut self, step: &mut Step) {
         if !self.keys_to_ask.is_empty() {
-            let today = Day::of(self.now);
+            let today = Day::of(self.key_time());
             let keys = std::mem::take(&mut self.keys_to_ask);
             step.effects.push(Effect::Fetch(Fetch::Keys { keys, days: [today, today.before()] }));
         }
@@ -74,7 +81,7 @@ impl Shard {
         for (key, entry) in entries {
             let Some(waiters) = self.asked_keys.remove(&key) else { continue };
             let lifetime = self.config.key_lifetime;
-            let mut known = entry.filter(|entry| self.now < entry.at + lifetime);
+            let mut known = entry.filter(|entry| self.key_time() < entry.at + lifetime);
             for waiter in waiters {
                 match waiter {
                     KeyWaiter::Job { request, index, submission } => {
@@ -85,7 +92,7 @@ impl Shard {
                         };
                         if let (None, Ok(accepted)) = (known, &result) {
                             let made = Made::Job { id: accepted.id, seq: accepted.seq };
-                            known = Some(KeyEntry { digest, at: self.now, made });
+                            known = Some(KeyEntry { digest, at: self.key_time(), made });
                         }
                         self.settle_submit(request, index, result, step);
                     }
@@ -99,8 +106,8 @@ impl Shard {
 
     /// Notes what a key has led to, with the commit that makes it so.
     pub(crate) fn note_key(&mut self, key: KeyHash, digest: Digest, made: Made, step: &mut Step) -> KeyEntry {
-        let entry = KeyEntry { digest, at: self.now, made };
-        let place = key::idempotency(Day::of(self.now), key);
+        let entry = KeyEntry { digest, at: self.key_time(), made };
+        let place = key::idempotency(Day::of(entry.at), key);
         step.batch.put_with(Keyspace::Keys, &place, |buffer| codec::encode_into(&entry, buffer));
         entry
     }
@@ -109,8 +116,9 @@ impl Shard {
     pub(crate) fn count_key(&mut self, tenant: &str, step: &mut Step) -> Result<(), Refusal> {
         let id = self.implicit_queue(tenant, step)?;
         let max = self.config.keys_per_tenant_max;
+        let today = Day::of(self.key_time());
         let Some(entry) = self.queues.get_mut(&id) else { return Ok(()) };
-        let count = entry.queue.keys.on(Day::of(self.now));
+        let count = entry.queue.keys.on(today);
         if count.total() >= max {
             return Err(Refusal::TooManyKeys { max });
         }

@@ -37,4 +37,4 @@ pub use fetch::{Fetch, Fetched};
 pub use input::{Accepted, Answer, Effect, Input, NewQueue, Refusal, RequestId, Submission};
 pub use recount::Miscount;
 pub use shard::{Shard, Stats};
-pub use step::Step;
+pub use step::{Ended, Step};

@@ -40,7 +40,8 @@ impl QueueEntry {
 
     /// Whether one more of its jobs may go to a runner.
     pub fn has_room(&self) -> bool {
-        self.queue.max_running.is_none_or(|max| self.on_runner < max)
+        // A cancelled queue's jobs are cancelled chunk by chunk; those whose turn has not come must not start meanwhile.
+        self.queue.state != QueueState::Cancelled && self.queue.max_running.is_none_or(|max| self.on_runner < max)
     }
 }
 
@@ -141,8 +142,7 @@ impl Shard {
     /// A queue that has expired, back for the retry of one of its jobs; it takes no new ones.
     pub(crate) fn restore_expired_queue(&mut self, job: &Job) {
         let tenant = job.decode_spec().map_or_else(|_| "default".to_owned(), |spec| spec.tenant);
-        let queue =
-            Queue { tenant, state: QueueState::Draining, next_seq: job.seq + 1, ..blank(job.queue, self.now) };
+        let queue = Queue { tenant, state: QueueState::Draining, next_seq: job.seq + 1, ..blank(job.queue, self.now) };
         self.add_queue(queue);
     }
 
@@ -224,11 +224,11 @@ impl Shard {
         };
         let after = (Bound::Excluded(entry.cancelled_through), Bound::Unbounded);
         let chunk: Vec<JobId> = entry.active.range(after).take(self.config.cancel_chunk).copied().collect();
-        match chunk.last() {
-            Some(last) => entry.cancelled_through = *last,
-            None => {
-                self.cancelling_queues.remove(&id);
-            }
+        if let Some(last) = chunk.last() {
+            entry.cancelled_through = *last;
+        }
+        if chunk.len() < self.config.cancel_chunk {
+            self.cancelling_queues.remove(&id);
         }
         for job in chunk {
             let _ = self.fire(job, Event::Cancel(ReasonCode::QueueCancelled), step);

@@ -4,7 +4,7 @@
 //! Within a class tenants take turns, within a tenant its queues, and within a queue it is first
 //! come, first served. A queue that has all the runners it may have is set aside until one is free.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use model::id::{JobId, QueueId};
 use model::job::Job;
@@ -23,15 +23,20 @@ type Place = (Millis, u64, JobId);
 
 fn place(job: &Job) -> Place {
     // A delayed job begins to wait when it is due, not when it was submitted.
-    let waiting_since =
-        job.states.iter().find(|entry| entry.state == State::Pending).map_or(job.created_at, |entry| entry.at);
-    (waiting_since, job.seq, job.id)
+    let first_due = job.states.iter().find(|entry| entry.state == State::Pending);
+    (first_due.map_or(job.created_at, |entry| entry.at), job.seq, job.id)
+}
+
+/// Since when it has been ready this time. Earlier attempts were no waiting, and do not age it.
+fn ready_since(job: &Job) -> Millis {
+    job.since().max(job.eligible_at)
 }
 
 #[derive(Debug)]
 struct Waiting {
     tenant: TenantNumber,
-    places: BTreeSet<Place>,
+    /// Each with the time since when it has been ready.
+    places: BTreeMap<Place, Millis>,
     /// Set aside: it stands in no turn.
     parked: bool,
 }
@@ -44,15 +49,15 @@ struct Class {
     queues_of: Map<TenantNumber, VecDeque<QueueId>>,
     queues: Map<QueueId, Waiting>,
     /// Everything that waits, longest first, so that ageing needs no search. Unused in the first class.
-    oldest: BTreeSet<(Millis, JobId, QueueId, u64)>,
+    oldest: BTreeMap<(Millis, JobId), (QueueId, Place)>,
     len: usize,
 }
 
 impl Class {
-    fn insert(&mut self, queue: QueueId, tenant: TenantNumber, place: Place) {
-        let waiting =
-            self.queues.entry(queue).or_insert_with(|| Waiting { tenant, places: BTreeSet::new(), parked: true });
-        if waiting.places.insert(place) {
+    fn insert(&mut self, queue: QueueId, tenant: TenantNumber, place: Place, since: Millis) {
+        let new = || Waiting { tenant, places: BTreeMap::new(), parked: true };
+        let waiting = self.queues.entry(queue).or_insert_with(new);
+        if waiting.places.insert(place, since).is_none() {
             self.len += 1;
         }
         if waiting.parked && waiting.places.len() == 1 {
@@ -80,11 +85,9 @@ impl Class {
 
     fn remove(&mut self, queue: QueueId, place: Place) -> bool {
         let Some(waiting) = self.queues.get_mut(&queue) else { return false };
-        if !waiting.places.remove(&place) {
-            return false;
-        }
+        let Some(since) = waiting.places.remove(&place) else { return false };
         self.len -= 1;
-        self.oldest.remove(&(place.0, place.2, queue, place.1));
+        self.oldest.remove(&(since, place.2));
         if waiting.places.is_empty() {
             let (tenant, parked) = (waiting.tenant, waiting.parked);
             self.queues.remove(&queue);
@@ -101,7 +104,7 @@ impl Class {
             let queue = self.queues_of.get(&tenant).and_then(|queues| queues.front()).copied()?;
             let waiting = self.queues.get_mut(&queue)?;
             if may_run(queue) {
-                return Some((queue, *waiting.places.first()?));
+                return waiting.places.first_key_value().map(|(place, _)| (queue, *place));
             }
             waiting.parked = true;
             self.leave_turns(queue, tenant);
@@ -179,9 +182,10 @@ impl Ready {
         let tenant = self.tenants.get(&job.queue).copied().unwrap_or(TenantNumber(0));
         let place = place(job);
         let class = &mut self.lanes[job.lane as usize].classes[job.priority as usize];
-        class.insert(job.queue, tenant, place);
+        let since = ready_since(job);
+        class.insert(job.queue, tenant, place, since);
         if job.priority != Priority::Critical {
-            class.oldest.insert((place.0, place.2, job.queue, place.1));
+            class.oldest.insert((since, job.id), (job.queue, place));
         }
     }
 
@@ -222,13 +226,14 @@ impl Ready {
     fn age(&mut self, lane: Lane, now: Millis) {
         let [critical, rest @ ..] = &mut self.lanes[lane as usize].classes;
         for (class, after) in rest.iter_mut().zip(&self.ages_after[1..]) {
-            while let Some((since, job, queue, seq)) = class.oldest.first().copied() {
+            while let Some(((since, _), (queue, place))) = class.oldest.first_key_value() {
+                let (since, queue, place) = (*since, *queue, *place);
                 if now.saturating_sub(since) < *after {
                     break;
                 }
                 let tenant = class.queues.get(&queue).map(|waiting| waiting.tenant);
-                class.remove(queue, (since, seq, job));
-                critical.insert(queue, tenant.unwrap_or(TenantNumber(0)), (since, seq, job));
+                class.remove(queue, place);
+                critical.insert(queue, tenant.unwrap_or(TenantNumber(0)), place, since);
             }
         }
     }

@@ -31,6 +31,8 @@ pub(crate) struct Runner {
     held: [u32; Lane::ALL.len()],
     /// Attempts that the shard has given up and the runner has not confirmed: they take their slot until then.
     lingering: Map<Ticket, Lane>,
+    /// When the first of them came.
+    lingers_since: Millis,
     /// Attempts in the order they were given out, to find those that never start.
     dispatched: VecDeque<(Millis, Ticket)>,
     pub dirty: bool,
@@ -47,6 +49,7 @@ impl Runner {
             capacity: Capacity::default(),
             held: [0; Lane::ALL.len()],
             lingering: Map::default(),
+            lingers_since: Millis(0),
             dispatched: VecDeque::new(),
             dirty: false,
         }
@@ -79,6 +82,10 @@ impl Runner {
         self.dispatched.make_contiguous().sort_unstable();
     }
 
+    fn next_lingering_check(&self, stop_timeout: Millis) -> Option<Millis> {
+        (!self.lingering.is_empty()).then(|| self.lingers_since.max(self.asked_at) + stop_timeout)
+    }
+
     pub fn lingering(&self) -> usize {
         self.lingering.len()
     }
@@ -100,9 +107,13 @@ impl Shard {
 
     /// The job is done with an attempt that its runner may still have in hand.
     pub(crate) fn keep_slot(&mut self, id: RunnerId, incarnation: Incarnation, ticket: Ticket, lane: Lane) {
+        let now = self.now;
         if let Some(runner) = self.runner_mut(id)
             && runner.incarnation == incarnation
         {
+            if runner.lingering.is_empty() {
+                runner.lingers_since = now;
+            }
             runner.lingering.insert(ticket, lane);
         }
     }
@@ -331,9 +342,23 @@ impl Shard {
         }
     }
 
-    /// When the first attempt that has not started becomes overdue.
-    pub(crate) fn next_dispatch_check(&self) -> Option<Millis> {
-        let fronts = self.runners.iter().filter_map(|(_, runner)| runner.dispatched.front());
-        fronts.map(|(at, _)| *at + self.config.dispatch_timeout).min()
+    /// Asks runners about attempts that they should have let go of by now: the order to stop may have been lost.
+    pub(crate) fn check_lingering(&mut self, step: &mut Step) {
+        for index in 0..self.runners.len() {
+            let (id, runner) = &self.runners[index];
+            let (id, incarnation) = (*id, runner.incarnation);
+            if runner.next_lingering_check(self.config.stop_timeout).is_some_and(|at| at <= self.now) {
+                self.ask_inventory(id, incarnation, step);
+            }
+        }
+    }
+
+    /// When the first attempt that has not started, or has not been let go of, becomes overdue.
+    pub(crate) fn next_runner_check(&self) -> Option<Millis> {
+        let checks = self.runners.iter().map(|(_, runner)| {
+            let start = runner.dispatched.front().map(|(at, _)| *at + self.config.dispatch_timeout);
+            [start, runner.next_lingering_check(self.config.stop_timeout)].into_iter().flatten().min()
+        });
+        checks.flatten().min()
     }
 }

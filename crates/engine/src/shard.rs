@@ -172,7 +172,7 @@ impl Shard {
         if !self.cancelling_queues.is_empty() {
             return self.now;
         }
-        let timer = [self.timers.next(), self.next_dispatch_check()].into_iter().flatten().min();
+        let timer = [self.timers.next(), self.next_runner_check()].into_iter().flatten().min();
         timer.map_or(self.sweep.next, |timer| timer.min(self.sweep.next))
     }
 

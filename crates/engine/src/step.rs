@@ -4,19 +4,34 @@ use model::batch::Batch;
 use model::change::Change;
 use model::codec;
 use model::id::JobId;
-use model::state::State;
+use model::job::Job;
 
 use crate::input::{Answer, Effect, RequestId};
+use crate::shard::Entry;
 
 /// Collects what a shard decides. Reuse one: its buffers stay.
 #[derive(Debug, Default)]
 pub struct Step {
     pub batch: Batch,
     pub effects: Vec<Effect>,
-    /// Jobs that became terminal, for those who wait for them.
-    pub ended: Vec<JobId>,
+    /// Jobs that became terminal, for those who wait for them. Filled by the flush, which takes them out of memory.
+    pub ended: Vec<Ended>,
     /// Jobs whose records are gone, so that whatever else is kept of them can go, too.
     pub removed: Vec<JobId>,
+}
+
+/// A job that has ended, as it was when it left memory.
+#[derive(Debug)]
+pub struct Ended(pub(crate) Box<Entry>);
+
+impl Ended {
+    pub fn job(&self) -> &Job {
+        &self.0.job
+    }
+
+    pub fn into_job(self) -> Job {
+        self.0.job
+    }
 }
 
 impl Step {
@@ -37,11 +52,6 @@ impl Step {
     }
 
     pub(crate) fn tell(&mut self, change: &Change) {
-        if let Change::Job { id, state, .. } = change
-            && State::is_terminal(*state)
-        {
-            self.ended.push(*id);
-        }
         if let Change::JobRemoved { id, .. } = change {
             self.removed.push(*id);
         }

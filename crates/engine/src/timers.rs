@@ -128,6 +128,7 @@ impl Shard {
             self.ring(timer, step);
         }
         self.check_dispatched(step);
+        self.check_lingering(step);
         self.go_on_cancelling(step);
         self.go_on_sweeping(step);
     }

@@ -99,6 +99,11 @@ impl IdSource {
     }
 }
 
+/// The time that a number handed out by an [`IdSource`] carries: not before it was handed out.
+pub fn time_of(number: u64) -> Millis {
+    Millis((number >> (SLOT_BITS + COUNTER_BITS)) + ID_EPOCH_MS)
+}
+
 /// Why a text is no id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseIdError {
@@ -259,6 +264,7 @@ mod tests {
             last = id;
         }
         assert!(IdSource::after(last.0).next(Millis(0), slot) > last.0);
+        assert_eq!(time_of(last.0), Millis(ID_EPOCH_MS + 900), "the clock had gone back, the number had not");
     }
 
     #[test]

@@ -321,6 +321,8 @@ impl Job {
             self.attempts.remove(limits::HISTORY_ENTRIES_MAX / 2);
             self.attempts_dropped += 1;
         }
+        // Most jobs need one attempt: no room for more until there are more.
+        self.attempts.reserve_exact(1);
         self.attempts.push(record);
     }
 }

@@ -510,7 +510,7 @@ impl Job {
                 let spread = self.id.0 ^ (self.id.0 >> 22) ^ u64::from(self.attempt.0).wrapping_mul(0x9E37_79B9);
                 self.eligible_at = now + backoff.delay(tries, spread);
             }
-            Wait::Until(time) => self.eligible_at = time,
+            Wait::Until(time) => self.eligible_at = self.eligible_at.max(time),
         }
         self.note(now, event);
         let left_runner = self.state.is_on_runner() && !transition.to.is_on_runner();
@@ -562,7 +562,8 @@ impl Job {
             Event::Reschedule => {
                 self.result = None;
                 self.infrastructure_failures = 0;
-                self.eligible_at = now;
+                // Its own time may not have come yet.
+                self.eligible_at = self.eligible_at.max(now);
             }
             Event::Due
             | Event::Lost { .. }

@@ -4,12 +4,12 @@
 //! to stop, and says what started and how it ended. Its words are numbered per shard and kept until
 //! the shard has committed them, so that a shard that comes back hears everything it has missed.
 
-mod actor;
 mod echo;
+mod handle;
 mod leftovers;
 mod link;
 pub mod logs;
 mod process;
 
-pub use actor::{Handle, Options, Uplink, start};
+pub use handle::{Handle, Options, Uplink, start};
 pub use leftovers::end_leftovers;

@@ -9,13 +9,15 @@ use model::message::{Capacity, FromRunner, RunnerWord, Ticket};
 use model::spec::Lane;
 use model::time::Millis;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 /// An attempt in hand.
 #[derive(Debug)]
-pub(crate) struct Held {
-    pub lane: Lane,
-    /// Tells it to stop; gone once told.
-    pub stop: Option<oneshot::Sender<()>>,
+pub(crate) enum Held {
+    /// It waits out its delay.
+    Echo { due: Instant },
+    /// The sender tells it to stop; gone once told.
+    Process { stop: Option<oneshot::Sender<()>> },
 }
 
 /// The state of the conversation.
@@ -32,6 +34,7 @@ pub(crate) struct Link {
     /// Attempts whose end is in the outbox: asked to run one of them again, the runner need not.
     ended: HashSet<Ticket, foldhash::fast::FixedState>,
     held: HashMap<Ticket, Held, foldhash::fast::FixedState>,
+    processes: usize,
     /// To be delivered at the end of this round.
     pub unsent: Vec<FromRunner>,
 }
@@ -47,6 +50,7 @@ impl Link {
             outbox: VecDeque::new(),
             ended: HashSet::default(),
             held: HashMap::default(),
+            processes: 0,
             unsent: Vec::new(),
         };
         link.say_here(0);
@@ -66,24 +70,30 @@ impl Link {
     pub fn has_room(&self, lane: Lane) -> bool {
         match lane {
             // Echo jobs end at once: only those that wait take room.
-            Lane::Echo => self.held.len() < self.capacity.echo as usize,
-            Lane::Process => {
-                let running = self.held.values().filter(|held| held.lane == lane).count();
-                running < self.capacity.process as usize
-            }
+            Lane::Echo => self.held.len() - self.processes < self.capacity.echo as usize,
+            Lane::Process => self.processes < self.capacity.process as usize,
         }
     }
 
     pub fn hold(&mut self, ticket: Ticket, held: Held) {
+        self.processes += usize::from(matches!(held, Held::Process { .. }));
         self.held.insert(ticket, held);
     }
 
-    pub fn held_mut(&mut self, ticket: Ticket) -> Option<&mut Held> {
-        self.held.get_mut(&ticket)
+    /// What it takes to stop an attempt; it stays in hand until its end is said.
+    pub fn take_stop(&mut self, ticket: Ticket) -> Option<Held> {
+        match self.held.get_mut(&ticket)? {
+            Held::Echo { due } => Some(Held::Echo { due: *due }),
+            Held::Process { stop } => Some(Held::Process { stop: stop.take() }),
+        }
     }
 
-    pub fn all_held_mut(&mut self) -> impl Iterator<Item = &mut Held> {
-        self.held.values_mut()
+    /// The senders that stop all processes in hand.
+    pub fn take_all_stops(&mut self) -> impl Iterator<Item = oneshot::Sender<()>> {
+        self.held.values_mut().filter_map(|held| match held {
+            Held::Echo { .. } => None,
+            Held::Process { stop } => stop.take(),
+        })
     }
 
     /// Takes nothing more, and says so.
@@ -101,7 +111,8 @@ impl Link {
     }
 
     pub fn say_ended(&mut self, ticket: Ticket, at: Millis, outcome: Outcome) {
-        self.held.remove(&ticket);
+        let held = self.held.remove(&ticket);
+        self.processes -= usize::from(matches!(held, Some(Held::Process { .. })));
         // A refusal for lack of room may be followed by the same ticket when there is some.
         if outcome.end != End::Busy {
             self.ended.insert(ticket);
@@ -190,7 +201,7 @@ mod tests {
     #[test]
     fn room_is_counted_by_kind() {
         let mut link = link();
-        link.hold(ticket(1), Held { lane: Lane::Process, stop: None });
+        link.hold(ticket(1), Held::Process { stop: None });
         assert!(!link.has_room(Lane::Process));
     }
 }

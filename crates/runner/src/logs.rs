@@ -120,6 +120,7 @@ impl Reader {
     }
 
     /// The next whole piece, or `None` when there is none yet.
+    #[expect(clippy::should_implement_trait, reason = "not an iterator: after None there may be more")]
     pub fn next(&mut self) -> io::Result<Option<Piece>> {
         loop {
             if let Some(piece) = self.take_piece()? {

@@ -143,14 +143,15 @@ async fn attend(
     let group = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
     let mut asked_to_stop = false;
     let status = tokio::select! {
-        status = child.wait() => status,
+        status = child.wait() => {
+            clear(group, place).await;
+            status
+        }
         Ok(()) = &mut stopped => {
             asked_to_stop = true;
             stop(&mut child, group, place).await
         }
     };
-    // What it has left in its group must not outlive it, nor hold its output open.
-    signal(group, Signal::KILL);
     let stdout = match kept.await {
         Ok(Ok(stdout)) => stdout,
         Ok(Err(error)) => return failure(End::Infrastructure, format!("its output cannot be kept: {error}")),
@@ -166,14 +167,20 @@ async fn attend(
 async fn stop(child: &mut Child, group: Option<Pid>, place: &Place) -> io::Result<ExitStatus> {
     signal(group, Signal::TERM);
     let graceful = tokio::time::timeout(place.stop_grace, child.wait()).await;
-    signal(group, Signal::KILL);
-    let (node, ticket) = (place.node, place.ticket);
-    // It reads the whole process table.
-    let _ = tokio::task::spawn_blocking(move || end_attempt(node, ticket)).await;
+    clear(group, place).await;
     match graceful {
         Ok(status) => status,
         Err(_) => child.wait().await,
     }
+}
+
+/// What an attempt leaves behind must not outlive it, run beside its rerun, or hold its output open; also what has
+/// left the group.
+async fn clear(group: Option<Pid>, place: &Place) {
+    signal(group, Signal::KILL);
+    let (node, ticket) = (place.node, place.ticket);
+    // It reads the whole process table.
+    let _ = tokio::task::spawn_blocking(move || end_attempt(node, ticket)).await;
 }
 
 fn signal(group: Option<Pid>, signal: Signal) {

@@ -9,6 +9,7 @@ mod jobs;
 mod list;
 mod logs;
 mod metrics;
+mod path;
 mod problem;
 mod queues;
 mod submit;

@@ -6,12 +6,17 @@ use std::sync::mpsc;
 
 use engine::{Answer, Fetched, Input, RequestId, Stats};
 use model::id::JobId;
+use model::job::Job;
 use model::message::FromRunner;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 /// Beyond this many waiting requests a shard is busy: clients are told to come back, memory stays bounded.
 const REQUESTS_WAITING_MAX: usize = 20_000;
+
+/// Gets a job's record when it has ended; hung up without one when the store has to be asked.
+pub(crate) type Watch = oneshot::Sender<Arc<Job>>;
+pub(crate) type Watched = oneshot::Receiver<Arc<Job>>;
 
 /// What a shard's thread is told.
 pub(crate) enum Message {
@@ -20,12 +25,12 @@ pub(crate) enum Message {
         input: Input,
         reply: oneshot::Sender<Answer>,
         /// For a submit of one job: told when that job has ended.
-        ended: Option<oneshot::Sender<()>>,
+        ended: Option<Watch>,
     },
-    /// Tell when a job has ended; at once if it is not live.
+    /// Tell when a job has ended; hang up if it is not live.
     Watch {
         job: JobId,
-        ended: oneshot::Sender<()>,
+        ended: Watch,
     },
     Runner(Vec<FromRunner>),
     Fetched(Fetched),
@@ -79,10 +84,7 @@ impl Inbox {
     }
 
     /// Like [`Inbox::ask`], and tells when the one submitted job has ended.
-    pub async fn ask_and_watch(
-        &self,
-        input: impl FnOnce(RequestId) -> Input,
-    ) -> Result<(Answer, oneshot::Receiver<()>), Unanswered> {
+    pub async fn ask_and_watch(&self, input: impl FnOnce(RequestId) -> Input) -> Result<(Answer, Watched), Unanswered> {
         let (ended, watch) = oneshot::channel();
         let answer = self.request(input, Some(ended))?.await.map_err(|_| Unanswered::Stopping)?;
         Ok((answer, watch))
@@ -91,7 +93,7 @@ impl Inbox {
     fn request(
         &self,
         input: impl FnOnce(RequestId) -> Input,
-        ended: Option<oneshot::Sender<()>>,
+        ended: Option<Watch>,
     ) -> Result<oneshot::Receiver<Answer>, Unanswered> {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= REQUESTS_WAITING_MAX {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -103,8 +105,8 @@ impl Inbox {
         Ok(answer)
     }
 
-    /// Resolves when the job has ended, or at once if it is not live.
-    pub fn watch(&self, job: JobId) -> Result<oneshot::Receiver<()>, Unanswered> {
+    /// Resolves when the job has ended; with an error at once if it is not live.
+    pub fn watch(&self, job: JobId) -> Result<Watched, Unanswered> {
         let (ended, watch) = oneshot::channel();
         self.post(Message::Watch { job, ended })?;
         Ok(watch)

@@ -255,9 +255,10 @@ fn start_shard(id: ShardId, start: ShardStart, alarm: Alarm) -> Result<JoinHandl
 fn live(id: ShardId, start: ShardStart) -> Result<(), Error> {
     let ShardStart { config, store, outlet, runner, fetches, logs, ready } = start;
     let (shard, step) = rehydrate::rehydrate(store.as_ref(), store.node(), config)?;
+    let mut shard_loop = ShardLoop::new(Parts { id, shard, step, store, outlet, runner, fetches, logs });
+    shard_loop.resume()?;
     let _ = ready.send(());
-    let parts = Parts { id, shard, step, store, outlet, runner, fetches, logs };
-    ShardLoop::new(parts).run()
+    shard_loop.run()
 }
 
 /// Runs a node until it is told to stop (SIGINT, SIGTERM) or cannot go on.

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use crate::clock;
 use crate::error::Error;
 use crate::fetcher::Fetches;
-use crate::inbox::{Message, Outlet};
+use crate::inbox::{Message, Outlet, Watch};
 
 /// How many messages one commit carries at the most.
 const ROUND_MESSAGES_MAX: usize = 4096;
@@ -29,7 +29,7 @@ type Map<K, V> = HashMap<K, V, foldhash::fast::FixedState>;
 
 struct Reply {
     answer: oneshot::Sender<Answer>,
-    ended: Option<oneshot::Sender<()>>,
+    ended: Option<Watch>,
 }
 
 /// One shard and everything it needs to act.
@@ -42,7 +42,7 @@ pub(crate) struct ShardLoop {
     runner: runner::Handle,
     fetches: Fetches,
     replies: Map<RequestId, Reply>,
-    watchers: Map<JobId, Vec<oneshot::Sender<()>>>,
+    watchers: Map<JobId, Vec<Watch>>,
     to_runner: Vec<ToRunner>,
     commits: u64,
     logs: std::path::PathBuf,
@@ -80,10 +80,14 @@ impl ShardLoop {
         }
     }
 
+    /// Does what coming back asks for; then the shard is ready. Errors are those of [`ShardLoop::run`].
+    pub fn resume(&mut self) -> Result<(), Error> {
+        self.finish_round()
+    }
+
     /// Goes round until it is told to stop. An error means that memory may be ahead of the disk: nothing of
     /// this shard may be used after it.
     pub fn run(mut self) -> Result<(), Error> {
-        self.finish_round()?;
         loop {
             let stopping = self.gather();
             if self.shard.next_tick() <= clock::now() {
@@ -136,8 +140,6 @@ impl ShardLoop {
             Message::Watch { job, ended } => {
                 if self.shard.job(job).is_some() {
                     self.watchers.entry(job).or_default().push(ended);
-                } else {
-                    let _ = ended.send(());
                 }
             }
             Message::Runner(words) => {
@@ -182,9 +184,12 @@ impl ShardLoop {
             }
         }
         self.post_to_runner(incarnation);
-        for job in &self.step.ended {
-            for watcher in self.watchers.remove(job).into_iter().flatten() {
-                let _ = watcher.send(());
+        for ended in self.step.ended.drain(..) {
+            if let Some(watchers) = self.watchers.remove(&ended.job().id) {
+                let job = Arc::new(ended.into_job());
+                for watcher in watchers {
+                    let _ = watcher.send(job.clone());
+                }
             }
         }
         for job in &self.step.removed {
@@ -204,11 +209,9 @@ impl ShardLoop {
         if let (Some(ended), Answer::Submitted(results)) = (reply.ended, &answer)
             && let [Ok(accepted)] = results.as_slice()
         {
-            // A job that is live tells when it ends; one that is not has ended.
-            if self.shard.job(accepted.id).is_some() {
+            // A job that is live, or ends with this very step, tells when it ends; of any other the store knows.
+            if accepted.state.is_some() {
                 self.watchers.entry(accepted.id).or_default().push(ended);
-            } else {
-                let _ = ended.send(());
             }
         }
         // A client that has gone away needs no answer.

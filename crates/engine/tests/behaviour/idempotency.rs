@@ -6,6 +6,7 @@ use model::job::End;
 use model::queue::QueueRef;
 use model::spec::{Digest, KeyHash};
 use model::state::State;
+use model::time::Millis;
 
 use crate::common::{DAY, Fixture, HOUR, RUNNER, config_of, echo, job, keyed, room};
 
@@ -30,7 +31,7 @@ fn another_body_under_the_same_key_is_a_conflict() {
         spec.idempotency_key = Some("k".to_owned());
         spec.max_retries = Some(9);
     });
-    assert_eq!(shard.try_submit(&[other.clone()])[0], Err(Refusal::KeyConflict));
+    assert_eq!(shard.try_submit(std::slice::from_ref(&other))[0], Err(Refusal::KeyConflict));
     shard.play(id, End::Succeeded);
     assert_eq!(shard.try_submit(&[other])[0], Err(Refusal::KeyConflict), "also when the job has ended");
 }
@@ -62,7 +63,7 @@ fn duplicates_in_flight_wait_in_line() {
 #[track_caller]
 fn accepted(answer: Option<Answer>) -> model::id::JobId {
     match answer {
-        Some(Answer::Submitted(results)) => results[0].as_ref().unwrap().id,
+        Some(Answer::Submitted(results)) => results[0].as_ref().expect("accepted").id,
         other => panic!("a submit is answered: {other:?}"),
     }
 }
@@ -155,6 +156,21 @@ fn an_old_job_brought_back_does_not_bring_back_its_key() {
     assert_eq!(shard.submit(&keyed("k")), new, "whichever is restored last");
     shard.cancel(old);
     assert_eq!(shard.submit(&keyed("k")), new);
+}
+
+/// Keys are filed by day. A clock that has gone back over midnight, while the shard was down, must not hide them.
+#[test]
+fn a_key_is_found_although_the_clock_went_back_over_midnight() {
+    let mut shard = Fixture::with_runner(1);
+    let first = shard.submit(&keyed("k"));
+    shard.finish_all();
+    shard.now = shard.now.saturating_sub(Millis(HOUR));
+    shard.crash();
+    assert_eq!(shard.submit(&keyed("k")), first);
+    let second = shard.submit(&keyed("other"));
+    shard.cancel(second);
+    shard.crash();
+    assert_eq!(shard.submit(&keyed("other")), second);
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn a_crash_after_any_commit_loses_nothing() {
         let mut untroubled = Fixture::with(config_of(number, shards));
         scenario(&mut untroubled);
         let commits = untroubled.commits;
-        assert!(commits > 30, "{commits} commits are worth crashing after");
+        assert!(commits > 25, "{commits} commits are worth crashing after");
         for crash_at in 1..=commits {
             let mut shard = Fixture::with(config_of(number, shards));
             shard.crash_at = Some(crash_at);

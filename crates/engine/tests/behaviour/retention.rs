@@ -1,6 +1,6 @@
 //! Forgetting what is old, and nothing else.
 
-use engine::{Answer, Fetch, Input};
+use engine::{Answer, Config, Fetch, Input};
 use model::batch::Keyspace;
 use model::change::Change;
 use model::id::JobId;
@@ -9,6 +9,17 @@ use model::state::State;
 use model::time::Millis;
 
 use crate::common::{DAY, Fixture, HOUR, RUNNER, config_of, echo, keyed, room};
+
+/// A shard that forgets sooner than is usual.
+fn keeping_for(retention: u64, config: Config) -> Fixture {
+    Fixture::with(Config { retention: Millis(retention), ..config })
+}
+
+fn with_runner() -> Fixture {
+    let mut shard = keeping_for(2 * HOUR, config_of(0, 1));
+    shard.runner(RUNNER, room(1));
+    shard
+}
 
 fn removed(shard: &Fixture) -> Vec<JobId> {
     let of_job = |change: &Change| match change {
@@ -21,7 +32,7 @@ fn removed(shard: &Fixture) -> Vec<JobId> {
 #[test]
 fn finished_jobs_are_removed_after_their_retention_and_not_before() {
     for (number, shards) in [(0, 1), (3, 4)] {
-        let mut shard = Fixture::with(config_of(number, shards));
+        let mut shard = keeping_for(2 * HOUR, config_of(number, shards));
         shard.runner(RUNNER, room(3));
         shard.exact_counters = false;
         let jobs = shard.submit_some(3);
@@ -43,12 +54,12 @@ fn finished_jobs_are_removed_after_their_retention_and_not_before() {
 fn many_old_jobs_are_removed_in_chunks() {
     let mut config = config_of(0, 1);
     config.sweep_chunk = 10;
-    let mut shard = Fixture::with(config);
+    let mut shard = keeping_for(2 * HOUR, config);
     shard.exact_counters = false;
     shard.runner(RUNNER, room(100));
     shard.submit_some(55);
     shard.finish_all();
-    shard.pass(config.retention.0);
+    shard.pass(shard.config.retention.0);
     let young = shard.submit(&echo());
     shard.finish_all();
     let before = shard.records.len(Keyspace::Done);
@@ -60,7 +71,7 @@ fn many_old_jobs_are_removed_in_chunks() {
 
 #[test]
 fn a_retried_job_is_not_removed_under_its_feet() {
-    let mut shard = Fixture::with_runner(1);
+    let mut shard = with_runner();
     shard.exact_counters = false;
     let id = shard.submit(&echo());
     shard.play(id, End::Fatal);
@@ -75,7 +86,7 @@ fn a_retried_job_is_not_removed_under_its_feet() {
 #[test]
 fn a_job_retried_while_the_look_is_under_way_is_not_removed() {
     for ended_again in [false, true] {
-        let mut shard = Fixture::with_runner(1);
+        let mut shard = with_runner();
         shard.exact_counters = false;
         let id = shard.submit(&echo());
         shard.play(id, End::Fatal);
@@ -99,7 +110,7 @@ fn a_job_retried_while_the_look_is_under_way_is_not_removed() {
 
 #[test]
 fn a_job_removed_by_hand_while_the_look_is_under_way_is_removed_once() {
-    let mut shard = Fixture::with_runner(1);
+    let mut shard = with_runner();
     shard.exact_counters = false;
     let id = shard.submit(&echo());
     shard.play(id, End::Fatal);

@@ -202,16 +202,20 @@ fn an_attempt_given_out_after_the_question_is_not_missed() {
 #[test]
 fn questions_to_an_unknown_runner_have_their_own_number() {
     let mut shard = Fixture::new();
-    shard.runner(RUNNER, room(0));
-    shard.crash();
-    shard.records = Default::default();
-    shard.crash();
-    shard.deaf_runners = true;
-    let first = shard.words(RUNNER, |runner| runner.here(0));
-    let second = shard.words(RUNNER, |runner| runner.here(0));
-    assert!(first.sequence > 1);
-    shard.say(second);
-    assert_eq!(shard.shard.stats().gaps, 0, "the first words were forgotten long ago: there is no gap to fill");
+    let here = |question| RunnerWord::Here { capacity: room(1), holding: Vec::new(), question, oldest_kept: 1 };
+    let say = |shard: &mut Fixture, sequence, word| {
+        shard.say(FromRunner { runner: RUNNER, incarnation: Incarnation(1), sequence, word });
+    };
+    say(&mut shard, 3, here(0));
+    let first = shard.questions[0];
+    say(&mut shard, 1, here(0));
+    let id = shard.submit(&process());
+    shard.pass(2 * SECOND);
+    say(&mut shard, 4, here(0));
+    assert_eq!(shard.questions.len(), 2, "each gap is asked about");
+    // The runner said this before the job was given to it.
+    say(&mut shard, 2, here(first));
+    assert_eq!((shard.state(id), shard.job(id).attempt.0), (State::Dispatched, 1));
 }
 
 #[test]
@@ -228,6 +232,24 @@ fn a_slot_is_taken_until_its_runner_lets_go() {
     assert_eq!(shard.state(next), State::Scheduled, "the process may still be there");
     shard.end(current, End::Stopped);
     assert_eq!(shard.state(next), State::Dispatched);
+}
+
+/// Neither the order to run nor the one to stop arrived: the runner will never speak of it by itself.
+#[test]
+fn a_slot_that_nobody_holds_is_found_and_freed() {
+    let mut shard = Fixture::with_runner(1);
+    shard.deaf_runners = true;
+    let id = shard.submit(&process());
+    shard.pass(shard.config.dispatch_timeout.0);
+    shard.deaf_runners = false;
+    assert_eq!(shard.job(id).infrastructure_failures, 1);
+    let next = shard.submit(&process());
+    shard.pass(shard.config.stop_timeout.0 - 1);
+    assert_eq!(shard.state(next), State::Scheduled);
+    shard.pass(1);
+    assert_eq!(shard.shard.load(model::spec::Lane::Process).1, 1);
+    shard.finish_all();
+    assert_eq!((shard.state(id), shard.state(next)), (State::Succeeded, State::Succeeded));
 }
 
 /// A stop that overtook its order to run: the runner confirms the one and then obeys the other.

@@ -194,8 +194,6 @@ fn a_clock_that_went_back_over_a_restart_strands_nobody() {
     shard.runner(RUNNER, room(1));
     shard.pass(30 * SECOND);
     assert_eq!(shard.state(waiting), State::Dispatched);
-    let times: Vec<Millis> = shard.job(waiting).states.iter().map(|entry| entry.at).collect();
-    assert!(times.is_sorted(), "{times:?}");
 }
 
 #[test]

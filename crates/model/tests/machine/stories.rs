@@ -218,6 +218,16 @@ fn a_reschedule_is_one_of_the_retries_and_asks_the_policy_again() {
     }
 }
 
+/// Its deadline passed before its time had come; asked for again, it still waits for its time.
+#[test]
+fn a_reschedule_does_not_start_a_job_before_its_time() {
+    let life = Life::in_state(State::Blocked);
+    let not_before = life.job.eligible_at;
+    let life = life.then(Event::DeadlinePassed).then(Event::Reschedule).is(State::Pending);
+    assert!(life.now < not_before);
+    assert_eq!(life.job.eligible_at, not_before);
+}
+
 #[test]
 fn an_abandoned_node_takes_its_jobs_with_it() {
     for state in State::ALL {

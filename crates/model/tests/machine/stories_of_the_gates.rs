@@ -68,6 +68,15 @@ fn a_throttled_job_waits_and_uses_no_budget() {
     life.then(verdict(Verdict::Allow)).is(State::Scheduled);
 }
 
+/// A policy whose clock is behind, or a clock that went back: a job's own time counts all the same.
+#[test]
+fn a_throttle_never_brings_a_job_forward() {
+    let life = Life::in_state(State::Blocked).then(Event::Due);
+    let own_time = life.job.eligible_at;
+    let life = life.then(verdict(Verdict::Throttle(Millis(5))));
+    assert_eq!(life.job.eligible_at, own_time);
+}
+
 #[test]
 fn constraints_only_ever_narrow() {
     let narrow = Constraints { max_runtime: Some(Millis(10)), max_retries: Some(1) };

@@ -22,13 +22,14 @@ const UNSUPPORTED: [&str; 9] =
 /// The declared type of a body. None, or a form's, is refused: such a body may come from a web page.
 pub(crate) fn media(headers: &HeaderMap) -> Result<Media, Refused> {
     let declared = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    match declared.split(';').next().map(str::trim) {
-        Some("application/json") => Ok(Media::Json),
-        Some("application/x-ndjson") => Ok(Media::Ndjson),
-        _ => {
-            let detail = format!("the content type is `{declared}`: send `application/json`");
-            Err(Refused::saying(Fault::UnsupportedMediaType, detail))
-        }
+    let kind = declared.split(';').next().unwrap_or_default().trim();
+    if kind.eq_ignore_ascii_case("application/json") {
+        Ok(Media::Json)
+    } else if kind.eq_ignore_ascii_case("application/x-ndjson") {
+        Ok(Media::Ndjson)
+    } else {
+        let detail = format!("the content type is `{declared}`: send `application/json`");
+        Err(Refused::saying(Fault::UnsupportedMediaType, detail))
     }
 }
 

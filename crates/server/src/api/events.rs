@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::extract::State as Shared;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -93,7 +94,8 @@ impl Cursor {
         match parameters.text("since") {
             None | Some("now") => Ok(Self { after: core.store.durable(), seen: 0 }),
             Some("start") => Ok(Self { after: before_oldest(core)?, seen: 0 }),
-            Some(text) => Self::parse(text).ok_or_else(|| {
+            // What lies ahead was never given out here: waiting for it would skip what comes before.
+            Some(text) => Self::parse(text).filter(|cursor| cursor.after <= core.store.durable()).ok_or_else(|| {
                 let detail =
                     format!("`{text}` is not a cursor: use the one of the last change you have seen, `now` or `start`");
                 Refused::saying(Fault::InvalidCursor, detail).at("since")
@@ -234,8 +236,12 @@ pub(crate) async fn stream(
 pub(crate) async fn socket(
     Shared(app): Shared<Arc<App>>,
     parameters: Parameters,
-    upgrade: WebSocketUpgrade,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Refused> {
+    let upgrade = upgrade.map_err(|rejected| {
+        let detail = format!("{rejected}; for a stream over plain HTTP use /v1/events");
+        Refused::saying(Fault::UpgradeRequired, detail)
+    })?;
     let subscriber = Subscriber::new(app, &parameters)?;
     Ok(upgrade.on_upgrade(move |socket| push(socket, subscriber)))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Json as JsonBody;
 use axum::body::Body;
-use axum::extract::{Path, State as Shared};
+use axum::extract::State as Shared;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use engine::{Answer, Input, RequestId};
@@ -13,12 +13,13 @@ use model::id::JobId;
 use model::job::Job;
 use model::state::State;
 use model::view::{HistoryView, JobView, Page};
-use tokio::sync::oneshot;
 
 use super::list::{self, Filter, Parameters};
+use super::path::Path;
 use super::problem::{Fault, Refused};
 use super::{App, Core};
 use crate::error::Error;
+use crate::inbox::Watched;
 use crate::reads;
 
 pub(crate) fn parse_id(text: &str) -> Result<JobId, Refused> {
@@ -37,16 +38,22 @@ pub(crate) fn view(core: &Core, job: &Job) -> Result<JobView, Refused> {
     Ok(JobView::new(job, spec))
 }
 
-pub(crate) fn load_view(core: &Core, id: JobId) -> Result<JobView, Refused> {
-    view(core, &load(core, id)?)
-}
-
-/// Waits until a job has ended, for so long at the most, and not for a node that stops.
-pub(crate) async fn until_ended(app: &App, ended: oneshot::Receiver<()>, wait: Duration) {
-    tokio::select! {
-        _ = ended => {}
-        () = tokio::time::sleep(wait) => {}
-        () = app.stopping() => {}
+/// The job once it has ended, or as it is when the time is up or the node stops.
+pub(crate) async fn when_ended(
+    app: &App,
+    core: &Core,
+    id: JobId,
+    ended: Watched,
+    wait: Duration,
+) -> Result<JobView, Refused> {
+    let job = tokio::select! {
+        job = ended => job.ok(),
+        () = tokio::time::sleep(wait) => None,
+        () = app.stopping() => None,
+    };
+    match job {
+        Some(job) => view(core, &job),
+        None => view(core, &load(core, id)?),
     }
 }
 
@@ -57,14 +64,14 @@ pub(crate) async fn show(
 ) -> Result<JsonBody<JobView>, Refused> {
     let core = app.core()?;
     let id = parse_id(&id)?;
-    let mut job = load(&core, id)?;
-    if let Some(wait) = parameters.wait()?
-        && !job.state.is_terminal()
-    {
-        until_ended(&app, core.inbox_of(id).watch(id)?, wait).await;
-        job = load(&core, id)?;
-    }
-    Ok(JsonBody(view(&core, &job)?))
+    let job = load(&core, id)?;
+    let shown = match parameters.wait()? {
+        Some(wait) if !job.state.is_terminal() => {
+            when_ended(&app, &core, id, core.inbox_of(id).watch(id)?, wait).await?
+        }
+        Some(_) | None => view(&core, &job)?,
+    };
+    Ok(JsonBody(shown))
 }
 
 pub(crate) async fn result(Shared(app): Shared<Arc<App>>, Path(id): Path<String>) -> Result<Response, Refused> {

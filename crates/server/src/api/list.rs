@@ -146,7 +146,7 @@ impl Filter {
             && self.tenant.as_ref().is_none_or(|tenant| *tenant == spec.tenant)
     }
 
-    /// The indexes that together hold all wanted jobs.
+    /// The indexes that together hold all wanted jobs, live ones first.
     fn sources(&self) -> Vec<Source> {
         if let Some(queue) = self.queue {
             return vec![Source::Queue(queue)];
@@ -202,29 +202,48 @@ impl Source {
     }
 }
 
-/// One source of one shard, read ahead a chunk at a time, newest first.
+/// The jobs of one shard, read ahead a chunk at a time, newest first.
 struct Strand {
     shard: ShardId,
-    source: Source,
+    sources: Vec<Source>,
     ahead: std::vec::IntoIter<JobId>,
     head: Option<JobId>,
     exhausted: bool,
 }
 
 impl Strand {
-    fn new(shard: ShardId, source: Source) -> Self {
-        Self { shard, source, ahead: Vec::new().into_iter(), head: None, exhausted: false }
+    fn new(shard: ShardId, sources: Vec<Source>) -> Self {
+        Self { shard, sources, ahead: Vec::new().into_iter(), head: None, exhausted: false }
     }
 
     fn advance(&mut self, store: &dyn Store, before: Option<JobId>) -> Result<(), store::Error> {
         self.head = self.ahead.next();
         if self.head.is_none() && !self.exhausted {
-            let chunk = self.source.read(store, self.shard, before)?;
-            self.exhausted = chunk.len() < CHUNK;
-            self.ahead = chunk.into_iter();
+            self.ahead = self.read(store, before)?.into_iter();
             self.head = self.ahead.next();
         }
         Ok(())
+    }
+
+    /// Reads on in all sources, and always in all of them, live jobs first: one that ends meanwhile is then met
+    /// among those that have ended, at the worst in both.
+    fn read(&mut self, store: &dyn Store, before: Option<JobId>) -> Result<Vec<JobId>, store::Error> {
+        let mut ids = Vec::new();
+        let mut oldest = JobId(0);
+        self.exhausted = true;
+        for source in &self.sources {
+            let chunk = source.read(store, self.shard, before)?;
+            if let Some(last) = chunk.last().filter(|_| chunk.len() == CHUNK) {
+                // It has more, older ones: what lies beyond is left for the next time.
+                oldest = oldest.max(*last);
+                self.exhausted = false;
+            }
+            ids.extend(chunk);
+        }
+        ids.retain(|id| *id >= oldest);
+        ids.sort_unstable_by_key(|id| std::cmp::Reverse(*id));
+        ids.dedup();
+        Ok(ids)
     }
 }
 
@@ -239,11 +258,9 @@ pub(crate) fn page(core: &Core, filter: &Filter, parameters: &Parameters) -> Res
     };
     let mut strands = Vec::new();
     for shard in shards {
-        for source in filter.sources() {
-            let mut strand = Strand::new(shard, source);
-            strand.advance(store, before)?;
-            strands.push(strand);
-        }
+        let mut strand = Strand::new(shard, filter.sources());
+        strand.advance(store, before)?;
+        strands.push(strand);
     }
     let mut items = Vec::new();
     for _ in 0..LOOKED_AT_MAX {
@@ -253,10 +270,6 @@ pub(crate) fn page(core: &Core, filter: &Filter, parameters: &Parameters) -> Res
         };
         let shard = strand.shard;
         strand.advance(store, Some(id))?;
-        // A job that moves from live to done while it is read may be met twice.
-        if before == Some(id) {
-            continue;
-        }
         before = Some(id);
         if let Some(job) = reads::job(store, shard, id)? {
             items.extend(wanted(filter, shard, &job)?);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, State as Shared};
+use axum::extract::State as Shared;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
@@ -13,6 +13,7 @@ use model::id::{Attempt, JobId};
 use runner::logs::{Piece, Reader, Stream};
 
 use super::list::{Parameters, bad};
+use super::path::Path;
 use super::problem::{Fault, Refused};
 use super::{App, Core, jobs};
 
@@ -32,10 +33,7 @@ pub(crate) async fn logs(
         Some("stderr") => Stream::Stderr,
         Some(other) => return Err(bad("stream", format!("`{other}` is neither stdout nor stderr"))),
     };
-    let attempt = match parameters.number("attempt", u64::from(u32::MAX))? {
-        Some(number) => Some(Attempt(number as u32)),
-        None => None,
-    };
+    let attempt = parameters.number("attempt", u64::from(u32::MAX))?.map(|number| Attempt(number as u32));
     let tail = parameters.number("tail", TAIL_LINES_MAX)?;
     let body = if parameters.flag("follow")? {
         follow(app, core, job.id, attempt, stream)

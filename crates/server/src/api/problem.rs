@@ -27,6 +27,7 @@ pub(crate) enum Fault {
     ForeignHost,
     UnknownRoute,
     MethodNotAllowed,
+    UpgradeRequired,
     UnknownJob,
     UnknownQueue,
     NoLogs,
@@ -79,6 +80,7 @@ impl Fault {
             Self::MethodNotAllowed => {
                 (S::METHOD_NOT_ALLOWED, "method_not_allowed", "The route does not know this method")
             }
+            Self::UpgradeRequired => (S::UPGRADE_REQUIRED, "upgrade_required", "This route speaks WebSocket only"),
             Self::UnknownJob => (S::NOT_FOUND, "unknown_job", "There is no such job"),
             Self::UnknownQueue => (S::NOT_FOUND, "unknown_queue", "There is no such queue"),
             Self::NoLogs => (S::NOT_FOUND, "no_logs", "There is no output of such an attempt"),
@@ -137,6 +139,10 @@ impl Refused {
     pub fn at(mut self, field: impl Into<String>) -> Self {
         self.field = Some(field.into());
         self
+    }
+
+    pub fn is(&self, fault: Fault) -> bool {
+        self.fault == fault
     }
 
     pub fn problem(&self) -> Problem {

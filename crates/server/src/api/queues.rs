@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json as JsonBody;
 use axum::body::Body;
-use axum::extract::{Path, State as Shared};
+use axum::extract::State as Shared;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use engine::{Answer, Input, NewQueue, RequestId};
@@ -19,6 +19,7 @@ use store::{Key, Order, Range, Store};
 
 use super::jobs::{expect_no_form, only_completed, only_running, read_page};
 use super::list::{Filter, Parameters};
+use super::path::Path;
 use super::problem::{Fault, Refused};
 use super::submit::{idempotency_key, key_slot};
 use super::{App, Core, body};

@@ -6,21 +6,22 @@ use std::time::Duration;
 
 use axum::Json as JsonBody;
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use engine::{Accepted, Answer, Input, Submission};
-use model::id::{ShardId, Slot};
+use model::id::{JobId, ShardId, Slot};
 use model::limits;
 use model::queue::QueueRef;
 use model::spec::{JobSpec, KeyHash, validate_key};
 use model::time::{Millis, Timestamp};
-use model::view::{AcceptedView, BatchItem, BatchView};
-use serde::Deserialize;
+use model::view::{AcceptedView, BatchItem, BatchView, JobView};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::body::{self, Media};
 use super::list::Parameters;
+use super::path::Path;
 use super::problem::{Fault, Refused};
 use super::{App, Core, jobs};
 use crate::clock;
@@ -174,9 +175,25 @@ async fn one(app: &App, core: &Core, submission: Submission, wait: Option<Durati
     };
     let (answer, ended) = inbox.ask_and_watch(input).await?;
     let accepted = only(answer)?;
-    jobs::until_ended(app, ended, wait).await;
-    let shown = jobs::load_view(core, accepted.id)?;
-    Ok(created(&shown, accepted))
+    let shown = jobs::when_ended(app, core, accepted.id, ended, wait).await;
+    let job = shown.map_err(|refused| match accepted.deduplicated {
+        true if refused.is(Fault::UnknownJob) => gone(accepted.id),
+        _ => refused,
+    })?;
+    Ok(created(&Awaited { job, deduplicated: accepted.deduplicated }, accepted))
+}
+
+/// The answer to a submit that waits: the whole job, and whether it was there before.
+#[derive(Serialize)]
+struct Awaited {
+    #[serde(flatten)]
+    job: JobView,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    deduplicated: bool,
+}
+
+fn gone(id: JobId) -> Refused {
+    Refused::saying(Fault::IdempotencyGone, format!("the key has made {id}, which was removed since: use a new key"))
 }
 
 /// The answer to a submit of one job.
@@ -203,10 +220,7 @@ fn view(core: &Core, shard: ShardId, accepted: Accepted) -> Result<AcceptedView,
         // Accepted before under the same key, and not in the shard's memory any more.
         None => match reads::job(core.store.as_ref(), shard, accepted.id)? {
             Some(job) => job.state,
-            None => {
-                let detail = format!("the key has made {}, which was removed since: use a new key", accepted.id);
-                return Err(Refused::saying(Fault::IdempotencyGone, detail));
-            }
+            None => return Err(gone(accepted.id)),
         },
     };
     Ok(AcceptedView {

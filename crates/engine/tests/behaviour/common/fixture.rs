@@ -34,6 +34,8 @@ pub struct Fixture {
     /// Attempts given out, in order, with the runner.
     pub runs: Vec<(RunnerId, Ticket)>,
     pub stops: Vec<Ticket>,
+    /// The numbers of the inventory questions, in order.
+    pub questions: Vec<u64>,
     /// Everything said to runners is lost on the way.
     pub deaf_runners: bool,
     /// Questions to the store wait in `fetches` until [`Fixture::answer_fetches`].
@@ -74,6 +76,7 @@ impl Fixture {
             asked: Vec::new(),
             runs: Vec::new(),
             stops: Vec::new(),
+            questions: Vec::new(),
             deaf_runners: false,
             hold_fetches: false,
             fetches: VecDeque::new(),
@@ -132,7 +135,7 @@ impl Fixture {
         if self.crash_at == Some(self.commits) {
             return self.crash();
         }
-        self.ended.extend(step.ended);
+        self.ended.extend(step.ended.iter().map(|ended| ended.job().id));
         for effect in step.effects {
             self.perform(effect);
         }
@@ -160,7 +163,8 @@ impl Fixture {
         match &message {
             ToRunner::Run { ticket, .. } => self.runs.push((runner_id, *ticket)),
             ToRunner::Stop { ticket } => self.stops.push(*ticket),
-            ToRunner::Committed { .. } | ToRunner::Inventory { .. } => {}
+            ToRunner::Inventory { question } => self.questions.push(*question),
+            ToRunner::Committed { .. } => {}
         }
         if self.deaf_runners {
             return;

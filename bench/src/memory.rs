@@ -1,0 +1,35 @@
+//! Memory: of an idle server, and of each job that waits.
+
+use std::time::{Duration, Instant};
+
+use crate::Scale;
+use crate::http::{Batches, send};
+use crate::report::{Report, Target};
+use crate::server::Server;
+
+const IDLE: &str = "memory of an idle server";
+const JOB: &str = "memory of a live echo job";
+const AN_HOUR_MS: u64 = 3_600_000;
+
+pub fn measure(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
+    if !report.wants(IDLE) && !report.wants(JOB) {
+        return Ok(());
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let dir = tempfile::tempdir_in(".")?;
+        let mut server = Server::outlast(dir.path())?;
+        server.ready(Instant::now()).await?;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let idle = server.memory()?;
+        report.absolute(IDLE, "MB", idle as f64 / 1e6, Target::AtMost(60.0), "");
+        let jobs = scale.of(500_000);
+        send(&server, Batches::new(&server, 500, false, AN_HOUR_MS), jobs / 500, 8).await?;
+        // Until what is not in the tables yet has been written, it is in memory a second time.
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        let each = (server.memory()? - idle) as f64 / jobs as f64;
+        let note = format!("{jobs} jobs, a value of 100 bytes each");
+        report.absolute(JOB, "bytes", each, Target::AtMost(1_200.0), note);
+        Ok(())
+    })
+}

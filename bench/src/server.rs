@@ -1,0 +1,132 @@
+//! Servers to measure: the real one and the bare one, as processes of their own.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use client::load::Connection;
+
+/// How long a server may take to come up before the measurement is given up.
+const START_MAX: Duration = Duration::from_secs(60);
+
+/// A server process; it ends with this value.
+pub struct Server {
+    child: Child,
+    pub address: client::Address,
+}
+
+impl Server {
+    /// `outlast up` on a data directory.
+    pub fn outlast(data: &Path) -> anyhow::Result<Self> {
+        let listen = free_port()?;
+        let mut command = Command::new(outlast_binary()?);
+        command.args(["up", "--listen", &listen.to_string(), "--data-dir"]).arg(data);
+        Self::start(command, listen)
+    }
+
+    /// A server that only parses and answers.
+    pub fn bare() -> anyhow::Result<Self> {
+        let listen = free_port()?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("--bare").env("BENCH_LISTEN", listen.to_string());
+        Self::start(command, listen)
+    }
+
+    fn start(mut command: Command, listen: SocketAddr) -> anyhow::Result<Self> {
+        let child = command.stdout(Stdio::null()).stdin(Stdio::null()).spawn().context("a server cannot be started")?;
+        let address = format!("http://{listen}").parse().map_err(|error| anyhow::anyhow!("{error}"))?;
+        Ok(Self { child, address })
+    }
+
+    /// Waits until `/readyz` answers 200 and says how long that took since `since`.
+    pub async fn ready(&mut self, since: Instant) -> anyhow::Result<Duration> {
+        let head = client::load::RequestHead::new("GET", &self.address, "/readyz", &[]);
+        let mut request = Vec::new();
+        head.write(b"", &mut request);
+        while since.elapsed() < START_MAX {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the server has ended: {status}");
+            }
+            if let Ok(mut connection) = Connection::open(&self.address).await
+                && let Ok(reply) = connection.exchange(&request).await
+                && reply.status == 200
+            {
+                return Ok(since.elapsed());
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        bail!("the server did not become ready within {START_MAX:?}")
+    }
+
+    /// A gauge or counter of `/metrics`.
+    pub async fn metric(&self, name: &str) -> anyhow::Result<u64> {
+        let head = client::load::RequestHead::new("GET", &self.address, "/metrics", &[]);
+        let mut request = Vec::new();
+        head.write(b"", &mut request);
+        let mut connection = Connection::open(&self.address).await?;
+        let reply = connection.exchange(&request).await?;
+        let text = String::from_utf8_lossy(reply.body).into_owned();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|value| value.parse().ok()).with_context(|| format!("there is no metric {name}"))
+    }
+
+    /// Waits until no job is live any more.
+    pub async fn drained(&self) -> anyhow::Result<()> {
+        while self.metric("outlast_jobs_live").await? > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
+    /// Resident memory in bytes.
+    pub fn memory(&self) -> anyhow::Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
+        Ok(kib * 1024)
+    }
+
+    /// Processor time used so far.
+    pub fn processor(&self) -> anyhow::Result<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let ticks: u64 = fields[11].parse::<u64>()? + fields[12].parse::<u64>()?;
+        Ok(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second()))
+    }
+
+    /// kill -9.
+    pub fn kill(mut self) -> anyhow::Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// SIGTERM, and wait for the end.
+    pub fn stop(mut self) -> anyhow::Result<()> {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
+        self.child.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn free_port() -> anyhow::Result<SocketAddr> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+/// The binary under test: beside this one, unless another is named.
+fn outlast_binary() -> anyhow::Result<PathBuf> {
+    if let Some(path) = std::env::var_os("OUTLAST_BIN") {
+        return Ok(path.into());
+    }
+    Ok(std::env::current_exe()?.with_file_name("outlast"))
+}

@@ -1,0 +1,51 @@
+//! What can go wrong between a client and its server.
+
+use std::error::Error as StdError;
+
+use model::view::Problem;
+
+use crate::address::BadAddress;
+
+/// Why a request has no good answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nobody answered, or the connection broke before the answer was complete. A request that creates something may
+    /// have been carried out all the same, unless it never connected: an idempotency key makes it safe to ask again.
+    #[error("cannot reach the server at {url}: {}", innermost(.source.as_ref()))]
+    Unreachable { url: String, source: Box<dyn StdError + Send + Sync> },
+    /// The server understood and said no.
+    #[error("{} ({})", .0.detail, .0.code)]
+    Refused(Box<Problem>),
+    /// The answer is not one that an Outlast server gives.
+    #[error("the server's answer makes no sense: {0}")]
+    Protocol(String),
+    #[error(transparent)]
+    Address(#[from] BadAddress),
+}
+
+impl Error {
+    /// The stable code of a refusal.
+    pub fn code(&self) -> Option<&str> {
+        match self {
+            Self::Refused(problem) => Some(&problem.code),
+            Self::Unreachable { .. } | Self::Protocol(_) | Self::Address(_) => None,
+        }
+    }
+
+    /// The HTTP status of a refusal.
+    pub fn status(&self) -> Option<u16> {
+        match self {
+            Self::Refused(problem) => Some(problem.status),
+            Self::Unreachable { .. } | Self::Protocol(_) | Self::Address(_) => None,
+        }
+    }
+}
+
+/// HTTP libraries wrap an error many times, and only the innermost one tells a person something.
+fn innermost<'a>(error: &'a (dyn StdError + Send + Sync + 'static)) -> &'a dyn StdError {
+    let mut error: &dyn StdError = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error
+}

@@ -1,0 +1,22 @@
+//! A typed client of Outlast's HTTP API.
+//!
+//! [`Client`] is cheap to clone and reuses its connections. Its methods are grouped as the API is: [`jobs`],
+//! [`queues`], [`logs`] and [`events`]. [`load`] is something else: raw connections that cost as little as possible,
+//! for benchmarks that share their machine with the server.
+
+mod address;
+mod client;
+mod error;
+pub mod events;
+pub mod health;
+pub mod jobs;
+pub mod load;
+pub mod logs;
+mod query;
+pub mod queues;
+pub mod sse;
+mod transport;
+
+pub use address::{Address, BadAddress};
+pub use client::{Client, Options};
+pub use error::Error;

@@ -1,0 +1,169 @@
+//! Server-sent events, taken apart: bytes in, events out, whatever way the bytes were cut into pieces.
+
+/// The largest line, and the largest event, that is accepted.
+pub const EVENT_BYTES_MAX: usize = 1024 * 1024;
+
+/// One event as it was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// Empty: an ordinary message.
+    pub kind: String,
+    pub data: String,
+}
+
+/// An event or line beyond [`EVENT_BYTES_MAX`]. The parser is of no further use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("an event is larger than {EVENT_BYTES_MAX} bytes")]
+pub struct TooLarge;
+
+/// Remembers what is not complete yet.
+#[derive(Debug, Default)]
+pub struct Parser {
+    line: Vec<u8>,
+    /// A carriage return ended the last line: a line feed right after it belongs to it.
+    after_carriage_return: bool,
+    past_first_line: bool,
+    kind: String,
+    data: String,
+    has_data: bool,
+    id: Option<String>,
+    last_id: Option<String>,
+}
+
+impl Parser {
+    /// Takes the next bytes and appends the events that they complete.
+    pub fn push(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), TooLarge> {
+        for &byte in bytes {
+            let second_half = std::mem::take(&mut self.after_carriage_return) && byte == b'\n';
+            match byte {
+                _ if second_half => {}
+                b'\n' | b'\r' => {
+                    self.after_carriage_return = byte == b'\r';
+                    self.end_line(events)?;
+                }
+                _ if self.line.len() == EVENT_BYTES_MAX => return Err(TooLarge),
+                _ => self.line.push(byte),
+            }
+        }
+        Ok(())
+    }
+
+    /// The id that the stream had reached with its last complete event, even one without data.
+    pub fn last_id(&self) -> Option<&str> {
+        self.last_id.as_deref()
+    }
+
+    fn end_line(&mut self, events: &mut Vec<Event>) -> Result<(), TooLarge> {
+        let bytes = std::mem::take(&mut self.line);
+        let text = String::from_utf8_lossy(&bytes);
+        let is_first = !std::mem::replace(&mut self.past_first_line, true);
+        let line = if is_first { text.trim_start_matches('\u{feff}') } else { &text };
+        if line.is_empty() {
+            self.end_event(events);
+        } else {
+            self.take_field(line)?;
+        }
+        // The allocation is kept for the next line.
+        self.line = bytes;
+        self.line.clear();
+        Ok(())
+    }
+
+    fn take_field(&mut self, line: &str) -> Result<(), TooLarge> {
+        let (name, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match name {
+            "event" => value.clone_into(&mut self.kind),
+            "data" => {
+                if self.data.len() + value.len() >= EVENT_BYTES_MAX {
+                    return Err(TooLarge);
+                }
+                if self.has_data {
+                    self.data.push('\n');
+                }
+                self.has_data = true;
+                self.data.push_str(value);
+            }
+            "id" if !value.contains('\0') => self.id = Some(value.to_owned()),
+            // Comments (an empty name), `retry` and what is not known.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn end_event(&mut self, events: &mut Vec<Event>) {
+        if let Some(id) = self.id.take() {
+            self.last_id = Some(id);
+        }
+        let kind = std::mem::take(&mut self.kind);
+        let data = std::mem::take(&mut self.data);
+        if std::mem::take(&mut self.has_data) {
+            events.push(Event { kind, data });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Outcome = (Vec<Event>, Option<String>, Result<(), TooLarge>);
+
+    fn parse<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Outcome {
+        let mut parser = Parser::default();
+        let mut events = Vec::new();
+        let outcome = pieces.into_iter().try_for_each(|piece| parser.push(piece, &mut events));
+        (events, parser.last_id().map(str::to_owned), outcome)
+    }
+
+    fn event(kind: &str, data: &str) -> Event {
+        Event { kind: kind.to_owned(), data: data.to_owned() }
+    }
+
+    #[test]
+    fn events_are_read_as_the_standard_says() {
+        let text =
+            b"\xef\xbb\xbf: hello\nid: 7\nevent: job\ndata: {\"a\":1}\ndata:more\r\n\r\ndata\rretry: 5\r\rignored\n\n";
+        let (events, last_id, outcome) = parse([&text[..]]);
+        assert_eq!(events, [event("job", "{\"a\":1}\nmore"), event("", "")]);
+        assert_eq!(last_id.as_deref(), Some("7"));
+        assert_eq!(outcome, Ok(()));
+    }
+
+    #[test]
+    fn an_id_without_data_moves_the_cursor_but_is_no_event() {
+        let (events, last_id, _) = parse([&b"id: start\n\nid: unfinished\n"[..]]);
+        assert_eq!(events, []);
+        assert_eq!(last_id.as_deref(), Some("start"));
+    }
+
+    #[test]
+    fn what_is_too_large_is_an_error_and_what_just_fits_is_not() {
+        let line = |length: usize| [&b"data:"[..], &vec![b'x'; length - 5], b"\n\n"].concat();
+        assert_eq!(parse([&line(EVENT_BYTES_MAX)[..]]).0.len(), 1);
+        assert_eq!(parse([&line(EVENT_BYTES_MAX + 1)[..]]).2, Err(TooLarge));
+        let many_lines = b"data: 0123456789\n".repeat(EVENT_BYTES_MAX / 10);
+        assert_eq!(parse([&many_lines[..]]).2, Err(TooLarge));
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_make_no_difference(
+            fields in proptest::collection::vec("(data|id|event|:|)(: ?[a-zé\u{0}\u{feff}]{0,4})?(\n|\r|\r\n|\n\n)", 0..12),
+            noise in proptest::collection::vec(any::<u8>(), 0..40),
+            cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..10),
+        ) {
+            let mut bytes = fields.concat().into_bytes();
+            bytes.extend(noise);
+            bytes.extend(b"\n\n");
+            let mut places: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len())).collect();
+            places.extend([0, bytes.len()]);
+            places.sort_unstable();
+            let pieces = places.windows(2).map(|pair| &bytes[pair[0]..pair[1]]);
+            prop_assert_eq!(parse(pieces), parse([&bytes[..]]));
+            prop_assert_eq!(parse(bytes.chunks(1)), parse([&bytes[..]]));
+        }
+    }
+}

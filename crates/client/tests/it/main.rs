@@ -1,0 +1,8 @@
+//! The client against real sockets.
+
+#![expect(clippy::unwrap_used, reason = "the helpers of a test say no by panicking, too")]
+
+mod events;
+mod load;
+mod requests;
+mod test_server;

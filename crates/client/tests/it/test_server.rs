@@ -1,0 +1,117 @@
+//! A server of a few lines: takes requests apart and answers each with the raw bytes that the test says.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// A request as it came in.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Method and path, as in `GET /v1/jobs`.
+    pub line: String,
+    /// The lower-cased head.
+    pub head: String,
+    pub body: String,
+}
+
+/// What the server does next.
+pub enum Act {
+    Send(String),
+    /// Sends this and then breaks the connection.
+    SendAndBreak(String),
+    /// Keeps the connection open and says nothing.
+    Hang,
+}
+
+pub struct TestServer {
+    pub url: String,
+    requests: Arc<Mutex<Vec<Request>>>,
+    connections: Arc<AtomicUsize>,
+}
+
+impl TestServer {
+    /// `answer` gets the number of the request, from 0, and the request.
+    pub async fn start(answer: impl Fn(usize, &Request) -> Act + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let connections = Arc::new(AtomicUsize::new(0));
+        let answer = Arc::new(answer);
+        let server = Self { url, requests: Arc::clone(&requests), connections: Arc::clone(&connections) };
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                connections.fetch_add(1, Ordering::SeqCst);
+                tokio::spawn(serve(stream, Arc::clone(&answer), Arc::clone(&requests)));
+            }
+        });
+        server
+    }
+
+    pub fn requests(&self) -> Vec<Request> {
+        self.requests.lock().unwrap().clone()
+    }
+
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+}
+
+async fn serve(
+    mut stream: TcpStream,
+    answer: Arc<impl Fn(usize, &Request) -> Act>,
+    requests: Arc<Mutex<Vec<Request>>>,
+) {
+    while let Some(request) = read_request(&mut stream).await {
+        let number = {
+            let mut requests = requests.lock().unwrap();
+            requests.push(request.clone());
+            requests.len() - 1
+        };
+        match answer(number, &request) {
+            Act::Send(text) => stream.write_all(text.as_bytes()).await.unwrap(),
+            Act::SendAndBreak(text) => {
+                stream.write_all(text.as_bytes()).await.unwrap();
+                return;
+            }
+            Act::Hang => std::future::pending::<()>().await,
+        }
+    }
+}
+
+async fn read_request(stream: &mut TcpStream) -> Option<Request> {
+    let mut bytes = Vec::new();
+    let head_end = loop {
+        if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
+            break end + 4;
+        }
+        if stream.read_buf(&mut bytes).await.ok()? == 0 {
+            return None;
+        }
+    };
+    let text = String::from_utf8(bytes[..head_end].to_vec()).unwrap();
+    let line = text.lines().next().unwrap().trim_end_matches(" HTTP/1.1").to_owned();
+    let head = text.to_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).map_or(0, |n| n.parse().unwrap());
+    while bytes.len() < head_end + length {
+        stream.read_buf(&mut bytes).await.unwrap();
+    }
+    Some(Request { line, head, body: String::from_utf8(bytes[head_end..].to_vec()).unwrap() })
+}
+
+/// A complete answer with a JSON body.
+pub fn json(status: &str, body: &str) -> Act {
+    Act::Send(format!(
+        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    ))
+}
+
+/// The head of an answer without end.
+pub const STREAM_HEAD: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+pub fn chunk(text: &str) -> String {
+    format!("{:x}\r\n{text}\r\n", text.len())
+}

@@ -1,0 +1,115 @@
+//! The command line as a whole: commands, and the options that every command takes.
+
+use anyhow::{Context as _, Result};
+use clap::{Args, Parser, Subcommand};
+
+use crate::context::Context;
+use crate::output::Format;
+use crate::{bench, completions, doctor, jobs, logs, queues, submit, up};
+
+/// Work that outlasts the machines it runs on.
+#[derive(Parser)]
+#[command(name = "outlast", version, propagate_version = true, arg_required_else_help = true)]
+#[command(
+    after_help = "Exit codes: 0 done, 1 the job or request failed, 2 bad usage, 3 not found, 4 server unreachable, \
+5 refused by policy or rights. With `submit --wait`: the job's own exit code; Outlast's own failures are 120 + these."
+)]
+pub struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Args)]
+pub struct Global {
+    /// The server to talk to.
+    #[arg(long, global = true, env = "OUTLAST_SERVER", default_value = "http://127.0.0.1:7070", value_name = "URL")]
+    pub server: String,
+    /// Sent to the server as who you are.
+    #[arg(long, global = true, env = "OUTLAST_TOKEN", hide_env_values = true)]
+    pub token: Option<String>,
+    /// How results are printed.
+    #[arg(long, global = true, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
+    pub output: Format,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Up(up::Options),
+    Submit(submit::Options),
+    Jobs(jobs::Options),
+    Logs(logs::Options),
+    Queues(queues::Options),
+    Bench(bench::Options),
+    Doctor(doctor::Options),
+    Completions(completions::Options),
+}
+
+impl Cli {
+    /// Whether the exit code is to be the job's own.
+    pub fn waits(&self) -> bool {
+        match &self.command {
+            Command::Submit(options) => options.wait,
+            Command::Up(_)
+            | Command::Jobs(_)
+            | Command::Logs(_)
+            | Command::Queues(_)
+            | Command::Bench(_)
+            | Command::Doctor(_)
+            | Command::Completions(_) => false,
+        }
+    }
+
+    /// Gives the exit code of what went as it should.
+    pub fn run(self) -> Result<u8> {
+        let global = self.global;
+        match self.command {
+            Command::Up(options) => up::run(options),
+            Command::Submit(options) => block_on(submit::run(options, &Context::new(&global)?)),
+            Command::Jobs(options) => block_on(jobs::run(options, &Context::new(&global)?)),
+            Command::Logs(options) => block_on(logs::run(options, &Context::new(&global)?)),
+            Command::Queues(options) => block_on(queues::run(options, &Context::new(&global)?)),
+            Command::Doctor(options) => block_on(doctor::run(options, &Context::new(&global)?)),
+            Command::Bench(options) => bench::run(options, &global),
+            Command::Completions(options) => completions::run(&options),
+        }
+    }
+}
+
+/// One thread is plenty for a command that mostly waits for its server.
+fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("cannot start the asynchronous runtime")?;
+    let result = runtime.block_on(future);
+    // A blocked read of standard input must not keep the process from ending.
+    runtime.shutdown_background();
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn global_options_are_taken_after_a_command_too() {
+        let cli =
+            Cli::try_parse_from(["outlast", "jobs", "list", "--output", "json", "--server", "http://x:1"]).unwrap();
+        assert_eq!((cli.global.output, cli.global.server.as_str()), (Format::Json, "http://x:1"));
+    }
+
+    #[test]
+    fn only_a_waiting_submit_takes_the_exit_code_of_its_job() {
+        let waits = |line: &str| Cli::try_parse_from(line.split(' ')).unwrap().waits();
+        assert!(waits("outlast submit --wait -- true"));
+        assert!(!waits("outlast submit -- true --wait"));
+        assert!(!waits("outlast queues drain --wait q_1"));
+    }
+}

@@ -1,0 +1,40 @@
+//! `outlast doctor`: looks at what commonly goes wrong and says what to do about it.
+
+mod check;
+mod disk;
+mod host;
+mod server;
+mod tables;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::context::Context;
+use crate::exit;
+use check::{Checks, Mark};
+
+/// Check the server, the data directory and this machine.
+#[derive(Args)]
+pub struct Options {
+    /// Where a server on this machine keeps its data.
+    #[arg(long, value_name = "DIR", default_value = "outlast-data")]
+    data_dir: PathBuf,
+    /// Also read and check every record in the data directory; no server may be using it.
+    #[arg(long)]
+    verify: bool,
+}
+
+pub async fn run(options: Options, context: &Context) -> Result<u8> {
+    let mut checks = server::check(&context.client).await;
+    checks.extend(disk::check(&options.data_dir));
+    if options.verify {
+        checks.push(tables::check(&options.data_dir));
+    }
+    checks.extend(host::check());
+    let checks = Checks { checks };
+    context.printer.print(&checks, Checks::render)?;
+    let any_bad = checks.checks.iter().any(|check| check.mark == Mark::Bad);
+    Ok(if any_bad { exit::FAILED } else { exit::DONE })
+}

@@ -1,0 +1,90 @@
+//! One thing that was looked at, and the list of them.
+
+use serde::Serialize;
+
+use crate::paint::{Paint, Tone, tame};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mark {
+    Good,
+    Bad,
+    /// Not looked at, or nothing to say.
+    Skipped,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    pub name: &'static str,
+    pub mark: Mark,
+    pub finding: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+}
+
+impl Check {
+    fn new(name: &'static str, mark: Mark, finding: impl Into<String>) -> Self {
+        Self { name, mark, finding: finding.into(), advice: None }
+    }
+
+    pub fn good(name: &'static str, finding: impl Into<String>) -> Self {
+        Self::new(name, Mark::Good, finding)
+    }
+
+    pub fn bad(name: &'static str, finding: impl Into<String>) -> Self {
+        Self::new(name, Mark::Bad, finding)
+    }
+
+    pub fn skipped(name: &'static str, finding: impl Into<String>) -> Self {
+        Self::new(name, Mark::Skipped, finding)
+    }
+
+    pub fn advice(mut self, advice: impl Into<String>) -> Self {
+        self.advice = Some(advice.into());
+        self
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub struct Checks {
+    pub checks: Vec<Check>,
+}
+
+impl Checks {
+    pub fn render(&self, paint: Paint) -> String {
+        let width = self.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
+        let mut text = String::new();
+        for check in &self.checks {
+            let (mark, tone) = match check.mark {
+                Mark::Good => ("✓", Tone::Good),
+                Mark::Bad => ("✗", Tone::Bad),
+                Mark::Skipped => ("–", Tone::Quiet),
+            };
+            let line = format!("{:width$}  {}", check.name, tame(&check.finding));
+            text.push_str(&format!("{} {line}\n", paint.apply(tone, mark)));
+            if let Some(advice) = &check.advice {
+                text.push_str(&format!("  {:width$}  {}\n", "", paint.apply(Tone::Quiet, &format!("→ {advice}"))));
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_has_marks_and_advice() {
+        let checks = Checks {
+            checks: vec![
+                Check::good("server", "reachable"),
+                Check::bad("open files", "1024").advice("raise it"),
+                Check::skipped("version", "unknown"),
+            ],
+        };
+        let expected = "✓ server      reachable\n✗ open files  1024\n              → raise it\n– version     unknown\n";
+        assert_eq!(checks.render(Paint::NONE), expected);
+    }
+}

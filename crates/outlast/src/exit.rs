@@ -1,0 +1,158 @@
+//! How the program ends: what is said about a failure, and the exit code that scripts rely on.
+
+use std::io;
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::paint::{Paint, Tone};
+
+pub const DONE: u8 = 0;
+pub const FAILED: u8 = 1;
+const USAGE: u8 = 2;
+const NOT_FOUND: u8 = 3;
+const UNREACHABLE: u8 = 4;
+pub const REFUSED: u8 = 5;
+/// As shells have it for a program that Ctrl-C ended.
+pub const INTERRUPTED: u8 = 130;
+/// With `--wait` small numbers are the job's own, so Outlast's failures are moved up by this much.
+pub const WAIT_OFFSET: u8 = 120;
+
+/// What was asked for makes no sense, beyond what the parser of the command line can see.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(pub String);
+
+/// Something that cannot exist, known without asking a server.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NotFound(pub String);
+
+/// The last words and the exit code. `waits`: the command's exit code stands for a job's.
+pub fn finish(waits: bool, result: Result<u8>) -> ExitCode {
+    let error = match result {
+        Ok(code) => return ExitCode::from(code),
+        Err(error) => error,
+    };
+    if is_broken_pipe(&error) {
+        // Whoever reads has seen enough, as with `| head`.
+        return ExitCode::from(DONE);
+    }
+    eprintln!("{} {error:#}", Paint::for_stderr().apply(Tone::Bad, "error:"));
+    if let Some(hint) = hint(&error) {
+        eprintln!("{hint}");
+    }
+    ExitCode::from(code_of(&error) + if waits { WAIT_OFFSET } else { 0 })
+}
+
+/// For a command line that could not be understood; help and version end here, too.
+pub fn usage(error: &clap::Error) -> ExitCode {
+    // If not even that can be printed, the exit code must say it all.
+    let _ = error.print();
+    match error.exit_code() {
+        0 => ExitCode::from(DONE),
+        _ if asks_to_wait(std::env::args()) => ExitCode::from(WAIT_OFFSET + USAGE),
+        _ => ExitCode::from(USAGE),
+    }
+}
+
+/// Whether a command line that cannot be understood is one of `submit --wait`.
+fn asks_to_wait(arguments: impl Iterator<Item = String>) -> bool {
+    let own: Vec<String> = arguments.take_while(|argument| argument != "--").collect();
+    own.iter().any(|argument| argument == "submit") && own.iter().any(|argument| argument == "--wait")
+}
+
+fn code_of(error: &anyhow::Error) -> u8 {
+    if error.is::<Usage>() {
+        return USAGE;
+    }
+    if error.is::<NotFound>() {
+        return NOT_FOUND;
+    }
+    match client_error(error) {
+        Some(client::Error::Unreachable { .. }) => UNREACHABLE,
+        Some(client::Error::Refused(problem)) => match (problem.status, problem.code.as_str()) {
+            (_, "policy_denied") | (401 | 403, _) => REFUSED,
+            (404, _) => NOT_FOUND,
+            (_, _) => FAILED,
+        },
+        Some(client::Error::Address(_)) => USAGE,
+        Some(client::Error::Protocol(_)) | None => FAILED,
+    }
+}
+
+fn hint(error: &anyhow::Error) -> Option<&'static str> {
+    match client_error(error)? {
+        client::Error::Unreachable { .. } => {
+            Some("`outlast up` starts a server here; --server or OUTLAST_SERVER names another one.")
+        }
+        client::Error::Refused(problem) if problem.status == 401 => {
+            Some("Say who you are with --token or OUTLAST_TOKEN.")
+        }
+        client::Error::Protocol(_) => {
+            Some("`outlast doctor` tells whether the server has another version than this command.")
+        }
+        client::Error::Refused(_) | client::Error::Address(_) => None,
+    }
+}
+
+fn client_error(error: &anyhow::Error) -> Option<&client::Error> {
+    error.chain().find_map(|cause| cause.downcast_ref())
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let kinds = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind);
+    // An HTTP connection that breaks has a client error around it, and is a failure.
+    client_error(error).is_none() && kinds.into_iter().any(|kind| kind == io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+    use model::view::Problem;
+
+    use super::*;
+
+    fn refused(status: u16, code: &str) -> anyhow::Error {
+        let problem = Problem {
+            kind: "about:blank".to_owned(),
+            title: String::new(),
+            status,
+            detail: String::new(),
+            code: code.to_owned(),
+            field: None,
+        };
+        client::Error::Refused(Box::new(problem)).into()
+    }
+
+    #[test]
+    fn exit_codes_are_those_of_the_contract() {
+        assert_eq!(code_of(&Usage(String::new()).into()), 2);
+        assert_eq!(code_of(&NotFound(String::new()).into()), 3);
+        assert_eq!(code_of(&refused(404, "job_not_found")), 3);
+        assert_eq!(code_of(&refused(401, "unauthenticated")), 5);
+        assert_eq!(code_of(&refused(403, "forbidden")), 5);
+        assert_eq!(code_of(&refused(409, "policy_denied")), 5);
+        assert_eq!(code_of(&refused(409, "conflict")), 1);
+        assert_eq!(code_of(&client::Error::Protocol(String::new()).into()), 1);
+        let unreachable = client::Error::Unreachable { url: String::new(), source: "x".into() };
+        assert_eq!(code_of(&anyhow::Error::from(unreachable).context("while waiting")), 4);
+        assert_eq!(code_of(&anyhow::anyhow!("anything else")), 1);
+    }
+
+    #[test]
+    fn a_reader_that_has_seen_enough_is_no_failure_but_a_broken_connection_is() {
+        let pipe = || io::Error::from(io::ErrorKind::BrokenPipe);
+        assert!(is_broken_pipe(&Err::<(), _>(pipe()).context("cannot print").unwrap_err()));
+        let connection = client::Error::Unreachable { url: String::new(), source: pipe().into() };
+        assert!(!is_broken_pipe(&connection.into()));
+    }
+
+    #[test]
+    fn a_waiting_submit_is_recognised_even_if_it_makes_no_sense() {
+        let waits = |line: &str| asks_to_wait(line.split(' ').map(str::to_owned));
+        assert!(waits("outlast submit --wait --bogus -- true"));
+        assert!(!waits("outlast submit --bogus -- x --wait"));
+        assert!(!waits("outlast queues drain --wait"));
+    }
+}

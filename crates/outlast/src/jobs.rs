@@ -1,0 +1,70 @@
+//! `outlast jobs`: looking at jobs and deciding about them.
+
+mod act;
+#[cfg(test)]
+pub mod example;
+mod list;
+mod show;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use client::jobs::List;
+
+use crate::context::Context;
+
+/// List jobs, look at one, cancel, retry, retract or remove it.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Options {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    list: list::Options,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// List jobs, newest first as the server has them.
+    List(list::Options),
+    /// Show everything about a job.
+    Show { id: String },
+    /// Stop jobs, running or not.
+    Cancel {
+        #[arg(required = true)]
+        ids: Vec<String>,
+    },
+    /// Run a job that did not succeed once more, if its retry limit allows it.
+    Retry { id: String },
+    /// Take a job away from its runner, to be started again; uses no retry.
+    Retract { id: String },
+    /// Remove jobs that have ended.
+    Rm {
+        #[arg(required = true)]
+        ids: Vec<String>,
+    },
+    /// List the jobs that run now.
+    Running(list::Options),
+    /// List the jobs that have ended.
+    Completed(list::Options),
+    /// List jobs by what happened last, or show the history of one.
+    History {
+        id: Option<String>,
+        #[command(flatten)]
+        list: list::Options,
+    },
+}
+
+pub async fn run(options: Options, context: &Context) -> Result<u8> {
+    match options.command.unwrap_or(Command::List(options.list)) {
+        Command::List(options) => list::run(List::All, &options, context).await,
+        Command::Running(options) => list::run(List::Running, &options, context).await,
+        Command::Completed(options) => list::run(List::Completed, &options, context).await,
+        Command::History { id: None, list } => list::run(List::History, &list, context).await,
+        Command::History { id: Some(id), .. } => show::history(&id, context).await,
+        Command::Show { id } => show::job(&id, context).await,
+        Command::Cancel { ids } => act::each(act::Act::Cancel, &ids, context).await,
+        Command::Retry { id } => act::each(act::Act::Retry, &[id], context).await,
+        Command::Retract { id } => act::each(act::Act::Retract, &[id], context).await,
+        Command::Rm { ids } => act::each(act::Act::Remove, &ids, context).await,
+    }
+}

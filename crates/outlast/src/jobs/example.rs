@@ -1,0 +1,78 @@
+//! A job for tests to show.
+
+use std::collections::BTreeMap;
+
+use model::id::{Attempt, JobId, QueueId};
+use model::json::Json;
+use model::spec::{Priority, ProcessRun, Run, Sandbox};
+use model::state::State;
+use model::time::{Millis, Timestamp};
+use model::view::{AttemptView, HistoryView, JobView, StateView};
+
+/// The first moment of 2026, and then some.
+fn at(millis: u64) -> Timestamp {
+    Timestamp(Millis(1_767_225_600_000 + millis))
+}
+
+fn states() -> Vec<StateView> {
+    vec![StateView { state: State::Pending, at: at(0) }, StateView { state: State::Succeeded, at: at(1500) }]
+}
+
+pub fn job() -> JobView {
+    let command = ["sh", "-c", "echo hi"].map(str::to_owned).to_vec();
+    JobView {
+        id: JobId(1),
+        seq: 1,
+        state: State::Succeeded,
+        reason: None,
+        message: None,
+        queue: QueueId(2),
+        attempt: Attempt(1),
+        retries: 0,
+        created_at: at(0),
+        states: states(),
+        runner: Some("runner_0000000000003".to_owned()),
+        exit_code: Some(0),
+        signal: None,
+        cpu_seconds: Some(0.25),
+        memory_peak_bytes: Some(3 << 20),
+        result: Json::parse(br#"{"x":1}"#),
+        eligible_at: None,
+        topic: "default".to_owned(),
+        tenant: "default".to_owned(),
+        priority: Priority::Interactive,
+        run: Run::Process(ProcessRun { command, ..ProcessRun::default() }),
+        timeout_ms: None,
+        deadline: None,
+        not_before: None,
+        max_retries: 3,
+        labels: BTreeMap::from([("team".to_owned(), "x".to_owned())]),
+        sandbox: Some(Sandbox::None),
+        idempotency_key: None,
+    }
+}
+
+pub fn history() -> HistoryView {
+    let attempt = AttemptView {
+        attempt: Attempt(1),
+        runner: "runner_0000000000003".to_owned(),
+        dispatched_at: at(400),
+        started_at: Some(at(500)),
+        ended_at: Some(at(1500)),
+        end: Some("exited".to_owned()),
+        exit_code: Some(0),
+        signal: None,
+        cpu_seconds: Some(0.25),
+        memory_peak_bytes: Some(3 << 20),
+        message: None,
+    };
+    HistoryView {
+        id: JobId(1),
+        state: State::Succeeded,
+        states: states(),
+        states_dropped: 0,
+        attempts: vec![attempt],
+        attempts_dropped: 0,
+        decisions: Vec::new(),
+    }
+}

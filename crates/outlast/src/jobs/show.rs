@@ -1,0 +1,204 @@
+//! Everything about one job, as a page to read.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Result;
+use model::view::{AttemptView, DecisionView, HistoryView, JobView, StateView};
+
+use super::list::{run_as_text, took};
+use crate::context::Context;
+use crate::paint::{Paint, Tone, tame};
+use crate::table::{Align, Cell, Pairs, Table};
+use crate::{duration, exit, ids, size};
+
+pub async fn job(id: &str, context: &Context) -> Result<u8> {
+    let id = ids::job(id)?;
+    let job = context.client.job(id).await?;
+    if !context.printer.is_for_people() {
+        context.printer.print(&job, |_, _| String::new())?;
+        return Ok(exit::DONE);
+    }
+    let history = context.client.history(id).await?;
+    context.printer.print(&job, |job, paint| page(job, &history, paint))?;
+    Ok(exit::DONE)
+}
+
+pub async fn history(id: &str, context: &Context) -> Result<u8> {
+    let history = context.client.history(ids::job(id)?).await?;
+    context.printer.print(&history, life)?;
+    Ok(exit::DONE)
+}
+
+fn page(job: &JobView, history: &HistoryView, paint: Paint) -> String {
+    let mut text = facts(job).render(paint);
+    text.push_str(&format!("\n{}", life(history, paint)));
+    if let Some(result) = &job.result {
+        let pretty = serde_json::from_slice::<serde_json::Value>(result.as_bytes())
+            .and_then(|value| serde_json::to_string_pretty(&value))
+            .unwrap_or_else(|_| tame(result.as_str()));
+        text.push_str(&format!("\n{}\n{pretty}\n", paint.apply(Tone::Quiet, "RESULT")));
+    }
+    text
+}
+
+fn facts(job: &JobView) -> Pairs {
+    let mut pairs = Pairs::default();
+    pairs.add_cell("id", Cell::new(job.id).tone(Tone::Strong));
+    pairs.add_cell("state", Cell::new(job.state).tone(Tone::of_state(job.state)));
+    pairs.add_option("reason", job.reason.as_ref());
+    pairs.add_option("message", job.message.as_ref());
+    pairs.add("run", run_as_text(&job.run));
+    pairs.add("topic", &job.topic);
+    pairs.add("queue", job.queue);
+    pairs.add("tenant", &job.tenant);
+    pairs.add("priority", format!("{:?}", job.priority).to_lowercase());
+    pairs.add("created", job.created_at);
+    pairs.add_option("took", took(job).map(duration::show));
+    pairs.add_option("not before", job.not_before);
+    pairs.add_option("deadline", job.deadline);
+    pairs.add_option("next look", job.eligible_at);
+    pairs.add_option("timeout", job.timeout_ms.map(|millis| duration::show(Duration::from_millis(millis))));
+    pairs.add("attempt", job.attempt);
+    pairs.add("retries", format!("{} of {}", job.retries, job.max_retries));
+    pairs.add_option("runner", job.runner.as_ref());
+    pairs.add_option("exit code", job.exit_code);
+    pairs.add_option("signal", job.signal);
+    pairs.add_option("cpu", job.cpu_seconds.map(|seconds| format!("{seconds:.2}s")));
+    pairs.add_option("memory peak", job.memory_peak_bytes.map(size::show));
+    pairs.add_option("sandbox", job.sandbox.map(|sandbox| format!("{sandbox:?}").to_lowercase()));
+    pairs.add_option("labels", (!job.labels.is_empty()).then(|| labels(&job.labels)));
+    pairs.add_option("key", job.idempotency_key.as_ref());
+    pairs
+}
+
+fn life(history: &HistoryView, paint: Paint) -> String {
+    let mut text = states(&history.states).render(paint);
+    if history.states_dropped > 0 {
+        text.push_str(&format!("({} states between these are not kept)\n", history.states_dropped));
+    }
+    if !history.attempts.is_empty() {
+        text.push_str(&format!("\n{}", attempts(&history.attempts).render(paint)));
+    }
+    if history.attempts_dropped > 0 {
+        text.push_str(&format!("({} attempts between these are not kept)\n", history.attempts_dropped));
+    }
+    if !history.decisions.is_empty() {
+        text.push_str(&format!("\n{}", decisions(&history.decisions).render(paint)));
+    }
+    text
+}
+
+/// Each state with the time since the one before.
+fn states(states: &[StateView]) -> Table {
+    let mut table = Table::new(&[("STATE", Align::Left), ("AT", Align::Left), ("AFTER", Align::Right)]);
+    let mut before = None;
+    for entry in states {
+        let after = before.map(|before: u64| Duration::from_millis(entry.at.0.0.saturating_sub(before)));
+        before = Some(entry.at.0.0);
+        table.row([
+            Cell::new(entry.state).tone(Tone::of_state(entry.state)),
+            Cell::new(entry.at),
+            Cell::option(after.map(duration::show)),
+        ]);
+    }
+    table
+}
+
+fn attempts(attempts: &[AttemptView]) -> Table {
+    let mut table = Table::new(&[
+        ("ATTEMPT", Align::Right),
+        ("END", Align::Left),
+        ("STARTED", Align::Left),
+        ("TOOK", Align::Right),
+        ("EXIT", Align::Right),
+        ("SIGNAL", Align::Right),
+        ("CPU", Align::Right),
+        ("MEMORY", Align::Right),
+        ("RUNNER", Align::Left),
+        ("MESSAGE", Align::Left),
+    ]);
+    for attempt in attempts {
+        let took = attempt.started_at.zip(attempt.ended_at);
+        let took = took.map(|(start, end)| duration::show(Duration::from_millis(end.0.0.saturating_sub(start.0.0))));
+        table.row([
+            Cell::new(attempt.attempt),
+            Cell::option(attempt.end.as_ref()),
+            Cell::option(attempt.started_at),
+            Cell::option(took),
+            Cell::option(attempt.exit_code),
+            Cell::option(attempt.signal),
+            Cell::option(attempt.cpu_seconds.map(|seconds| format!("{seconds:.2}s"))),
+            Cell::option(attempt.memory_peak_bytes.map(size::show)),
+            Cell::new(&attempt.runner),
+            Cell::option(attempt.message.as_ref()),
+        ]);
+    }
+    table
+}
+
+fn decisions(decisions: &[DecisionView]) -> Table {
+    let columns = [("DECIDED", Align::Left), ("VERDICT", Align::Left), ("RULE", Align::Left), ("MESSAGE", Align::Left)];
+    let mut table = Table::new(&columns);
+    for decision in decisions {
+        table.row([
+            Cell::new(decision.at),
+            Cell::new(&decision.verdict),
+            Cell::new(&decision.rule),
+            Cell::option(decision.message.as_ref()),
+        ]);
+    }
+    table
+}
+
+fn labels(labels: &BTreeMap<String, String>) -> String {
+    labels.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobs::example;
+
+    #[test]
+    fn a_page_has_facts_states_attempts_and_result() {
+        let text = page(&example::job(), &example::history(), Paint::NONE);
+        let expected = "\
+id           job_0000000000001
+state        succeeded
+run          sh -c 'echo hi'
+topic        default
+queue        q_0000000000002
+tenant       default
+priority     interactive
+created      2026-01-01T00:00:00.000Z
+took         1.5s
+attempt      1
+retries      0 of 3
+runner       runner_0000000000003
+exit code    0
+cpu          0.25s
+memory peak  3.0 MiB
+sandbox      none
+labels       team=x
+
+STATE      AT                        AFTER
+pending    2026-01-01T00:00:00.000Z      -
+succeeded  2026-01-01T00:00:01.500Z   1.5s
+
+ATTEMPT  END     STARTED                    TOOK  EXIT  SIGNAL    CPU   MEMORY  RUNNER                MESSAGE
+      1  exited  2026-01-01T00:00:00.500Z  1000ms     0       -  0.25s  3.0 MiB  runner_0000000000003  -
+
+RESULT
+{
+  \"x\": 1
+}
+";
+        let squeeze = |text: &str| {
+            text.split('\n')
+                .map(|line| line.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" "))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(squeeze(&text), squeeze(&expected.replace("1000ms", "1.0s")), "{text}");
+    }
+}

@@ -1,0 +1,41 @@
+//! `outlast`: everything that can be done with Outlast from a terminal.
+//!
+//! Each command has its file. What they share: [`context`] (the server and the way to print), [`exit`] (what the exit
+//! codes mean), [`output`], [`table`] and [`paint`] (how things look).
+
+mod bench;
+mod cli;
+mod completions;
+mod context;
+mod doctor;
+mod duration;
+mod exit;
+mod ids;
+mod interrupt;
+mod jobs;
+mod logs;
+mod output;
+mod paint;
+mod queues;
+mod size;
+mod submit;
+mod table;
+mod up;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::Cli;
+
+/// Jobs are allocated on one thread and freed on another, which the system's allocator is slow at.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return exit::usage(&error),
+    };
+    exit::finish(cli.waits(), cli.run())
+}

@@ -1,0 +1,86 @@
+//! Printing results: tables for people, JSON and YAML for programs.
+
+mod ordered;
+
+use std::io::{self, Write};
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::paint::Paint;
+use ordered::Ordered;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Table,
+    Json,
+    Yaml,
+}
+
+/// Prints in the format that was asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Printer {
+    pub format: Format,
+}
+
+impl Printer {
+    pub fn new(format: Format) -> Self {
+        Self { format }
+    }
+
+    /// The value itself for programs, or what `for_people` makes of it.
+    pub fn print<T: Serialize>(self, value: &T, for_people: impl FnOnce(&T, Paint) -> String) -> Result<()> {
+        let text = match self.format {
+            Format::Table => for_people(value, Paint::for_stdout()),
+            Format::Json => serde_json::to_string_pretty(value)? + "\n",
+            Format::Yaml => to_yaml(value)?,
+        };
+        write(text.as_bytes())?;
+        Ok(())
+    }
+
+    /// Whether people are to read it.
+    pub fn is_for_people(self) -> bool {
+        match self.format {
+            Format::Table => true,
+            Format::Json | Format::Yaml => false,
+        }
+    }
+}
+
+/// Writes to standard output. Unlike `print!`, a reader that has gone away is an error and no panic.
+pub fn write(bytes: &[u8]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes)?;
+    stdout.flush()
+}
+
+/// By way of JSON, because some values are carried as JSON texts that only a JSON writer can write.
+fn to_yaml<T: Serialize>(value: &T) -> Result<String> {
+    let json = serde_json::to_string(value)?;
+    let ordered: Ordered = serde_json::from_str(&json)?;
+    let yaml = serde_saphyr::to_string(&ordered).context("this cannot be written as YAML; --output json can")?;
+    Ok(if yaml.ends_with('\n') { yaml } else { yaml + "\n" })
+}
+
+#[cfg(test)]
+mod tests {
+    use model::json::Json;
+
+    use super::*;
+
+    #[test]
+    fn yaml_keeps_the_order_and_opens_carried_json() {
+        #[derive(Serialize)]
+        struct Shown {
+            z: u8,
+            a: Option<Json>,
+        }
+        let value = Shown { z: 1, a: Json::parse(br#"{"y": ["no", 2.5, null], "b": {}}"#) };
+        let yaml = to_yaml(&value).unwrap();
+        let back: serde_json::Value = serde_saphyr::from_str(&yaml).unwrap();
+        assert_eq!(back, serde_json::json!({"z": 1, "a": {"y": ["no", 2.5, null], "b": {}}}));
+        assert!(yaml.starts_with("z: 1\n"), "{yaml}");
+    }
+}

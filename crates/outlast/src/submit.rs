@@ -1,0 +1,86 @@
+//! `outlast submit`: one job from the command line, or one or many from a file.
+
+mod chunk;
+mod many;
+mod source;
+mod spec;
+mod wait;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use bytes::Bytes;
+use clap::{ArgGroup, Args};
+use client::jobs::Submit;
+use model::view::AcceptedView;
+
+use crate::context::Context;
+use crate::exit::{self, Usage};
+use crate::ids;
+use source::Source;
+
+/// Submit a job and print its id.
+#[derive(Args)]
+#[command(group = ArgGroup::new("what").required(true).args(["command", "echo", "file"]))]
+#[command(after_help = "\
+This version runs processes without isolation, with the server's own rights (\"sandbox\": \"none\").
+
+Examples:
+  outlast submit --wait -- sh -c 'echo hello; exit 3'
+  outlast submit --topic reports --timeout 10m --retries 2 -- ./report.sh monthly
+  outlast submit --wait --echo '{\"answer\": 42}'
+  generate-jobs | outlast submit --file -")]
+pub struct Options {
+    /// Show the job's output as it comes and exit with its exit code.
+    #[arg(long)]
+    pub wait: bool,
+    #[command(flatten)]
+    job: spec::Options,
+    /// The queue it goes to, by id or token.
+    #[arg(long, value_name = "QUEUE")]
+    queue: Option<String>,
+    /// Names this submit: the same key again gives the same job, not another one.
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// Submit a job that returns this JSON value.
+    #[arg(long, value_name = "JSON", conflicts_with = "env")]
+    echo: Option<String>,
+    /// Submit what is in a file: JSON or YAML with one job, a list or `jobs:`, or NDJSON with a job per line; `-` is standard input.
+    #[arg(long, value_name = "FILE", conflicts_with_all = spec::Options::NAMES)]
+    file: Option<PathBuf>,
+    /// The program to run and its arguments.
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+pub async fn run(mut options: Options, context: &Context) -> Result<u8> {
+    if options.wait && options.queue.is_none() && options.file.is_none() {
+        // Whoever waits wants to see a failure when it happens, and each output once.
+        options.job.retries.get_or_insert(0);
+    }
+    let queue = options.queue.as_deref().map(ids::queue).transpose()?;
+    let submit = Submit { idempotency_key: options.key, queue };
+    let job = match (&options.file, &options.echo) {
+        (Some(file), _) => match source::open(file)? {
+            Source::One(job) => job,
+            Source::Many(_) if options.wait || submit.idempotency_key.is_some() => {
+                return Err(
+                    Usage("--wait and --key are for a single job, and this file may have many".to_owned()).into()
+                );
+            }
+            Source::Many(jobs) => return many::submit(jobs, &submit, context).await,
+        },
+        (None, Some(value)) => spec::echo(&options.job, value)?,
+        (None, None) => spec::process(&options.job, options.command)?,
+    };
+    one(job, &submit, options.wait, context).await
+}
+
+async fn one(job: Bytes, submit: &Submit, wait: bool, context: &Context) -> Result<u8> {
+    let accepted = context.client.submit_raw(job, submit).await?;
+    if wait {
+        return wait::until_terminal(accepted.id, context).await;
+    }
+    context.printer.print(&accepted, |accepted: &AcceptedView, _| format!("{}\n", accepted.id))?;
+    Ok(exit::DONE)
+}

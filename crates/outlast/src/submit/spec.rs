@@ -1,0 +1,157 @@
+//! A job made from the options of the command line.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use clap::Args;
+use model::json::Json;
+use model::spec::{EchoRun, JobSpec, Priority, ProcessRun, Run, Sandbox};
+use model::time::{Millis, Timestamp};
+
+use crate::duration;
+use crate::exit::Usage;
+
+#[derive(Args, Default)]
+#[group(skip)]
+pub struct Options {
+    /// What the job is about.
+    #[arg(long)]
+    topic: Option<String>,
+    /// Whose job it is.
+    #[arg(long)]
+    tenant: Option<String>,
+    /// critical, interactive or batch.
+    #[arg(long, value_parser = parse_priority)]
+    priority: Option<Priority>,
+    /// How long one attempt may run: 10s, 5m, 1h30m.
+    #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
+    timeout: Option<Duration>,
+    /// How often it is tried again when it fails. If absent, the queue's number; with --wait and no --queue, not at all.
+    #[arg(long, value_name = "N")]
+    pub retries: Option<u32>,
+    /// Start it no earlier than this from now.
+    #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
+    delay: Option<Duration>,
+    /// A variable for its environment; may be repeated.
+    #[arg(long, value_parser = parse_pair, value_name = "NAME=VALUE")]
+    env: Vec<(String, String)>,
+    /// A label to find it by; may be repeated.
+    #[arg(long, value_parser = parse_pair, value_name = "NAME=VALUE")]
+    label: Vec<(String, String)>,
+}
+
+impl Options {
+    /// What a job from a file says itself.
+    pub const NAMES: [&str; 8] = ["topic", "tenant", "priority", "timeout", "retries", "delay", "env", "label"];
+}
+
+pub fn process(options: &Options, command: Vec<String>) -> Result<Bytes> {
+    let run = ProcessRun { command, env: options.env.iter().cloned().collect(), ..ProcessRun::default() };
+    let spec = JobSpec { sandbox: Some(Sandbox::None), ..with_options(options, Run::Process(run))? };
+    to_json(&spec)
+}
+
+pub fn echo(options: &Options, value: &str) -> Result<Bytes> {
+    let value = Json::parse(value.as_bytes()).ok_or_else(|| {
+        Usage(format!("--echo takes a JSON value and `{value}` is none; a text needs its quotes: '\"hello\"'"))
+    })?;
+    to_json(&with_options(options, Run::Echo(EchoRun { value, ..EchoRun::default() }))?)
+}
+
+fn with_options(options: &Options, run: Run) -> Result<JobSpec> {
+    let mut spec = JobSpec::new(run);
+    if let Some(topic) = &options.topic {
+        spec.topic.clone_from(topic);
+    }
+    if let Some(tenant) = &options.tenant {
+        spec.tenant.clone_from(tenant);
+    }
+    spec.priority = options.priority.unwrap_or_default();
+    spec.timeout_ms = options.timeout.map(millis);
+    spec.not_before = options.delay.map(from_now).transpose()?;
+    spec.max_retries = options.retries;
+    spec.labels = options.label.iter().cloned().collect();
+    Ok(spec)
+}
+
+fn to_json(spec: &JobSpec) -> Result<Bytes> {
+    Ok(serde_json::to_vec(spec)?.into())
+}
+
+fn from_now(delay: Duration) -> Result<Timestamp> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).context("this machine's clock is before 1970")?;
+    Ok(Timestamp(Millis(millis(now.saturating_add(delay)))))
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn parse_pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        Some(_) | None => Err(format!("`{text}` is not of the form NAME=VALUE")),
+    }
+}
+
+fn parse_priority(text: &str) -> Result<Priority, String> {
+    match text {
+        "critical" => Ok(Priority::Critical),
+        "interactive" => Ok(Priority::Interactive),
+        "batch" => Ok(Priority::Batch),
+        _ => Err(format!("`{text}` is not a priority; there are critical, interactive and batch")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_job_carries_every_option() {
+        let options = Options {
+            topic: Some("t".to_owned()),
+            priority: Some(Priority::Batch),
+            timeout: Some(Duration::from_secs(10)),
+            retries: Some(0),
+            delay: Some(Duration::from_secs(5)),
+            env: vec![parse_pair("A=b=c").unwrap()],
+            label: vec![parse_pair("team=x").unwrap()],
+            ..Options::default()
+        };
+        let job = process(&options, vec!["echo".to_owned(), "hi".to_owned()]).unwrap();
+        let spec: JobSpec = serde_json::from_slice(&job).unwrap();
+        assert_eq!(spec.validate(), Ok(()));
+        assert_eq!((spec.topic.as_str(), spec.tenant.as_str(), spec.timeout_ms), ("t", "default", Some(10_000)));
+        assert_eq!((spec.max_retries, spec.priority), (Some(0), Priority::Batch));
+        assert_eq!(spec.labels["team"], "x");
+        assert!(spec.not_before.is_some());
+        let Run::Process(run) = spec.run else { panic!("it is a process") };
+        assert_eq!((run.command.len(), run.env["A"].as_str()), (2, "b=c"));
+    }
+
+    #[test]
+    fn an_echo_job_takes_json_only() {
+        let job = echo(&Options::default(), r#"{"a": 1}"#).unwrap();
+        assert!(String::from_utf8_lossy(&job).contains(r#""value":{"a": 1}"#));
+        let error = echo(&Options::default(), "hello").unwrap_err();
+        assert!(error.is::<Usage>(), "{error}");
+    }
+
+    #[test]
+    fn malformed_options_are_told_how_to_be_right() {
+        assert!(parse_pair("NAME").is_err());
+        assert!(parse_pair("=x").is_err());
+        assert!(parse_priority("high").unwrap_err().contains("critical"));
+    }
+
+    #[test]
+    fn the_names_are_those_of_the_options() {
+        let command = Options::augment_args(clap::Command::new("x"));
+        let names: Vec<_> = command.get_arguments().map(|argument| argument.get_id().as_str()).collect();
+        let mut expected = Options::NAMES.to_vec();
+        expected.sort_unstable_by_key(|name| names.iter().position(|other| other == name));
+        assert_eq!(names, expected);
+    }
+}

@@ -1,0 +1,147 @@
+//! `--wait`: the job's output as it comes, then its exit code as ours.
+//!
+//! The job outlasts its server, so the wait does, too: a server that goes away is given some time to come back.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use anyhow::Result;
+use client::Client;
+use client::logs::Stream;
+use model::id::JobId;
+use model::spec::Run;
+use model::state::State;
+use model::view::JobView;
+
+use crate::context::Context;
+use crate::interrupt::{Raced, race};
+use crate::logs::{Absence, follow};
+use crate::paint::{Paint, Tone};
+use crate::{exit, output};
+
+/// How long one request waits for the job; then the next one does.
+const WAIT_STEP: Duration = Duration::from_secs(30);
+
+pub async fn until_terminal(id: JobId, context: &Context) -> Result<u8> {
+    let with_output = context.printer.is_for_people();
+    let paint = Paint::for_stderr();
+    if with_output && paint != Paint::NONE {
+        eprintln!("{}", paint.apply(Tone::Quiet, &id.to_string()));
+    }
+    let work = async {
+        let client = &context.client;
+        if !with_output {
+            return terminal(client, id).await;
+        }
+        let (job, stdout, stderr) = tokio::join!(
+            terminal(client, id),
+            follow(client, id, Stream::Stdout, output::write),
+            follow(client, id, Stream::Stderr, |bytes| io::stderr().lock().write_all(bytes)),
+        );
+        stdout.and(stderr).and(job)
+    };
+    match race(work).await? {
+        Raced::Done(job) => {
+            context.printer.print(&job, |job: &JobView, _| last_words(job))?;
+            Ok(exit_code(&job))
+        }
+        Raced::Interrupted => {
+            eprintln!("\n{id} goes on. `outlast jobs cancel {id}` stops it, `outlast logs -f {id}` follows it.");
+            Ok(exit::INTERRUPTED)
+        }
+    }
+}
+
+async fn terminal(client: &Client, id: JobId) -> Result<JobView> {
+    let mut absence = Absence::default();
+    loop {
+        match client.wait(id, WAIT_STEP).await {
+            Ok(job) if job.state.is_terminal() => return Ok(job),
+            Ok(_) => absence.end(),
+            Err(error) => absence.bear(error).await?,
+        }
+    }
+}
+
+/// What is left to say on standard output; why it did not succeed goes to standard error.
+fn last_words(job: &JobView) -> String {
+    let is_process = matches!(job.run, Run::Process(_));
+    if job.state == State::Succeeded {
+        let result = job.result.as_ref().filter(|_| !is_process);
+        return result.map(|result| format!("{}\n", result.as_str())).unwrap_or_default();
+    }
+    // A program that exits with a code of its own has said what it wanted to say.
+    let speaks_for_itself = is_process && job.state == State::Failed && job.exit_code.is_some();
+    if !speaks_for_itself {
+        let why = job.message.as_ref().or(job.reason.as_ref()).map(|why| format!(": {why}")).unwrap_or_default();
+        eprintln!("{} {} {}{why}", Paint::for_stderr().apply(Tone::Bad, "error:"), job.id, verb(job.state));
+    }
+    String::new()
+}
+
+fn verb(state: State) -> &'static str {
+    match state {
+        State::Failed => "failed",
+        State::TimedOut => "ran out of time",
+        State::Cancelled => "was cancelled",
+        State::Denied => "was denied by the policy",
+        State::Quarantined => "ended, but the policy holds its result back",
+        State::Abandoned => "was abandoned",
+        State::Succeeded => "succeeded",
+        State::Pending
+        | State::Blocked
+        | State::ApprovalRequired
+        | State::Scheduled
+        | State::Dispatched
+        | State::Running
+        | State::Cancelling
+        | State::Scanning => "has not ended",
+    }
+}
+
+/// The job's own exit code where it has one; as shells have it, 128 and the signal that ended it.
+fn exit_code(job: &JobView) -> u8 {
+    match job.state {
+        State::Succeeded => exit::DONE,
+        State::Denied | State::Quarantined => exit::WAIT_OFFSET + exit::REFUSED,
+        State::Failed
+        | State::TimedOut
+        | State::Cancelled
+        | State::Abandoned
+        | State::Pending
+        | State::Blocked
+        | State::ApprovalRequired
+        | State::Scheduled
+        | State::Dispatched
+        | State::Running
+        | State::Cancelling
+        | State::Scanning => {
+            let own = job.exit_code.map(|code| (code & 0xff) as u8).filter(|code| *code != 0);
+            let signal = job.signal.and_then(|signal| u8::try_from(signal).ok()?.checked_add(128));
+            own.or(signal).unwrap_or(exit::FAILED)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobs::example;
+
+    #[test]
+    fn the_exit_code_is_the_jobs_own() {
+        let code = |state, exit_code, signal| exit_code_of(JobView { state, exit_code, signal, ..example::job() });
+        assert_eq!(code(State::Succeeded, Some(0), None), 0);
+        assert_eq!(code(State::Failed, Some(3), None), 3);
+        assert_eq!(code(State::Failed, Some(256), None), 1);
+        assert_eq!(code(State::Failed, None, Some(9)), 137);
+        assert_eq!(code(State::Failed, None, None), 1);
+        assert_eq!(code(State::TimedOut, None, Some(15)), 143);
+        assert_eq!(code(State::Cancelled, Some(0), None), 1);
+        assert_eq!(code(State::Denied, None, None), 125);
+    }
+
+    fn exit_code_of(job: JobView) -> u8 {
+        exit_code(&job)
+    }
+}

@@ -1,0 +1,130 @@
+//! `outlast up`: a server on this machine, with everything on it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use server::Error;
+use tracing_subscriber::EnvFilter;
+
+use crate::exit::{self, Usage};
+use crate::output;
+use crate::paint::{Paint, Tone};
+
+/// Start a server on this machine; Ctrl-C stops it cleanly.
+#[derive(Args)]
+#[command(
+    after_help = "What the server logs is set with OUTLAST_LOG: error, warn (the default), info, debug or trace."
+)]
+pub struct Options {
+    /// Where everything is kept [default: outlast-data]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// The address to listen on [default: 127.0.0.1:7070]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+    /// A YAML file with settings; what is also said on the command line counts more.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Listen on an address that other machines can reach, although nothing protects it.
+    #[arg(long)]
+    insecure: bool,
+    /// Into how many shards a new data directory is divided.
+    #[arg(long, value_name = "N")]
+    shards: Option<u16>,
+}
+
+pub fn run(options: Options) -> Result<u8> {
+    start_logging();
+    let settings = options.settings()?;
+    let data_dir = settings.data_dir.clone();
+    server::run(settings, |address| greet(&address.url(), &data_dir.display().to_string())).map_err(explain)?;
+    Ok(exit::DONE)
+}
+
+impl Options {
+    fn settings(self) -> Result<server::Options> {
+        let mut settings = match &self.config {
+            Some(file) => server::Options::from_file(file).map_err(explain)?,
+            None => server::Options::default(),
+        };
+        if let Some(data_dir) = self.data_dir {
+            settings.data_dir = data_dir;
+        }
+        if let Some(listen) = self.listen {
+            settings.listen = listen;
+        }
+        if let Some(shards) = self.shards {
+            settings.shards = shards;
+        }
+        settings.insecure |= self.insecure;
+        Ok(settings)
+    }
+}
+
+/// What was asked for cannot be, or what was right did not work out: scripts want to know which.
+fn explain(error: Error) -> anyhow::Error {
+    match error {
+        Error::NotLoopback(_) | Error::ShardCount { .. } | Error::ShardsDiffer { .. } | Error::Config { .. } => {
+            Usage(error.to_string()).into()
+        }
+        Error::Listen { .. } | Error::Store(_) | Error::Record { .. } | Error::Io(_) | Error::Panicked(_) => {
+            error.into()
+        }
+    }
+}
+
+fn greet(url: &str, data_dir: &str) {
+    let paint = Paint::for_stdout();
+    let name = |text: &str| paint.apply(Tone::Quiet, text);
+    let ready = paint.apply(Tone::Strong, &format!("Outlast {} is ready", env!("CARGO_PKG_VERSION")));
+    let text = format!(
+        "{ready}\n  {}   {url}\n  {}  {url}/docs\n  {}  {data_dir}\nCtrl-C stops it cleanly.\n",
+        name("API"),
+        name("docs"),
+        name("data")
+    );
+    // A server whose greeting nobody reads is a server all the same.
+    let _ = output::write(text.as_bytes());
+}
+
+fn start_logging() {
+    let filter = EnvFilter::try_from_env("OUTLAST_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    let colours = Paint::for_stderr() != Paint::NONE;
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn settings(words: &[&str]) -> Result<server::Options> {
+        Line::try_parse_from([&["up"], words].concat()).unwrap().options.settings()
+    }
+
+    #[test]
+    fn the_command_line_counts_more_than_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("outlast.yaml");
+        std::fs::write(&file, "listen: 127.0.0.1:9\nshards: 3\ninsecure: true\n").unwrap();
+        let file = file.to_str().unwrap();
+        let both = settings(&["--config", file, "--listen", "127.0.0.1:10", "--data-dir", "x"]).unwrap();
+        assert_eq!((both.listen.port(), both.shards, both.insecure), (10, 3, true));
+        assert_eq!(both.data_dir, PathBuf::from("x"));
+        assert_eq!(settings(&[]).unwrap().listen.port(), 7070);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_used_is_bad_usage() {
+        assert!(settings(&["--config", "/does/not/exist.yaml"]).unwrap_err().is::<Usage>());
+    }
+}

@@ -1,0 +1,151 @@
+//! A server of its own for each test, and a way to run the command against it.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a command left behind.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ran {
+    /// Panics with everything that was said unless the exit code is `code`.
+    pub fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        self
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {}", self.stdout))
+    }
+
+    pub fn line(&self) -> &str {
+        self.stdout.trim_end()
+    }
+}
+
+fn outlast() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_outlast"));
+    for name in ["OUTLAST_SERVER", "OUTLAST_TOKEN", "NO_COLOR"] {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs the command without any server.
+pub fn run_alone<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Ran {
+    finish(outlast().args(arguments).spawn().unwrap())
+}
+
+pub fn finish(child: Child) -> Ran {
+    let output = child.wait_with_output().unwrap();
+    Ran {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// A running server; stopped when dropped.
+pub struct Server {
+    process: Child,
+    pub url: String,
+    pub directory: TempDir,
+}
+
+impl Server {
+    pub fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (process, url) = up(&directory.path().join("data"), "127.0.0.1:0", directory.path());
+        Self { process, url, directory }
+    }
+
+    /// Stops the server as Ctrl-C does and starts it again on the same address.
+    pub fn restart(&mut self) {
+        self.stop();
+        let address = self.url.trim_start_matches("http://").to_owned();
+        let (process, _) = up(&self.directory.path().join("data"), &address, self.directory.path());
+        self.process = process;
+    }
+
+    pub fn stop(&mut self) -> Option<i32> {
+        let pid = self.process.id().to_string();
+        Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(Instant::now() < deadline, "the server does not stop");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub fn command<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
+        let mut command = outlast();
+        command.env("OUTLAST_SERVER", &self.url).current_dir(self.directory.path()).args(arguments);
+        command
+    }
+
+    pub fn run<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Ran {
+        finish(self.command(arguments).spawn().unwrap())
+    }
+
+    /// Runs the command with something on its standard input.
+    pub fn run_with_input(&self, arguments: &[&str], input: &str) -> Ran {
+        let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(input.as_bytes()).unwrap();
+        drop(stdin);
+        finish(child)
+    }
+
+    /// Asks again and again until the job's state is one of `states`.
+    pub fn wait_for_state(&self, id: &str, states: &[&str]) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let job = self.run(["jobs", "show", id, "--output", "json"]).expect(0).json();
+            if states.contains(&job["state"].as_str().unwrap()) {
+                return job;
+            }
+            assert!(Instant::now() < deadline, "{job}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have been stopped already, and then there is nothing to do.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Starts a server and waits for its greeting, which says where it is.
+fn up(data: &Path, listen: &str, directory: &Path) -> (Child, String) {
+    let stderr = File::create(directory.join("server.log")).unwrap();
+    let mut process =
+        outlast().arg("up").arg("--data-dir").arg(data).args(["--listen", listen]).stderr(stderr).spawn().unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let url = lines.by_ref().map_while(Result::ok).find_map(|line| line.trim().strip_prefix("API").map(str::to_owned));
+    let Some(url) = url else {
+        let mut log = String::new();
+        File::open(directory.join("server.log")).unwrap().read_to_string(&mut log).unwrap();
+        panic!("the server did not start: {log}");
+    };
+    (process, url.trim().to_owned())
+}

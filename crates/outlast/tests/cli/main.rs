@@ -1,0 +1,10 @@
+//! The real command against a real server, as people and scripts use it.
+
+#![expect(clippy::unwrap_used, reason = "the helpers of a test say no by panicking, too")]
+
+mod bench;
+mod fixture;
+mod jobs;
+mod queues;
+mod submit;
+mod usage;

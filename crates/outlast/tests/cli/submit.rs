@@ -1,0 +1,137 @@
+//! Submitting: one job, many jobs, and waiting for them.
+
+use std::fs;
+use std::io::Read;
+use std::process::Command;
+
+use crate::fixture::{Server, finish};
+
+#[test]
+fn a_waiting_submit_streams_and_exits_as_the_job_does() {
+    let server = Server::start();
+    let ran = server
+        .run(["submit", "--wait", "--retries", "0", "--", "sh", "-c", "echo out; echo err >&2; exit 3"])
+        .expect(3);
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("out\n", "err\n"));
+    let ran = server.run(["submit", "--wait", "--env", "GREETING=hello", "--", "sh", "-c", "echo $GREETING"]).expect(0);
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("hello\n", ""));
+    let ran = server.run(["submit", "--wait", "--", "sh", "-c", "kill -9 $$"]).expect(137);
+    assert_eq!(ran.stdout, "");
+    let ran = server.run(["submit", "--wait", "--retries", "1", "--", "sh", "-c", "echo again; exit 4"]).expect(4);
+    assert_eq!(ran.stdout, "again\nagain\n");
+}
+
+#[test]
+fn a_waiting_submit_of_an_echo_prints_its_result() {
+    let server = Server::start();
+    let ran = server.run(["submit", "--wait", "--echo", r#"{"b": 1, "a": [2.50]}"#]).expect(0);
+    assert_eq!(ran.stdout, "{\"b\": 1, \"a\": [2.50]}\n");
+    let ran = server.run(["submit", "--wait", "--output", "json", "--echo", "7"]).expect(0);
+    assert_eq!((&ran.json()["state"], &ran.json()["result"]), (&"succeeded".into(), &7.into()));
+}
+
+#[test]
+fn a_job_that_fails_without_an_exit_code_says_why() {
+    let server = Server::start();
+    let job = r#"{"run":{"echo":{"value":1,"fail":"fatal"}}}"#;
+    let ran = server.run_with_input(&["submit", "--wait", "--file", "-"], job).expect(1);
+    assert!(ran.stderr.starts_with("error: job_"), "{}", ran.stderr);
+    let ran = server.run(["submit", "--wait", "--retries", "0", "--timeout", "200ms", "--", "sleep", "30"]);
+    assert!(ran.stderr.contains("ran out of time"), "{ran:?}");
+    assert_ne!(ran.code, Some(0));
+}
+
+#[test]
+fn a_submit_prints_the_id_alone() {
+    let server = Server::start();
+    let ran = server.run(["submit", "--topic", "t", "--label", "a=b", "--key", "k", "--", "true"]).expect(0);
+    let again = server.run(["submit", "--topic", "t", "--label", "a=b", "--key", "k", "--", "true"]).expect(0);
+    assert!(ran.line().starts_with("job_"), "{ran:?}");
+    assert_eq!(ran.stdout, again.stdout);
+    let job = server.wait_for_state(ran.line(), &["succeeded"]);
+    assert_eq!((&job["topic"], &job["labels"]["a"]), (&"t".into(), &"b".into()));
+    let other = server.run(["submit", "--topic", "other", "--key", "k", "--", "true"]).expect(1);
+    assert!(other.stderr.contains("idempotency_conflict"), "{}", other.stderr);
+}
+
+#[test]
+fn a_delayed_job_waits_its_time() {
+    let server = Server::start();
+    let id = server.run(["submit", "--delay", "1h", "--echo", "1"]).expect(0).line().to_owned();
+    let job = server.run(["jobs", "show", &id, "--output", "json"]).expect(0).json();
+    assert!(!job["not_before"].is_null(), "{job}");
+    server.run(["jobs", "cancel", &id]).expect(0);
+    server.wait_for_state(&id, &["cancelled"]);
+}
+
+#[test]
+fn files_of_every_notation_are_submitted() {
+    let server = Server::start();
+    let write = |name: &str, text: &str| {
+        fs::write(server.directory.path().join(name), text).unwrap();
+        name.to_owned()
+    };
+    let file = write("one.json", r#"{"run": {"echo": {"value": "from json"}}}"#);
+    assert_eq!(server.run(["submit", "--wait", "--file", &file]).expect(0).stdout, "\"from json\"\n");
+    let file = write("one.yaml", "run:\n  echo:\n    value: {from: yaml}\n");
+    assert_eq!(server.run(["submit", "--wait", "--file", &file]).expect(0).stdout, "{\"from\":\"yaml\"}\n");
+    let file = write("many.yaml", "jobs:\n  - run: {echo: {value: 1}}\n  - run: {echo: {value: 2}}\n");
+    let ran = server.run(["submit", "--file", &file]).expect(0);
+    assert_eq!(ran.stdout.lines().filter(|line| line.starts_with("job_")).count(), 2);
+    server.run(["submit", "--wait", "--file", &file]).expect(122);
+    let file = write("broken.json", "{\"run\": ");
+    server.run(["submit", "--file", &file]).expect(2);
+}
+
+#[test]
+fn a_stream_of_jobs_tells_which_lines_were_refused() {
+    let server = Server::start();
+    let good = "{\"run\":{\"echo\":{\"value\":1}}}\n";
+    let mut input = good.repeat(1500);
+    input.push_str("\nnot json\n{\"run\":{\"process\":{\"command\":[\"true\"]}}}\n");
+    input.push_str(good);
+    let ran = server.run_with_input(&["submit", "--file", "-"], &input).expect(1);
+    assert_eq!(ran.stdout.lines().count(), 1501);
+    let refused: Vec<_> = ran.stderr.lines().filter(|line| line.starts_with("line ")).collect();
+    assert!(refused[0].starts_with("line 1502: "), "{refused:?}");
+    assert!(refused[1].starts_with("line 1503: ") && refused[1].contains("sandbox"), "{refused:?}");
+    assert!(ran.stderr.contains("1501 accepted, 2 refused"), "{}", ran.stderr);
+    let ran = server.run_with_input(&["submit", "--output", "json", "--file", "-"], &input).expect(1);
+    assert_eq!((&ran.json()["accepted"], &ran.json()["refused"]), (&1501.into(), &2.into()));
+}
+
+#[test]
+fn an_interrupted_wait_leaves_the_job_running_and_says_how_to_stop_it() {
+    let server = Server::start();
+    let mut child = server.command(["submit", "--wait", "--", "sh", "-c", "echo started; sleep 60"]).spawn().unwrap();
+    let mut first = [0; 8];
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let ran = finish(child).expect(130);
+    assert!(ran.stderr.contains("outlast jobs cancel job_"), "{}", ran.stderr);
+    let running = server.run(["jobs", "running", "--output", "json"]).expect(0).json();
+    let id = running["items"][0]["id"].as_str().unwrap().to_owned();
+    server.run(["jobs", "cancel", &id]).expect(0);
+    server.wait_for_state(&id, &["cancelled"]);
+}
+
+#[test]
+fn a_wait_outlasts_its_server() {
+    let mut server = Server::start();
+    let script = "echo try >> tries; n=$(wc -l < tries); echo attempt; while [ ! -e go ]; do sleep 0.05; done; exit 7";
+    let directory = server.directory.path().to_owned();
+    let script = format!("cd {} && {script}", directory.display());
+    let mut child = server.command(["submit", "--wait", "--retries", "0", "--", "sh", "-c", &script]).spawn().unwrap();
+    let mut first = [0; 8];
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    server.restart();
+    fs::write(directory.join("go"), "").unwrap();
+    // Whether the attempt is run again or given up is the server's to decide; the wait must end with the job's own end.
+    let ran = finish(child);
+    let job = &server.run(["jobs", "history", "--output", "json"]).expect(0).json()["items"][0];
+    match job["exit_code"].as_i64() {
+        Some(code) => assert_eq!(ran.code.map(i64::from), Some(code), "{ran:?} {job}"),
+        None => assert_ne!(ran.code, Some(0), "{ran:?} {job}"),
+    }
+    assert_ne!(ran.code, Some(124), "{ran:?}");
+}

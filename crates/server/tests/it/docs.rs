@@ -1,0 +1,205 @@
+//! The served description says what the server does: no more, no less.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::common::{Server, echo, endless, shell, text, with};
+use crate::http::Request;
+use crate::schema::{check, resolve};
+use crate::subscription::{Subscription, Transport};
+
+const ROUTER: &str = include_str!("../../src/api.rs");
+const FAULTS: &str = include_str!("../../src/api/problem.rs");
+
+async fn document(server: &Server) -> Value {
+    let reply = server.get("/openapi.json").await;
+    assert_eq!(reply.header("content-type"), Some("application/json"));
+    reply.expect(200)
+}
+
+fn schema(name: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{name}")})
+}
+
+#[tokio::test]
+async fn every_route_is_described_and_every_description_is_a_route() {
+    let server = Server::start().await;
+    let document = document(&server).await;
+    let mut described = BTreeSet::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        described.extend(methods.as_object().unwrap().keys().map(|method| format!("{method} {path}")));
+    }
+    let mut routed = BTreeSet::new();
+    for route in ROUTER.split(".route(\"").skip(1) {
+        let (path, rest) = route.split_once('"').unwrap();
+        let handlers = rest.lines().next().unwrap();
+        for method in ["get", "post", "delete", "put", "patch"] {
+            if handlers.contains(&format!(" {method}(")) || handlers.contains(&format!(".{method}(")) {
+                routed.insert(format!("{method} {path}"));
+            }
+        }
+    }
+    assert!(routed.len() > 20, "{routed:?}");
+    assert_eq!(described, routed);
+    for route in routed {
+        let (method, path) = route.split_once(' ').unwrap();
+        let operation = &document["paths"][path][method];
+        assert!(operation["summary"].is_string(), "{route}");
+        let named: BTreeSet<String> =
+            path.split('{').skip(1).map(|rest| rest.split('}').next().unwrap().into()).collect();
+        let parameters = operation["parameters"].as_array().into_iter().flatten();
+        let given = parameters.filter(|parameter| parameter["in"] == "path").map(|parameter| text(&parameter["name"]));
+        assert_eq!(given.collect::<BTreeSet<_>>(), named, "{route}");
+    }
+}
+
+#[tokio::test]
+async fn every_code_of_an_error_is_described() {
+    let server = Server::start().await;
+    let document = document(&server).await;
+    let described: BTreeSet<&str> = document["x-error-codes"].as_object().unwrap().keys().map(String::as_str).collect();
+    let facts = FAULTS.split("fn facts").nth(1).unwrap().split("fn retry_after_secs").next().unwrap();
+    let coded: BTreeSet<&str> = facts.split("S::").skip(1).map(|rest| rest.split('"').nth(1).unwrap()).collect();
+    assert!(coded.len() > 30, "{coded:?}");
+    assert_eq!(described, coded);
+    let page = server.get("/docs").await.text();
+    for code in coded {
+        assert!(page.contains(&format!("id={code}>")), "the link of {code} leads nowhere");
+    }
+}
+
+#[tokio::test]
+async fn jobs_are_shown_as_described() {
+    let server = Server::start().await;
+    let document = document(&server).await;
+    let full = json!({"topic": "t", "tenant": "x", "priority": "batch", "labels": {"a": "b"}, "timeout_ms": 60_000,
+                      "deadline": crate::common::from_now(600_000), "not_before": crate::common::from_now(-5),
+                      "max_retries": 1, "idempotency_key": "k"});
+    let jobs = [
+        with(echo(json!({"any": ["thing"]})), full),
+        with(shell("exit 1"), json!({"max_retries": 1})),
+        json!({"run": {"process": {"command": ["cat"], "env": {"A": "b"}, "stdin": "x"}}, "sandbox": "none"}),
+        json!({"run": {"echo": {"fail": "fatal"}}}),
+    ];
+    for job in jobs {
+        let accepted = server.post("/v1/jobs", &job).await.expect(201);
+        check(&document, &schema("Accepted"), &accepted);
+        let id = text(&accepted["id"]);
+        let shown = server.ended(&id).await;
+        check(&document, &schema("Job"), &shown);
+        let names: BTreeSet<&String> = shown.as_object().unwrap().keys().collect();
+        let of_job = schema("Job");
+        let properties = resolve(&document, &of_job)["properties"].as_object().unwrap().keys().collect();
+        assert_eq!(names, properties, "every property is always there");
+        let history = server.get(&format!("/v1/jobs/{id}/history")).await.expect(200);
+        check(&document, &schema("History"), &history);
+    }
+    let live = server.submit(&endless()).await;
+    check(&document, &schema("Job"), &server.job_in(&live, "running").await);
+    let page = server.get("/v1/jobs?limit=2").await.expect(200);
+    let of_page = &document["paths"]["/v1/jobs"]["get"]["responses"]["200"]["content"]["application/json"]["schema"];
+    check(&document, of_page, &page);
+    let batch = json!({"jobs": [echo(1), {"run": 5}]});
+    check(&document, &schema("Batch"), &server.post("/v1/jobs", &batch).await.expect(200));
+    for path in ["/healthz", "/readyz"] {
+        check(&document, &schema("Health"), &server.get(path).await.expect(200));
+    }
+}
+
+/// Checks all samples, and that together they show every property.
+fn check_all(document: &Value, name: &str, samples: &[Value]) {
+    let mut seen = BTreeSet::new();
+    for sample in samples {
+        check(document, &schema(name), sample);
+        seen.extend(sample.as_object().unwrap().keys());
+    }
+    let schema = schema(name);
+    let properties: BTreeSet<&String> = resolve(document, &schema)["properties"].as_object().unwrap().keys().collect();
+    assert_eq!(seen, properties, "of {name}");
+}
+
+#[tokio::test]
+async fn queues_changes_and_problems_are_shown_as_described() {
+    let server = Server::start().await;
+    let document = document(&server).await;
+    let create = || Request::post("/v1/queues").header("idempotency-key", "k").json(&json!({"max_running": 1}));
+    let queue = server.send(create()).await.expect(201);
+    let (id, token) = (text(&queue["id"]), text(&queue["token"]));
+    let again = server.send(create()).await.expect(200);
+    let by_id = server.get(&format!("/v1/queues/{id}")).await.expect(200);
+    check_all(&document, "Queue", &[queue, again, by_id]);
+
+    let failing = json!({"run": {"echo": {"fail": "fatal"}}, "queue": token});
+    let job = text(&server.run(&failing).await["id"]);
+    server.act(&format!("/v1/queues/{id}/drain")).await.expect(200);
+    assert_eq!(server.delete(&format!("/v1/jobs/{job}")).await.status, 204);
+    assert_eq!(server.delete(&format!("/v1/queues/{id}")).await.status, 204);
+    let mut changes = Subscription::open(&server, Transport::Socket, "since=start").await;
+    let seen = changes.until(|change| change["kind"] == "queue_removed").await;
+    check_all(&document, "Change", &seen);
+    let kinds: BTreeSet<String> = seen.iter().map(|change| text(&change["kind"])).collect();
+    let described = document["components"]["schemas"]["Change"]["properties"]["kind"]["enum"].as_array().unwrap();
+    assert_eq!(kinds, described.iter().map(text).collect());
+
+    let unknown = server.get("/v1/jobs/job_0000000000000").await.refused(404, "unknown_job");
+    let field = server.get("/v1/jobs?state=x").await.refused(400, "invalid_parameter");
+    check_all(&document, "Problem", &[unknown, field]);
+}
+
+#[tokio::test]
+async fn states_and_limits_are_described_as_they_are() {
+    let server = Server::start().await;
+    let document = document(&server).await;
+    let states = model::state::State::ALL.map(model::state::State::as_str);
+    assert_eq!(document["components"]["schemas"]["State"]["enum"], json!(states));
+    let spec = &document["components"]["schemas"]["JobSpec"]["properties"];
+    assert_eq!(spec["topic"]["maxLength"], model::limits::NAME_BYTES_MAX);
+    assert_eq!(spec["max_retries"]["maximum"], model::limits::RETRIES_MAX);
+    assert_eq!(spec["labels"]["maxProperties"], model::limits::LABELS_MAX);
+    assert_eq!(spec["idempotency_key"]["maxLength"], model::limits::IDEMPOTENCY_KEY_BYTES_MAX);
+}
+
+#[tokio::test]
+async fn people_find_the_description() {
+    let server = Server::start().await;
+    let front = server.get("/").await;
+    assert_eq!((front.status, front.header("location")), (307, Some("/docs")));
+    let page = server.get("/docs").await;
+    assert!(page.header("content-type").is_some_and(|kind| kind.starts_with("text/html")));
+    let page = page.text();
+    assert!(page.starts_with("<!doctype html>") && page.contains("POST /v1/jobs") && !page.contains("<script"));
+}
+
+// FEATURES: D15
+#[tokio::test]
+async fn metrics_can_be_read_line_by_line() {
+    let server = Server::with_shards(4).await;
+    for job in [echo(1), json!({"run": {"echo": {"fail": "fatal"}}})] {
+        server.run(&job).await;
+    }
+    let reply = server.get("/metrics").await;
+    assert_eq!(reply.header("content-type"), Some("text/plain; version=0.0.4"));
+    let mut typed = BTreeSet::new();
+    let mut helped = BTreeSet::new();
+    let mut samples = BTreeSet::new();
+    for line in reply.text().lines() {
+        let words: Vec<&str> = line.splitn(4, ' ').collect();
+        match words.as_slice() {
+            ["#", "HELP", name, help] if !help.is_empty() => assert!(helped.insert((*name).to_owned()), "{line}"),
+            ["#", "TYPE", name, "counter" | "gauge"] => assert!(typed.insert((*name).to_owned()), "{line}"),
+            [sample, value] => {
+                let name = sample.split('{').next().unwrap();
+                assert!(typed.contains(name) && helped.contains(name), "{line}");
+                assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{line}");
+                assert!(value.parse::<f64>().is_ok(), "{line}");
+                assert!(samples.insert((*sample).to_owned()), "twice: {line}");
+            }
+            _ => panic!("{line}"),
+        }
+    }
+    server.metric_when("outlast_jobs_submitted_total", 2).await;
+    server.metric_when("outlast_jobs_ended_total{state=\"succeeded\"}", 1).await;
+    server.metric_when("outlast_jobs_ended_total{state=\"failed\"}", 1).await;
+    server.metric_when("outlast_jobs_live", 0).await;
+}

@@ -1,0 +1,48 @@
+//! A shard that is full says so, and goes on when there is room.
+
+use serde_json::json;
+
+use crate::common::{Server, echo, endless, text, with};
+
+#[tokio::test]
+async fn a_full_shard_tells_clients_to_come_back() {
+    let server = Server::with(|options| options.live_jobs_max = 3).await;
+    let failed = text(&server.run(&json!({"run": {"echo": {"fail": "fatal"}}})).await["id"]);
+    let mut live = Vec::new();
+    for _ in 0..3 {
+        live.push(server.submit(&endless()).await);
+    }
+    let keyed = with(echo(1), json!({"idempotency_key": "k"}));
+    for job in [&echo(1), &keyed] {
+        let reply = server.post("/v1/jobs", job).await;
+        reply.refused(429, "too_many_jobs");
+        let seconds: u64 = reply.header("retry-after").unwrap().parse().unwrap();
+        assert!((1..=60).contains(&seconds));
+    }
+    let batch = server.post("/v1/jobs", &json!({"jobs": [echo(1), {"run": 1}]})).await.expect(200);
+    assert_eq!(batch["results"][0]["error"]["code"], "too_many_jobs");
+    assert_eq!(batch["results"][1]["error"]["code"], "invalid_json");
+    server.act(&format!("/v1/jobs/{failed}/retry")).await.refused(429, "too_many_jobs");
+    server.works_with(4).await;
+
+    server.act(&format!("/v1/jobs/{}/cancel", live[0])).await.expect(200);
+    server.ended(&live[0]).await;
+    assert_eq!(server.run(&keyed).await["state"], "succeeded");
+    server.act(&format!("/v1/jobs/{failed}/retry")).await.expect(200);
+    server.ended(&failed).await;
+    let batch = server.post("/v1/jobs", &json!({"jobs": [endless(), endless()]})).await.expect(200);
+    assert!(batch["results"][0]["id"].is_string(), "there is room for one: {batch}");
+    assert_eq!(batch["results"][1]["error"]["code"], "too_many_jobs");
+}
+
+#[tokio::test]
+async fn a_full_server_is_still_full_after_a_restart() {
+    let mut server = Server::with(|options| options.live_jobs_max = 2).await;
+    let first = server.submit(&endless()).await;
+    server.submit(&endless()).await;
+    server.restart().await;
+    server.post("/v1/jobs", &echo(1)).await.refused(429, "too_many_jobs");
+    server.act(&format!("/v1/jobs/{first}/cancel")).await.expect(200);
+    server.ended(&first).await;
+    server.run(&echo(1)).await;
+}

@@ -1,0 +1,145 @@
+//! One key, one job: whatever is sent again, at once, later, or after a restart.
+
+use serde_json::{Value, json};
+
+use crate::common::{Api, Server, echo, endless, text, with};
+use crate::http::{Reply, Request};
+
+async fn submit(api: &Api, key: &str, job: &Value) -> Reply {
+    api.send(Request::post("/v1/jobs").header("idempotency-key", key).json(job)).await
+}
+
+#[tokio::test]
+async fn the_same_key_and_body_give_the_first_answer_again() {
+    for shards in [1, 4] {
+        let server = Server::with_shards(shards).await;
+        let job = endless();
+        let first = submit(&server, "k", &job).await.expect(201);
+        for _ in 0..3 {
+            let again = submit(&server, "k", &job).await.expect(200);
+            assert_eq!((&again["id"], &again["seq"]), (&first["id"], &first["seq"]));
+            assert_eq!((&again["created_at"], &again["deduplicated"]), (&first["created_at"], &json!(true)));
+        }
+        let problem = submit(&server, "k", &echo("other")).await.refused(409, "idempotency_conflict");
+        assert!(text(&problem["detail"]).contains("key"), "{problem}");
+        assert_ne!(submit(&server, "k2", &job).await.expect(201)["id"], first["id"]);
+        server.works_with(2).await;
+    }
+}
+
+#[tokio::test]
+async fn a_key_in_the_body_is_the_same_as_one_in_the_header() {
+    let server = Server::with_shards(4).await;
+    let keyed = with(echo(1), json!({"idempotency_key": "k"}));
+    let first = server.post("/v1/jobs", &keyed).await.expect(201);
+    assert_eq!(server.post("/v1/jobs", &keyed).await.expect(200)["id"], first["id"]);
+    assert_eq!(submit(&server, "k", &echo(1)).await.expect(200)["id"], first["id"]);
+    assert_eq!(submit(&server, "k", &keyed).await.expect(200)["id"], first["id"]);
+    let batch = json!({"jobs": [keyed, echo(2), keyed]});
+    let answer = server.post("/v1/jobs", &batch).await.expect(200);
+    for place in [0, 2] {
+        assert_eq!(answer["results"][place]["id"], first["id"]);
+        assert_eq!(answer["results"][place]["deduplicated"], true);
+    }
+    server.works_with(2).await;
+}
+
+#[tokio::test]
+async fn tenants_do_not_share_keys() {
+    let server = Server::with_shards(4).await;
+    let first = submit(&server, "k", &echo(1)).await.expect(201);
+    let other = submit(&server, "k", &with(echo(1), json!({"tenant": "acme"}))).await.expect(201);
+    assert_ne!(first["id"], other["id"]);
+}
+
+#[tokio::test]
+async fn twenty_at_once_make_one_job() {
+    for shards in [1, 4] {
+        let server = Server::with_shards(shards).await;
+        let api = server.api();
+        let sent: Vec<_> = (0..20)
+            .map(|number| {
+                // Every fourth says it within a batch.
+                tokio::spawn(async move {
+                    if number % 4 == 0 {
+                        let batch = json!({"jobs": [with(echo(1), json!({"idempotency_key": "k"}))]});
+                        return api.post("/v1/jobs", &batch).await.expect(200)["results"][0].clone();
+                    }
+                    let reply = submit(&api, "k", &echo(1)).await;
+                    let answer: Value = serde_json::from_slice(&reply.body).unwrap();
+                    let deduplicated = answer["deduplicated"] == true;
+                    assert_eq!(reply.status, if deduplicated { 200 } else { 201 });
+                    answer
+                })
+            })
+            .collect();
+        let mut ids = Vec::new();
+        let mut firsts = 0;
+        for answer in sent {
+            let answer = answer.await.unwrap();
+            ids.push(text(&answer["id"]));
+            firsts += usize::from(answer["deduplicated"] != true);
+        }
+        ids.dedup();
+        assert_eq!((ids.len(), firsts), (1, 1));
+        assert_eq!(server.listed("/v1/jobs", 100).await, ids);
+    }
+}
+
+#[tokio::test]
+async fn a_key_is_known_after_its_job_has_ended_and_after_a_restart() {
+    for shards in [1, 4] {
+        let mut server = Server::with_shards(shards).await;
+        let id = text(&submit(&server, "k", &echo(1)).await.expect(201)["id"]);
+        server.ended(&id).await;
+        for _ in 0..2 {
+            let again = submit(&server, "k", &echo(1)).await.expect(200);
+            assert_eq!((&again["id"], &again["state"]), (&json!(id), &json!("succeeded")));
+            submit(&server, "k", &echo(2)).await.refused(409, "idempotency_conflict");
+            server.restart().await;
+        }
+        assert_eq!(server.listed("/v1/jobs", 10).await, [id]);
+    }
+}
+
+#[tokio::test]
+async fn the_key_of_a_removed_job_says_that_it_is_gone() {
+    let server = Server::start().await;
+    let id = text(&submit(&server, "k", &echo(1)).await.expect(201)["id"]);
+    server.ended(&id).await;
+    assert_eq!(server.delete(&format!("/v1/jobs/{id}")).await.status, 204);
+    let problem = submit(&server, "k", &echo(1)).await.refused(409, "idempotency_gone");
+    assert!(text(&problem["detail"]).contains(&id), "{problem}");
+    let waiting = Request::post("/v1/jobs?wait_ms=1000").header("idempotency-key", "k").json(&echo(1));
+    server.send(waiting).await.refused(409, "idempotency_gone");
+}
+
+#[tokio::test]
+async fn a_repeated_submit_may_wait_for_the_end_of_the_first() {
+    let server = Server::with_shards(4).await;
+    let job = json!({"run": {"echo": {"value": "slow", "delay_ms": 50}}});
+    let first = submit(&server, "k", &job).await.expect(201);
+    for _ in 0..2 {
+        let waiting = Request::post("/v1/jobs?wait_ms=20000").header("idempotency-key", "k").json(&job);
+        let again = server.send(waiting).await.expect(200);
+        assert_eq!((&again["id"], &again["result"]), (&first["id"], &json!("slow")));
+        assert_eq!(again["deduplicated"], true);
+    }
+}
+
+#[tokio::test]
+async fn a_refused_job_does_not_use_up_its_key() {
+    let server = Server::start().await;
+    let unknown = with(echo(1), json!({"queue": "q_0000000000000"}));
+    submit(&server, "k", &unknown).await.refused(404, "unknown_queue");
+    submit(&server, "k", &echo(1)).await.expect(201);
+}
+
+#[tokio::test]
+async fn keys_have_a_length() {
+    let server = Server::start().await;
+    submit(&server, &"k".repeat(255), &echo(1)).await.expect(201);
+    submit(&server, &"k".repeat(256), &echo(1)).await.refused(400, "invalid_field");
+    submit(&server, "", &echo(1)).await.refused(400, "invalid_field");
+    server.works_with(1).await;
+}

@@ -1,0 +1,20 @@
+//! A real node over real sockets, one file per kind of behaviour.
+#![expect(clippy::unwrap_used, reason = "in a test an unwrap that fails is a failed test")]
+
+mod bad_input;
+mod common;
+mod delays;
+mod docs;
+mod events;
+mod full;
+mod http;
+mod idempotency;
+mod jobs;
+mod lists;
+mod operations;
+mod processes;
+mod queues;
+mod restart;
+mod schema;
+mod start;
+mod subscription;

@@ -1,0 +1,268 @@
+//! Programs: how they end, what they say, and that nothing of them is left behind.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::common::{Api, Server, process, shell, text, with};
+use crate::http::{DEADLINE, Request, within};
+
+/// Live processes of a job, found by the mark in their environment.
+fn processes_of(job: &str) -> Vec<i32> {
+    let mark = format!("OUTLAST_JOB_ID={job}");
+    let numbers = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    let carries_mark = |pid: &i32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+    };
+    numbers.filter(carries_mark).collect()
+}
+
+async fn until(what: &str, condition: impl Fn() -> bool) {
+    let since = Instant::now();
+    while !condition() {
+        assert!(since.elapsed() < DEADLINE, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// What a file holds once a program has written a whole line to it.
+async fn line_in(file: &Path) -> String {
+    let read = || fs::read_to_string(file).unwrap_or_default();
+    until("nothing is written", || read().ends_with('\n')).await;
+    read().trim().to_owned()
+}
+
+async fn logs(api: &Api, job: &Value, query: &str) -> String {
+    let reply = api.get(&format!("/v1/jobs/{}/logs?{query}", text(&job["id"]))).await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    assert!(reply.header("content-type").is_some_and(|kind| kind.starts_with("text/plain")));
+    reply.text()
+}
+
+#[tokio::test]
+async fn a_program_ends_with_its_exit_code() {
+    let server = Server::start().await;
+    let job = server.run(&process(&["true"])).await;
+    assert_eq!((&job["state"], &job["exit_code"], &job["signal"]), (&json!("succeeded"), &json!(0), &json!(null)));
+    let job = server.run(&with(shell("exit 7"), json!({"max_retries": 1}))).await;
+    assert_eq!((&job["state"], &job["exit_code"], &job["attempt"]), (&json!("failed"), &json!(7), &json!(2)));
+    assert!(text(&job["message"]).contains("code 7"), "{job}");
+    let job = server.run(&with(shell("kill -KILL $$"), json!({"max_retries": 0}))).await;
+    assert_eq!((&job["state"], &job["exit_code"], &job["signal"]), (&json!("failed"), &json!(null), &json!(9)));
+    assert!(text(&job["message"]).contains("signal 9"), "{job}");
+}
+
+#[tokio::test]
+async fn what_a_program_prints_is_its_result() {
+    let server = Server::start().await;
+    assert_eq!(server.run(&process(&["echo", r#"{"answer": [4, 2]}"#])).await["result"], json!({"answer": [4, 2]}));
+    assert_eq!(server.run(&process(&["echo", "plain text"])).await["result"], "plain text\n");
+    assert_eq!(server.run(&process(&["printf", "\\377"])).await["result"], "\u{fffd}");
+    assert_eq!(server.run(&process(&["true"])).await["result"], "");
+}
+
+#[tokio::test]
+async fn output_is_kept_by_stream() {
+    let server = Server::start().await;
+    let job = server.run(&shell("echo out1; echo err1 >&2; echo out2; echo err2 >&2")).await;
+    assert_eq!(logs(&server, &job, "").await, "out1\nout2\n");
+    assert_eq!(logs(&server, &job, "stream=stdout").await, "out1\nout2\n");
+    assert_eq!(logs(&server, &job, "stream=stderr").await, "err1\nerr2\n");
+    let path = format!("/v1/jobs/{}/logs", text(&job["id"]));
+    for query in ["stream=both", "tail=-1", "follow=maybe", "attempt=x"] {
+        server.get(&format!("{path}?{query}")).await.refused(400, "invalid_parameter");
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_the_output_can_be_asked_for() {
+    let server = Server::start().await;
+    let job = server.run(&shell("seq 1 1000")).await;
+    assert_eq!(logs(&server, &job, "tail=3").await, "998\n999\n1000\n");
+    assert_eq!(logs(&server, &job, "tail=0").await, "");
+    assert_eq!(logs(&server, &job, "tail=5000").await.lines().count(), 1000);
+}
+
+#[tokio::test]
+async fn a_follower_sees_output_as_it_comes_and_the_end() {
+    let server = Server::start().await;
+    let go = server.directory().join("go");
+    let script = format!("echo one; until [ -e {} ]; do sleep 0.01; done; echo two; echo no >&2", go.display());
+    let id = server.submit(&shell(&script)).await;
+    let mut answer = Request::get(format!("/v1/jobs/{id}/logs?follow=true")).open(server.address).await;
+    let mut seen = Vec::new();
+    while seen != b"one\n" {
+        seen.extend(within("the first line", answer.next()).await.expect("it goes on"));
+    }
+    assert_eq!(server.job(&id).await["state"], "running");
+    fs::write(&go, "").unwrap();
+    while let Some(piece) = within("the end", answer.next()).await {
+        seen.extend(piece);
+    }
+    assert_eq!(String::from_utf8(seen).unwrap(), "one\ntwo\n");
+    assert_eq!(server.ended(&id).await["state"], "succeeded");
+    let after = server.get(&format!("/v1/jobs/{id}/logs?follow=true&stream=stderr")).await;
+    assert_eq!(after.text(), "no\n");
+}
+
+#[tokio::test]
+async fn a_job_without_output_has_an_empty_one() {
+    let server = Server::start().await;
+    let echo = server.run(&crate::common::echo(1)).await;
+    assert_eq!(logs(&server, &echo, "").await, "");
+    assert_eq!(logs(&server, &echo, "follow=true").await, "");
+    let waiting = with(process(&["true"]), json!({"not_before": crate::common::from_now(600_000)}));
+    let waiting = server.submit(&waiting).await;
+    assert_eq!(server.get(&format!("/v1/jobs/{waiting}/logs")).await.text(), "");
+}
+
+#[tokio::test]
+async fn each_attempt_has_its_own_output() {
+    let server = Server::start().await;
+    let job = server.run(&with(shell("echo attempt $OUTLAST_ATTEMPT; exit 1"), json!({"max_retries": 1}))).await;
+    assert_eq!(logs(&server, &job, "attempt=1").await, "attempt 1\n");
+    assert_eq!(logs(&server, &job, "attempt=2").await, "attempt 2\n");
+    assert_eq!(logs(&server, &job, "").await, "attempt 2\n");
+    assert_eq!(logs(&server, &job, "follow=true").await, "attempt 1\nattempt 2\n");
+    let path = format!("/v1/jobs/{}/logs?attempt=3", text(&job["id"]));
+    server.get(&path).await.refused(404, "no_logs");
+}
+
+#[tokio::test]
+async fn too_much_output_is_cut_and_the_cut_is_marked() {
+    let server = Server::with(|options| options.log_bytes_max = 1_000).await;
+    let job = server.run(&shell("head -c 5000 /dev/zero | tr '\\0' x; echo fine >&2")).await;
+    assert_eq!(job["state"], "succeeded");
+    let output = logs(&server, &job, "").await;
+    let (kept, mark) = output.split_at(1_000);
+    assert_eq!(kept, "x".repeat(1_000));
+    assert!(mark.contains("no more of it is kept"), "{mark}");
+    assert_eq!(logs(&server, &job, "stream=stderr").await, "fine\n");
+}
+
+#[tokio::test]
+async fn a_program_gets_its_environment_and_its_input_and_nothing_else() {
+    let server = Server::start().await;
+    let run = json!({"process": {"command": ["sh", "-c", "cat; echo $GREETING; env; pwd"],
+                                 "env": {"GREETING": "hello", "OUTLAST_ATTEMPT": "9"}, "stdin": "from outside\n"}});
+    let job = server.run(&json!({"run": run, "sandbox": "none"})).await;
+    let output = logs(&server, &job, "").await;
+    assert!(output.starts_with("from outside\nhello\n"), "{output}");
+    let has = |line: &str| output.lines().any(|other| other == line);
+    assert!(has("OUTLAST_ATTEMPT=1"), "the marks of an attempt cannot be changed: {output}");
+    assert!(has(&format!("OUTLAST_JOB_ID={}", text(&job["id"]))), "{output}");
+    assert!(!output.contains("CARGO"), "the server's own environment is its own: {output}");
+    let place = output.lines().last().unwrap();
+    assert!(Path::new(place).starts_with(server.directory().join("scratch")), "{place}");
+    assert!(!Path::new(place).exists(), "its working directory is gone");
+}
+
+#[tokio::test]
+async fn a_missing_program_is_a_clear_end() {
+    let server = Server::start().await;
+    let job = server.run(&process(&["no-such-program-here", "x"])).await;
+    assert_eq!((&job["state"], &job["reason"], &job["attempt"]), (&json!("failed"), &json!("fatal"), &json!(1)));
+    let message = text(&job["message"]);
+    assert!(message.contains("`no-such-program-here` cannot be started: No such file"), "{message}");
+}
+
+#[tokio::test]
+async fn a_process_must_say_that_it_wants_no_sandbox() {
+    let server = Server::start().await;
+    for sandbox in [json!(null), json!("strict"), json!("standard")] {
+        let job = with(process(&["true"]), json!({"sandbox": sandbox}));
+        let problem = server.post("/v1/jobs", &job).await.refused(400, "unsupported_field");
+        assert_eq!(problem["field"], "sandbox");
+    }
+    server.works_with(0).await;
+}
+
+/// A shell, its child, and a grandchild that has left the group and the session.
+fn family(directory: &Path) -> (Value, std::path::PathBuf) {
+    let pid = directory.join("grandchild");
+    let script = format!("setsid sh -c 'echo $$ > {}; exec sleep 600' & sleep 600 & wait", pid.display());
+    (shell(&script), pid)
+}
+
+#[tokio::test]
+async fn a_cancel_ends_the_whole_tree() {
+    let server = Server::start().await;
+    let (job, grandchild) = family(server.directory());
+    let id = server.submit(&job).await;
+    let grandchild: i32 = line_in(&grandchild).await.parse().unwrap();
+    until("they do not all run", || processes_of(&id).len() >= 3).await;
+    assert!(processes_of(&id).contains(&grandchild));
+    server.act(&format!("/v1/jobs/{id}/cancel")).await.expect(200);
+    assert_eq!(server.ended(&id).await["state"], "cancelled");
+    until("something of the job still runs", || processes_of(&id).is_empty()).await;
+}
+
+#[tokio::test]
+async fn what_a_program_leaves_behind_ends_with_it() {
+    let server = Server::start().await;
+    let script = "setsid sleep 600 & setsid sleep 600 > /dev/null 2>&1 & sleep 600 & echo gone; exit 3";
+    let job = server.run(&with(shell(script), json!({"max_retries": 1}))).await;
+    assert_eq!((&job["state"], &job["exit_code"], &job["attempt"]), (&json!("failed"), &json!(3), &json!(2)));
+    let id = text(&job["id"]);
+    until("something of the job still runs", || processes_of(&id).is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_program_that_will_not_stop_is_made_to() {
+    let server = Server::with(|options| options.stop_grace_ms = 100).await;
+    let id = server.submit(&shell("trap '' TERM; echo ready; while :; do sleep 0.01; done")).await;
+    server.seen(&format!("/v1/jobs/{id}"), |_| !processes_of(&id).is_empty()).await;
+    server.act(&format!("/v1/jobs/{id}/cancel")).await.expect(200);
+    let job = server.ended(&id).await;
+    assert_eq!((&job["state"], &job["reason"]), (&json!("cancelled"), &json!("cancel_requested")));
+    until("it still runs", || processes_of(&id).is_empty()).await;
+}
+
+// FEATURES: B7
+#[tokio::test]
+async fn a_stop_of_the_server_ends_programs_and_gives_their_jobs_back() {
+    for shards in [1, 4] {
+        let mut server = Server::with_shards(shards).await;
+        let (job, grandchild) = family(server.directory());
+        let id = server.submit(&with(job, json!({"max_retries": 0}))).await;
+        line_in(&grandchild).await;
+        server.stop().await;
+        assert_eq!(processes_of(&id), [0; 0], "nothing of it outlives the server");
+        fs::remove_file(&grandchild).unwrap();
+        server.start_again().await;
+        line_in(&grandchild).await;
+        let job = server.job_in(&id, "running").await;
+        assert_eq!((&job["attempt"], &job["retries"]), (&json!(2), &json!(0)));
+        let history = server.get(&format!("/v1/jobs/{id}/history")).await.expect(200);
+        assert_eq!(history["attempts"][0]["end"], "stopped");
+        assert!(states_between(&history).contains(&"scheduled".to_owned()), "{history}");
+        server.act(&format!("/v1/jobs/{id}/cancel")).await.expect(200);
+        server.ended(&id).await;
+    }
+}
+
+fn states_between(history: &Value) -> Vec<String> {
+    crate::common::states(history)
+}
+
+#[tokio::test]
+async fn no_more_programs_run_at_once_than_there_are_slots() {
+    let server = Server::with(|options| options.process_slots = 2).await;
+    let go = server.directory().join("go");
+    let script = format!("until [ -e {} ]; do sleep 0.01; done", go.display());
+    let mut ids = Vec::new();
+    for _ in 0..5 {
+        ids.push(server.submit(&shell(&script)).await);
+    }
+    server.seen("/v1/jobs?state=running", |page| page["items"].as_array().unwrap().len() == 2).await;
+    // Echo jobs do not wait behind them.
+    assert_eq!(server.run(&crate::common::echo(1)).await["state"], "succeeded");
+    assert_eq!(server.listed("/v1/jobs?state=scheduled", 10).await.len(), 3);
+    fs::write(go, "").unwrap();
+    for id in ids {
+        assert_eq!(server.ended(&id).await["state"], "succeeded");
+    }
+}

@@ -1,0 +1,286 @@
+//! Clients: they submit, change their minds, operate on each other's jobs, and send again what was not answered.
+
+use std::collections::BTreeMap;
+
+use engine::{Answer, Input, NewQueue, RequestId, Submission};
+use model::id::JobId;
+use model::queue::QueueRef;
+use model::state::State;
+use model::verdict::Approval;
+
+use crate::coverage::Fault;
+use crate::invariants::{self, Checked};
+use crate::plan::{SECOND, Time};
+use crate::world::{Event, Inbound, World, trace};
+
+/// A client that has heard nothing for so long sends again.
+const PATIENCE: Time = 4 * SECOND;
+/// So often while there are faults; after that until there is an answer.
+const TRIES_MAX: u32 = 8;
+
+/// What a client asks for.
+#[derive(Debug, Clone)]
+pub enum Operation {
+    Submit { jobs: Vec<Submission> },
+    Cancel { job: JobId },
+    Retract { job: JobId },
+    Retry { job: JobId },
+    Remove { job: JobId },
+    Release { job: JobId },
+    Approve { job: JobId, approval: Approval },
+    CreateQueue { queue: Box<NewQueue> },
+    DrainQueue { queue: QueueRef },
+    CancelQueue { queue: QueueRef },
+    RemoveQueue { queue: QueueRef },
+}
+
+impl Operation {
+    pub fn input(self, request: RequestId) -> Input {
+        match self {
+            Self::Submit { jobs } => Input::Submit { request, jobs },
+            Self::Cancel { job } => Input::Cancel { request, job },
+            Self::Retract { job } => Input::Retract { request, job },
+            Self::Retry { job } => Input::Retry { request, job },
+            Self::Remove { job } => Input::Remove { request, job },
+            Self::Release { job } => Input::Release { request, job },
+            Self::Approve { job, approval } => Input::Approve { request, job, approval },
+            Self::CreateQueue { queue } => Input::CreateQueue { request, queue },
+            Self::DrainQueue { queue } => Input::DrainQueue { request, queue },
+            Self::CancelQueue { queue } => Input::CancelQueue { request, queue },
+            Self::RemoveQueue { queue } => Input::RemoveQueue { request, queue },
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Submit { .. } => "submit",
+            Self::Cancel { .. } => "cancel",
+            Self::Retract { .. } => "retract",
+            Self::Retry { .. } => "retry",
+            Self::Remove { .. } => "remove",
+            Self::Release { .. } => "release",
+            Self::Approve { .. } => "approve",
+            Self::CreateQueue { .. } => "create queue",
+            Self::DrainQueue { .. } => "drain queue",
+            Self::CancelQueue { .. } => "cancel queue",
+            Self::RemoveQueue { .. } => "remove queue",
+        }
+    }
+
+    fn job(&self) -> Option<JobId> {
+        match self {
+            Self::Cancel { job }
+            | Self::Retract { job }
+            | Self::Retry { job }
+            | Self::Remove { job }
+            | Self::Release { job }
+            | Self::Approve { job, .. } => Some(*job),
+            Self::Submit { .. }
+            | Self::CreateQueue { .. }
+            | Self::DrainQueue { .. }
+            | Self::CancelQueue { .. }
+            | Self::RemoveQueue { .. } => None,
+        }
+    }
+}
+
+/// A request that has no answer yet.
+#[derive(Debug)]
+struct Open {
+    shard: usize,
+    operation: Operation,
+    /// Whether it may be sent again: under an idempotency key, or where twice is the same as once.
+    repeatable: bool,
+    tries: u32,
+}
+
+#[derive(Debug)]
+pub struct Clients {
+    /// How many operations each has left to do.
+    left: Vec<u64>,
+    requests: u64,
+    open: BTreeMap<RequestId, Open>,
+    /// What they have been told of.
+    pub jobs: Vec<JobId>,
+    pub queues: Vec<QueueRef>,
+    pub keys: u64,
+}
+
+impl Clients {
+    pub fn new(clients: usize, operations: u64) -> Self {
+        let left = vec![operations.div_ceil(clients as u64); clients];
+        let keys = operations / 4 + 1;
+        Self { left, requests: 0, open: BTreeMap::new(), jobs: Vec::new(), queues: Vec::new(), keys }
+    }
+
+    pub fn unanswered(&self) -> Vec<String> {
+        self.open
+            .values()
+            .map(|open| format!("{} of shard {} is unanswered", open.operation.name(), open.shard))
+            .collect()
+    }
+}
+
+impl World {
+    pub(crate) fn client_acts(&mut self, client: usize) {
+        if self.is_healed() || self.clients.left[client] == 0 {
+            return;
+        }
+        self.clients.left[client] -= 1;
+        self.choose_operation();
+        // All of them are done a little before the faults stop.
+        let pace = self.plan.safety / (self.plan.operations.div_ceil(self.plan.clients as u64) + 1);
+        let delay = self.rng.below(2 * pace.max(1));
+        self.after(delay, Event::ClientActs { client });
+    }
+
+    fn choose_operation(&mut self) {
+        if self.rng.chance(self.plan.scan) {
+            self.scan_some_result();
+        }
+        match self.rng.below(100) {
+            0..=44 => self.submit_one(),
+            45..=54 => self.submit_many(),
+            55..=62 => self.operate_on(|_| true, |job| Operation::Cancel { job }),
+            63..=70 => self.operate_on(State::is_on_runner, |job| Operation::Retract { job }),
+            71..=80 => self
+                .operate_on(|state| state == State::Failed || state == State::TimedOut, |job| Operation::Retry { job }),
+            81..=84 => self.operate_on(State::is_terminal, |job| Operation::Remove { job }),
+            85..=87 => self.operate_on(|state| state == State::Quarantined, |job| Operation::Release { job }),
+            88..=93 => self.create_queue(),
+            94..=95 => self.operate_on_queue(|queue| Operation::DrainQueue { queue }),
+            96..=97 => self.operate_on_queue(|queue| Operation::CancelQueue { queue }),
+            _ => self.operate_on_queue(|queue| Operation::RemoveQueue { queue }),
+        }
+    }
+
+    /// On a job that is in a fitting state, mostly.
+    fn operate_on(&mut self, fits: impl Fn(State) -> bool, operation: impl Fn(JobId) -> Operation) {
+        let known = &self.ledger.jobs;
+        let fitting: Vec<JobId> =
+            known.values().filter(|known| fits(known.record.state)).map(|known| known.record.id).collect();
+        let anything = self.rng.one_in(5);
+        let from = if anything { &self.clients.jobs } else { &fitting };
+        if let Some(job) = self.rng.pick(from).copied() {
+            self.operate_once(operation(job));
+        }
+    }
+
+    fn operate_on_queue(&mut self, operation: impl Fn(QueueRef) -> Operation) {
+        if let Some(queue) = self.rng.pick(&self.clients.queues).copied() {
+            let shard = usize::from(self.plan.shards.owner(queue.slot()).0);
+            self.send(shard, operation(queue), true, 0);
+        }
+    }
+
+    /// Sends an operation on a job to the shard that owns it.
+    pub(crate) fn operate_once(&mut self, operation: Operation) {
+        let Some(job) = operation.job() else { return };
+        if let Operation::Remove { job } = operation {
+            self.ledger.removal_asked.insert(job);
+        }
+        let shard = usize::from(self.plan.shards.owner(job.slot()).0);
+        self.send(shard, operation, false, 0);
+    }
+
+    fn scan_some_result(&mut self) {
+        let known = self.ledger.jobs.values();
+        let results: Vec<JobId> =
+            known.filter(|known| known.record.state == State::Succeeded).map(|known| known.record.id).collect();
+        if let Some(job) = self.rng.pick(&results).copied() {
+            let shard = usize::from(self.plan.shards.owner(job.slot()).0);
+            let clean = self.rng.one_in(2);
+            for delay in self.message_delays() {
+                self.after(delay, Event::Deliver { shard, inbound: Inbound::Scanned { job, clean } });
+            }
+        }
+    }
+
+    pub(crate) fn send(&mut self, shard: usize, operation: Operation, repeatable: bool, tries: u32) {
+        self.clients.requests += 1;
+        let request = RequestId(self.clients.requests);
+        trace!(self, "request {}: {} {:?} to shard {shard}", request.0, operation.name(), operation.job());
+        self.coverage.note(operation.name());
+        if self.rng.chance(self.plan.lose_request) {
+            self.coverage.fault(Fault::RequestLost);
+        } else {
+            let delay = self.rng.between(1, 20);
+            let operation = operation.clone();
+            self.after(delay, Event::Deliver { shard, inbound: Inbound::Request { request, operation } });
+        }
+        self.clients.open.insert(request, Open { shard, operation, repeatable, tries });
+        let patience = PATIENCE + self.rng.below(SECOND);
+        self.after(patience, Event::RequestTimesOut { request });
+    }
+
+    pub(crate) fn request_times_out(&mut self, request: RequestId) {
+        let Some(open) = self.clients.open.remove(&request) else { return };
+        if open.repeatable && (open.tries < TRIES_MAX || self.is_healed()) {
+            self.coverage.fault(Fault::RequestResent);
+            self.send(open.shard, open.operation, true, open.tries + 1);
+        }
+    }
+
+    /// A shard has answered; the answer may be lost on its way.
+    pub(crate) fn answer(&mut self, request: RequestId, answer: Answer) -> Checked {
+        let ledger = &self.ledger;
+        let known_job = |id| ledger.jobs.get(&id).map(|known| &known.record);
+        invariants::invariant_answers_follow_commits(&answer, known_job, |id| ledger.knows_queue(id))?;
+        if self.rng.chance(self.plan.lose_request) {
+            self.coverage.fault(Fault::ReplyLost);
+        } else {
+            let delay = self.rng.between(1, 20);
+            self.after(delay, Event::Reply { request, answer });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn client_hears(&mut self, request: RequestId, answer: Answer) {
+        if self.clients.open.remove(&request).is_none() {
+            return;
+        }
+        match answer {
+            Answer::Submitted(results) => {
+                for result in results {
+                    match result {
+                        Ok(accepted) if accepted.deduplicated => self.coverage.note("deduplicated"),
+                        Ok(accepted) => self.clients.jobs.push(accepted.id),
+                        Err(refusal) => self.coverage.note(refusal_name(&refusal)),
+                    }
+                }
+            }
+            Answer::Queue(queue) => {
+                self.clients.queues.push(QueueRef::Id(queue.id));
+                self.clients.queues.extend(queue.token.map(QueueRef::Token));
+            }
+            Answer::Refused(refusal) => self.coverage.note(refusal_name(&refusal)),
+            Answer::Removed => self.coverage.note("answered: removed"),
+            Answer::QueueRemoved => self.coverage.note("answered: queue removed"),
+            Answer::QueueExists(_) => self.coverage.note("answered: queue exists"),
+            Answer::Job(_) => {}
+        }
+    }
+
+    /// They do nothing new; what they wait for they get.
+    pub(crate) fn heal_clients(&mut self) {
+        self.clients.left.fill(0);
+    }
+}
+
+fn refusal_name(refusal: &engine::Refusal) -> &'static str {
+    use engine::Refusal;
+    match refusal {
+        Refusal::UnknownJob(_) => "refused: unknown job",
+        Refusal::UnknownQueue(_) => "refused: unknown queue",
+        Refusal::QueueClosed(_) => "refused: queue closed",
+        Refusal::QueueNotEmpty(_) => "refused: queue not empty",
+        Refusal::QueueImplicit => "refused: queue implicit",
+        Refusal::WrongState { .. } => "refused: wrong state",
+        Refusal::RetriesUsedUp { .. } => "refused: retries used up",
+        Refusal::KeyConflict => "refused: key conflict",
+        Refusal::TooManyKeys { .. } => "refused: too many keys",
+        Refusal::Full { .. } => "refused: full",
+        Refusal::TooManyQueues { .. } => "refused: too many queues",
+        Refusal::OtherContent => "refused: other content",
+    }
+}

@@ -1,0 +1,144 @@
+//! How often what happened: a simulation in which nothing goes wrong proves nothing.
+
+use std::collections::BTreeMap;
+
+use model::state::State;
+
+macro_rules! faults {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+        /// Everything that is made to go wrong.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Fault {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Fault {
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+faults! {
+    MessageLost = "message lost";
+    MessageDuplicated = "message duplicated";
+    MessageSlow = "message overtaken";
+    RequestLost = "request lost";
+    ReplyLost = "reply lost";
+    RequestResent = "request sent again";
+    CommitRefused = "commit refused";
+    CommitLandsButErrors = "commit lands but errors";
+    CommitTornLanded = "commit torn, landed";
+    CommitTornLost = "commit torn, lost";
+    CrashBeforeCommit = "crash before commit";
+    CrashAfterCommit = "crash after commit";
+    CrashDuringEffects = "crash between effects";
+    ShardTakenOver = "shard taken over from a live owner";
+    StaleCommitRefused = "stale commit refused";
+    RunnerCrashed = "runner crashed";
+    RunnerCutOff = "runner cut off";
+    RunnerDeclaredLost = "runner declared lost";
+    RunnerWorkedOn = "cut-off runner ended work declared lost";
+    RunnerBusy = "runner busy";
+    RunnerHung = "attempt hung";
+    ClockForward = "clock jumped forward";
+    ClockBackward = "clock jumped backward";
+    PolicyAnswerLost = "policy answer lost";
+    PolicyAnswerDuplicated = "policy answer duplicated";
+    ApprovalOfOtherContent = "approval of other content";
+}
+
+/// Counts over one run or many.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Coverage {
+    faults: BTreeMap<Fault, u64>,
+    /// Pairs of states, as committed.
+    transitions: BTreeMap<(Option<State>, State), u64>,
+    /// Anything else worth a number.
+    other: BTreeMap<&'static str, u64>,
+}
+
+impl Coverage {
+    pub fn fault(&mut self, fault: Fault) {
+        *self.faults.entry(fault).or_default() += 1;
+    }
+
+    pub fn transition(&mut self, from: Option<State>, to: State) {
+        *self.transitions.entry((from, to)).or_default() += 1;
+    }
+
+    pub fn note(&mut self, what: &'static str) {
+        self.add(what, 1);
+    }
+
+    pub fn add(&mut self, what: &'static str, count: u64) {
+        *self.other.entry(what).or_default() += count;
+    }
+
+    pub fn merge(&mut self, other: &Self) {
+        for (fault, count) in &other.faults {
+            *self.faults.entry(*fault).or_default() += count;
+        }
+        for (pair, count) in &other.transitions {
+            *self.transitions.entry(*pair).or_default() += count;
+        }
+        for (what, count) in &other.other {
+            self.add(what, *count);
+        }
+    }
+
+    pub fn times(&self, fault: Fault) -> u64 {
+        self.faults.get(&fault).copied().unwrap_or(0)
+    }
+
+    pub fn entered(&self, state: State) -> u64 {
+        self.transitions.iter().filter(|((_, to), _)| *to == state).map(|(_, count)| count).sum()
+    }
+
+    pub fn noted(&self, what: &str) -> u64 {
+        self.other.get(what).copied().unwrap_or(0)
+    }
+
+    /// Faults that never happened and ends that no job has met.
+    pub fn missing(&self) -> Vec<String> {
+        let faults = Fault::ALL.iter().filter(|fault| self.times(**fault) == 0).map(|fault| fault.as_str().to_owned());
+        let states = State::ALL.into_iter().filter(|state| is_reachable(*state) && self.entered(*state) == 0);
+        faults.chain(states.map(|state| format!("a job that is {state}"))).collect()
+    }
+
+    /// One line for each count.
+    pub fn lines(&self) -> Vec<String> {
+        let faults = Fault::ALL.iter().map(|fault| format!("{:>9}  {}", self.times(*fault), fault.as_str()));
+        let transitions = self.transitions.iter().map(|((from, to), count)| {
+            let from = from.map_or("(new)", State::as_str);
+            format!("{count:>9}  {from} → {to}")
+        });
+        let other = self.other.iter().map(|(what, count)| format!("{count:>9}  {what}"));
+        faults.chain(transitions).chain(other).collect()
+    }
+}
+
+/// No input of the engine abandons a job yet, and no topic asks for results to be held until scanned.
+fn is_reachable(state: State) -> bool {
+    match state {
+        State::Abandoned | State::Scanning => false,
+        State::Pending
+        | State::Blocked
+        | State::ApprovalRequired
+        | State::Scheduled
+        | State::Dispatched
+        | State::Running
+        | State::Cancelling
+        | State::Succeeded
+        | State::Failed
+        | State::TimedOut
+        | State::Cancelled
+        | State::Denied
+        | State::Quarantined => true,
+    }
+}

@@ -1,0 +1,277 @@
+//! What must always be true (DESIGN.md §12), one function for each. They look at committed records and at what was
+//! told to anyone, never into the engine's own bookkeeping.
+
+use engine::Answer;
+use model::id::{Epoch, JobId, ShardId};
+use model::job::Job;
+use model::json::Json;
+use model::key::KeyEntry;
+use model::limits;
+use model::message::Ticket;
+use model::queue::{Counters, Queue, QueueState};
+use model::state::State;
+use model::time::Millis;
+use model::verdict::Verdict;
+
+use crate::policy::Truth;
+
+/// An invariant that does not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// The function that says so.
+    pub invariant: &'static str,
+    pub detail: String,
+}
+
+pub type Checked = Result<(), Violation>;
+
+fn require(holds: bool, invariant: &'static str, detail: impl FnOnce() -> String) -> Checked {
+    if holds { Ok(()) } else { Err(Violation { invariant, detail: detail() }) }
+}
+
+/// 1: once faults have stopped, every job that was ever committed has ended; none is lost.
+pub fn invariant_every_job_ends<'a>(left: impl Iterator<Item = &'a Job>, healed_for: u64) -> Checked {
+    let left: Vec<&Job> = left.collect();
+    require(left.is_empty(), "invariant_every_job_ends", || {
+        let shown: Vec<String> = left.iter().take(3).map(|job| describe(job)).collect();
+        format!("{} jobs have not ended {healed_for} ms after the last fault: {}", left.len(), shown.join("; "))
+    })
+}
+
+/// 1: what was acknowledged is on record. The record goes only when the job has ended and someone asked, or its
+/// retention is over.
+pub fn invariant_nothing_is_forgotten_early(job: &Job, asked: bool, now: Millis, retention: Millis) -> Checked {
+    let due = job.ended_at().is_some_and(|ended| ended + retention < now);
+    require(job.state.is_terminal() && (asked || due), "invariant_nothing_is_forgotten_early", || {
+        format!("removed at {}: {}", now.0, describe(job))
+    })
+}
+
+/// 2: states follow one another as DESIGN.md §4 says, and a terminal one is left only through the three doors: a
+/// content scan, a release, a reschedule that is paid for with a retry. A terminal record does not change otherwise.
+pub fn invariant_terminal_is_final(before: &Job, after: &Job) -> Checked {
+    const NAME: &str = "invariant_terminal_is_final";
+    let added = states_ever(after).saturating_sub(states_ever(before));
+    if added == 0 {
+        let same =
+            before.state == after.state && (!before.state.is_terminal() || without_spec(before) == without_spec(after));
+        return require(same, NAME, || format!("{} became {}", describe(before), describe(after)));
+    }
+    let tail = &after.states[after.states.len().saturating_sub(added + 1)..];
+    let mut reopened = 0;
+    for pair in tail.windows(2) {
+        let (from, to) = (pair[0].state, pair[1].state);
+        require(is_a_step(from, to), NAME, || format!("{} went from {from} to {to}", after.id))?;
+        reopened += u32::from(from.is_terminal() && to == State::Pending);
+    }
+    let begins = tail.first().map(|entry| entry.state);
+    require(added >= tail.len() || begins == Some(before.state), NAME, || {
+        format!("{} was {} and its new history begins with {begins:?}", after.id, before.state)
+    })?;
+    require(after.retries >= before.retries + reopened, NAME, || format!("a reschedule was free: {}", describe(after)))
+}
+
+/// How many states a job has been in, with those its record no longer lists.
+pub fn states_ever(job: &Job) -> usize {
+    job.states.len() + job.states_dropped as usize
+}
+
+fn without_spec(job: &Job) -> Job {
+    Job { spec: bytes::Bytes::new(), ..job.clone() }
+}
+
+fn is_a_step(from: State, to: State) -> bool {
+    use State::{
+        Abandoned, ApprovalRequired, Blocked, Cancelled, Cancelling, Denied, Dispatched, Failed, Pending, Quarantined,
+        Running, Scanning, Scheduled, Succeeded, TimedOut,
+    };
+    match from {
+        Pending => matches!(to, Scheduled | ApprovalRequired | Denied | Cancelled | TimedOut | Abandoned),
+        Blocked => matches!(to, Pending | Cancelled | TimedOut | Abandoned),
+        ApprovalRequired => matches!(to, Pending | Denied | Cancelled | TimedOut | Abandoned),
+        Scheduled => matches!(to, Dispatched | Cancelled | TimedOut | Abandoned),
+        Dispatched => {
+            matches!(to, Running | Scheduled | Scanning | Succeeded | Failed | TimedOut | Cancelling | Abandoned)
+        }
+        Running => matches!(to, Scheduled | Scanning | Succeeded | Failed | TimedOut | Cancelling | Abandoned),
+        Cancelling => matches!(to, Cancelled | Abandoned),
+        Scanning => matches!(to, Succeeded | Quarantined | Cancelled | Abandoned),
+        Succeeded => to == Quarantined,
+        Quarantined => matches!(to, Succeeded | Pending),
+        Failed | TimedOut | Abandoned => to == Pending,
+        Cancelled | Denied => false,
+    }
+}
+
+/// 3: only the owner with the newest epoch commits, and each epoch has one owner.
+pub fn invariant_only_the_owner_commits(
+    shard: ShardId,
+    (epoch, newest): (Epoch, Epoch),
+    (process, owner): (u64, Option<u64>),
+) -> Checked {
+    require(epoch == newest && owner == Some(process), "invariant_only_the_owner_commits", || {
+        let (epoch, newest) = (epoch.0, newest.0);
+        format!(
+            "shard {shard}: process {process} committed in epoch {epoch}; the newest is {newest}, its owner {owner:?}"
+        )
+    })
+}
+
+/// 3: the store holds what owners have committed and nothing else.
+pub fn invariant_the_store_is_what_was_committed(difference: Option<String>) -> Checked {
+    let holds = difference.is_none();
+    require(holds, "invariant_the_store_is_what_was_committed", || difference.unwrap_or_default())
+}
+
+/// 4: a denied job never starts; one that needs an approval starts only with one for this very job, its content
+/// and the rule that asked; and none starts that the policy has not spoken about.
+pub fn invariant_nothing_passes_the_gate_unasked(job: &Job, truth: Option<Truth>) -> Checked {
+    let Some(truth) = truth.filter(|_| job.attempt.0 > 0) else { return Ok(()) };
+    let approved = job
+        .approval
+        .as_deref()
+        .is_some_and(|approval| approval.approved && approval.digest == job.digest && approval.rule == truth.rule());
+    let allowed = job.decisions.iter().any(|decision| match decision.verdict {
+        Verdict::Allow | Verdict::AllowWith(_) => true,
+        Verdict::RequireApproval => approved,
+        Verdict::Deny | Verdict::Throttle(_) => false,
+    });
+    let fits = match truth {
+        Truth::Allow | Truth::Constrain | Truth::Throttle => allowed,
+        Truth::RequireApproval => allowed && approved,
+        Truth::Deny => false,
+    };
+    require(fits, "invariant_nothing_passes_the_gate_unasked", || format!("{truth:?}, but {}", describe(job)))
+}
+
+/// 4: what holds for the record holds for the runner: it is only told to run what the record says was given to it.
+pub fn invariant_runners_get_what_is_on_record(ticket: Ticket, record: Option<&Job>) -> Checked {
+    let given = record.is_some_and(|job| job.attempt >= ticket.attempt);
+    require(given, "invariant_runners_get_what_is_on_record", || {
+        format!(
+            "{}/{} was given out, on record is {}",
+            ticket.job,
+            ticket.attempt,
+            record.map_or_else(String::new, describe)
+        )
+    })
+}
+
+/// 5: attempts stay within their budgets, and their numbers only grow.
+pub fn invariant_budgets_are_kept(before: Option<&Job>, after: &Job, max_retries: u32) -> Checked {
+    const NAME: &str = "invariant_budgets_are_kept";
+    require(after.retries <= max_retries, NAME, || {
+        format!("{} retries of {max_retries}: {}", after.retries, describe(after))
+    })?;
+    let losses = after.infrastructure_failures;
+    require(losses <= limits::INFRASTRUCTURE_RETRIES_DEFAULT, NAME, || {
+        format!("{losses} losses: {}", describe(after))
+    })?;
+    let numbers_grow = after.attempts.is_sorted_by(|a, b| a.attempt < b.attempt);
+    let grew = before.is_none_or(|before| before.attempt <= after.attempt && before.retries <= after.retries);
+    require(numbers_grow && grew, NAME, || format!("attempts or retries went back: {}", describe(after)))
+}
+
+/// 5: nothing starts before its time.
+pub fn invariant_nothing_starts_early(job: &Job, not_before: Option<Millis>) -> Checked {
+    let first = job.attempts.first().map(|attempt| attempt.dispatched_at);
+    let early = first.zip(not_before).is_some_and(|(began, not_before)| began < not_before);
+    require(!early, "invariant_nothing_starts_early", || format!("not before {not_before:?}: {}", describe(job)))
+}
+
+/// 8: a queue's counters are what a count over the records gives. A queue that came back after it had expired knows
+/// only the jobs that came back with it; how many are active it knows all the same.
+pub fn invariant_counters_equal_a_recount(queue: &Queue, counted: &Counters) -> Checked {
+    let came_back = queue.token.is_none() && !queue.implicit;
+    let holds = if came_back { queue.counters.active == counted.active } else { queue.counters == *counted };
+    require(holds, "invariant_counters_equal_a_recount", || {
+        format!("{} says {:?}, its records {counted:?}", queue.id, queue.counters)
+    })
+}
+
+/// 8: the engine's own derived numbers are what a recount gives.
+pub fn invariant_the_engine_counts_right(recount: Result<(), engine::Miscount>) -> Checked {
+    match recount {
+        Ok(()) => Ok(()),
+        Err(miscount) => require(false, "invariant_the_engine_counts_right", || miscount.to_string()),
+    }
+}
+
+/// A queue never has more jobs with runners than it says, and once it is cancelled none of its jobs begins.
+pub fn invariant_queues_keep_their_limits(queue: &Queue, on_runner: u32, began_after_cancel: Option<JobId>) -> Checked {
+    const NAME: &str = "invariant_queues_keep_their_limits";
+    let within = queue.max_running.is_none_or(|max| on_runner <= max);
+    require(within, NAME, || format!("{on_runner} jobs of {} run, {:?} may", queue.id, queue.max_running))?;
+    let holds = queue.state != QueueState::Cancelled || began_after_cancel.is_none();
+    require(holds, NAME, || format!("{began_after_cancel:?} began although {} is cancelled", queue.id))
+}
+
+/// The result of a job is the one of its newest attempt.
+pub fn invariant_results_are_of_the_newest_attempt(job: &Job) -> Checked {
+    let holds = match job.state {
+        State::Succeeded | State::Quarantined | State::Scanning => {
+            job.result == Some(result_of(Ticket { job: job.id, attempt: job.attempt }))
+        }
+        _ => true,
+    };
+    require(holds, "invariant_results_are_of_the_newest_attempt", || describe(job))
+}
+
+/// What simulated attempts return.
+pub fn result_of(ticket: Ticket) -> Json {
+    Json::of(&format!("{}/{}", ticket.job, ticket.attempt))
+}
+
+/// The same idempotency key never makes two things within its lifetime.
+pub fn invariant_a_key_makes_one_thing(before: Option<&KeyEntry>, after: &KeyEntry, lifetime: Millis) -> Checked {
+    let holds = before.is_none_or(|before| before.made == after.made || before.at + lifetime <= after.at);
+    require(holds, "invariant_a_key_makes_one_thing", || format!("{before:?}, then {after:?}"))
+}
+
+/// What anyone is told has been committed before: `known` looks a job up in the committed records.
+pub fn invariant_answers_follow_commits<'a>(
+    answer: &Answer,
+    known_job: impl Fn(JobId) -> Option<&'a Job>,
+    known_queue: impl Fn(model::id::QueueId) -> bool,
+) -> Checked {
+    const NAME: &str = "invariant_answers_follow_commits";
+    match answer {
+        Answer::Submitted(results) => results.iter().flatten().try_for_each(|accepted| {
+            let holds = known_job(accepted.id).is_some_and(|job| job.seq == accepted.seq);
+            require(holds, NAME, || format!("{} was acknowledged and is not on record", accepted.id))
+        }),
+        Answer::Job(told) => {
+            let holds = known_job(told.id).is_some_and(|job| states_ever(job) >= states_ever(told));
+            require(holds, NAME, || format!("told, but not on record: {}", describe(told)))
+        }
+        Answer::Queue(queue) => {
+            require(known_queue(queue.id), NAME, || format!("{} was told of and is not on record", queue.id))
+        }
+        Answer::QueueExists(id) => require(known_queue(*id), NAME, || format!("{id} never was")),
+        Answer::Removed | Answer::QueueRemoved | Answer::Refused(_) => Ok(()),
+    }
+}
+
+/// At rest no runner's slot is taken and no request is unanswered.
+pub fn invariant_nothing_is_left_over(what: &[String]) -> Checked {
+    require(what.is_empty(), "invariant_nothing_is_left_over", || what.join("; "))
+}
+
+/// A job in one line.
+pub fn describe(job: &Job) -> String {
+    let states: Vec<&str> = job.states.iter().map(|entry| entry.state.as_str()).collect();
+    let reason = job.reason.as_ref().map_or("", |reason| reason.code.as_str());
+    format!(
+        "{} in {}: {} (attempt {}, {} of {} retries, {} losses, retracting: {}, {reason}) eligible {} via {}",
+        job.id,
+        job.queue,
+        job.state,
+        job.attempt,
+        job.retries,
+        job.max_retries,
+        job.infrastructure_failures,
+        job.retracting,
+        job.eligible_at.0,
+        states.join(" ")
+    )
+}

@@ -1,0 +1,321 @@
+//! What has been committed, read from the batches themselves and kept apart from the store: the witness against
+//! which everything else is checked.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use engine::Config;
+use model::batch::{Batch, Keyspace, Op, ops};
+use model::codec;
+use model::id::{Epoch, JobId, QueueId, ShardId};
+use model::job::Job;
+use model::key::{KeyEntry, Made};
+use model::queue::{Counters, Queue, QueueState};
+use model::spec::{JobSpec, KeyHash};
+use model::state::State;
+use model::time::Millis;
+use store::{ModelStore, Order, Range, Store};
+
+use crate::coverage::Coverage;
+use crate::invariants::{self, Checked, Violation};
+use crate::policy::Policy;
+
+/// A job that was committed once.
+#[derive(Debug)]
+pub struct KnownJob {
+    /// Its newest version, also after it was removed.
+    pub record: Job,
+    pub removed: bool,
+    /// As it was accepted; a policy may only lower it.
+    max_retries: u32,
+    not_before: Option<Millis>,
+}
+
+#[derive(Debug, Default)]
+struct KnownQueue {
+    record: Option<Queue>,
+    /// Every job it has had, by its newest state, removed or not.
+    counted: Counters,
+    on_runner: u32,
+}
+
+/// A batch that has landed.
+#[derive(Debug, Clone, Copy)]
+pub struct Commit<'a> {
+    pub shard: ShardId,
+    pub epoch: Epoch,
+    pub process: u64,
+    pub batch: &'a Batch,
+    /// The engine's time when it flushed.
+    pub now: Millis,
+}
+
+type Table = BTreeMap<Vec<u8>, Bytes>;
+
+#[derive(Debug, Default)]
+pub struct Ledger {
+    pub jobs: BTreeMap<JobId, KnownJob>,
+    /// Jobs whose removal was asked for.
+    pub removal_asked: BTreeSet<JobId>,
+    queues: BTreeMap<QueueId, KnownQueue>,
+    tables: BTreeMap<(ShardId, Keyspace), Table>,
+    newest_epochs: BTreeMap<ShardId, Epoch>,
+    owners: BTreeMap<(ShardId, Epoch), u64>,
+    keys: BTreeMap<(ShardId, KeyHash), KeyEntry>,
+}
+
+/// What a commit has touched.
+#[derive(Debug, Default)]
+struct Touched {
+    jobs: BTreeSet<JobId>,
+    queues: BTreeSet<QueueId>,
+    /// The first job of each queue that was given out by this commit.
+    began: BTreeMap<QueueId, JobId>,
+}
+
+fn unreadable(what: &str) -> Violation {
+    Violation { invariant: "records_can_be_read", detail: what.to_owned() }
+}
+
+impl Ledger {
+    /// A process has become the owner of a shard.
+    pub fn opened(&mut self, shard: ShardId, epoch: Epoch, process: u64) -> Checked {
+        let newest = self.newest_epochs.insert(shard, epoch).map_or(0, |newest| newest.0);
+        let earlier = self.owners.insert((shard, epoch), process);
+        let seen = earlier.is_some() || epoch.0 <= newest;
+        let owner = if seen { earlier.or(Some(u64::MAX)) } else { Some(process) };
+        invariants::invariant_only_the_owner_commits(shard, (epoch, epoch.max(Epoch(newest))), (process, owner))
+    }
+
+    pub fn newest_epoch(&self, shard: ShardId) -> Epoch {
+        self.newest_epochs.get(&shard).copied().unwrap_or(Epoch(0))
+    }
+
+    /// Takes note of a commit that has landed, and checks everything it touches.
+    pub fn observe(
+        &mut self,
+        commit: Commit<'_>,
+        config: &Config,
+        policy: &Policy,
+        coverage: &mut Coverage,
+    ) -> Checked {
+        let newest = self.newest_epoch(commit.shard);
+        let owner = self.owners.get(&(commit.shard, commit.epoch)).copied();
+        let epochs = (commit.epoch, newest);
+        invariants::invariant_only_the_owner_commits(commit.shard, epochs, (commit.process, owner))?;
+        let mut touched = Touched::default();
+        for op in ops(commit.batch.as_bytes()) {
+            match op.map_err(|error| unreadable(&error.to_string()))? {
+                Op::Put { keyspace, key, value } => {
+                    self.put(commit.shard, (keyspace, key), value, config, &mut touched)?
+                }
+                Op::Delete { keyspace, key } => self.delete(commit, (keyspace, key), config, &mut touched)?,
+                Op::Event { .. } => coverage.note("changes told"),
+            }
+        }
+        for id in std::mem::take(&mut touched.jobs) {
+            self.observe_job(id, commit, config, policy, (&mut touched, coverage))?;
+        }
+        for id in &touched.queues {
+            self.observe_queue(commit.shard, *id, &touched)?;
+        }
+        Ok(())
+    }
+
+    fn put(
+        &mut self,
+        shard: ShardId,
+        (keyspace, key): (Keyspace, &[u8]),
+        value: &[u8],
+        config: &Config,
+        touched: &mut Touched,
+    ) -> Checked {
+        note_touched(keyspace, key, touched);
+        if keyspace == Keyspace::Keys {
+            let entry: KeyEntry = codec::decode(value).map_err(|error| unreadable(&error.to_string()))?;
+            let hash = key_hash(key).ok_or_else(|| unreadable("a key's key"))?;
+            let before = self.keys.insert((shard, hash), entry);
+            invariants::invariant_a_key_makes_one_thing(before.as_ref(), &entry, config.key_lifetime)?;
+        }
+        self.tables.entry((shard, keyspace)).or_default().insert(key.to_vec(), Bytes::copy_from_slice(value));
+        Ok(())
+    }
+
+    fn delete(
+        &mut self,
+        commit: Commit<'_>,
+        (keyspace, key): (Keyspace, &[u8]),
+        config: &Config,
+        touched: &mut Touched,
+    ) -> Checked {
+        note_touched(keyspace, key, touched);
+        let removed = self.tables.entry((commit.shard, keyspace)).or_default().remove(key);
+        if let (Keyspace::Keys, Some(value)) = (keyspace, removed) {
+            let entry: KeyEntry = codec::decode(&value).map_err(|error| unreadable(&error.to_string()))?;
+            if entry.at + config.key_lifetime > commit.now {
+                let detail = format!("{entry:?} was forgotten at {}", commit.now.0);
+                return Err(Violation { invariant: "invariant_a_key_makes_one_thing", detail });
+            }
+        }
+        Ok(())
+    }
+
+    fn get(&self, shard: ShardId, keyspace: Keyspace, key: &[u8]) -> Option<&Bytes> {
+        self.tables.get(&(shard, keyspace))?.get(key)
+    }
+
+    /// A job's record as it is now, from the one place where it may be.
+    fn read_job(&self, shard: ShardId, id: JobId) -> Result<Option<Job>, Violation> {
+        let live = self.get(shard, Keyspace::Live, &id.key());
+        let done = self.get(shard, Keyspace::Done, &id.key());
+        let (bytes, is_live) = match (live, done) {
+            (None, None) => return Ok(None),
+            (Some(bytes), None) => (bytes, true),
+            (None, Some(bytes)) => (bytes, false),
+            (Some(_), Some(_)) => return Err(unreadable(&format!("{id} is both live and done"))),
+        };
+        let mut job = Job::decode(bytes).map_err(|error| unreadable(&error.to_string()))?;
+        if job.lacks_spec() {
+            let spec = self.get(shard, Keyspace::Spec, &id.key());
+            job.spec = spec.cloned().ok_or_else(|| unreadable(&format!("{id} has lost its spec")))?;
+        }
+        if job.state.is_terminal() == is_live {
+            return Err(unreadable(&format!("{id} is {} and in the wrong place", job.state)));
+        }
+        Ok(Some(job))
+    }
+
+    fn observe_job(
+        &mut self,
+        id: JobId,
+        commit: Commit<'_>,
+        config: &Config,
+        policy: &Policy,
+        (touched, coverage): (&mut Touched, &mut Coverage),
+    ) -> Checked {
+        let Some(job) = self.read_job(commit.shard, id)? else {
+            return self.observe_removal(id, commit.now, config, coverage);
+        };
+        let before = self.jobs.get(&id);
+        note_states(before.map(|known| &known.record), &job, coverage);
+        let (max_retries, not_before) = match before {
+            Some(known) => (known.max_retries, known.not_before),
+            None => self.observe_birth(commit.shard, &job)?,
+        };
+        let record = before.map(|known| &known.record);
+        if let Some(record) = record {
+            invariants::invariant_terminal_is_final(record, &job)?;
+        }
+        invariants::invariant_budgets_are_kept(record, &job, max_retries)?;
+        invariants::invariant_nothing_starts_early(&job, not_before)?;
+        invariants::invariant_nothing_passes_the_gate_unasked(&job, policy.truth(id))?;
+        invariants::invariant_results_are_of_the_newest_attempt(&job)?;
+        touched.queues.insert(job.queue);
+        if job.attempt > record.map_or(model::id::Attempt::NONE, |record| record.attempt) {
+            touched.began.entry(job.queue).or_insert(id);
+        }
+        self.count(record.map(|record| record.state), &job);
+        self.jobs.insert(id, KnownJob { record: job, removed: false, max_retries, not_before });
+        Ok(())
+    }
+
+    /// What a new job is held to: its retries and its time, and a key that stands for it.
+    fn observe_birth(&self, shard: ShardId, job: &Job) -> Result<(u32, Option<Millis>), Violation> {
+        let spec: JobSpec = job.decode_spec().map_err(|error| unreadable(&error.to_string()))?;
+        if let Some(hash) = job.key {
+            let made = self.keys.get(&(shard, hash)).map(|entry| entry.made);
+            if made != Some(Made::Job { id: job.id, seq: job.seq }) {
+                let detail = format!("{} was made under a key that stands for {made:?}", job.id);
+                return Err(Violation { invariant: "invariant_a_key_makes_one_thing", detail });
+            }
+        }
+        Ok((job.max_retries, spec.not_before.map(|time| time.0)))
+    }
+
+    fn observe_removal(&mut self, id: JobId, now: Millis, config: &Config, coverage: &mut Coverage) -> Checked {
+        let Some(known) = self.jobs.get_mut(&id).filter(|known| !known.removed) else { return Ok(()) };
+        known.removed = true;
+        let asked = self.removal_asked.contains(&id);
+        coverage.note(if asked { "removed by hand" } else { "removed by age" });
+        invariants::invariant_nothing_is_forgotten_early(&known.record, asked, now, config.retention)
+    }
+
+    fn count(&mut self, before: Option<State>, job: &Job) {
+        let queue = self.queues.entry(job.queue).or_default();
+        if let Some(before) = before {
+            let old = queue.counted.of(before);
+            *old = old.saturating_sub(1);
+            queue.on_runner -= u32::from(before.is_on_runner());
+        }
+        *queue.counted.of(job.state) += 1;
+        queue.on_runner += u32::from(job.state.is_on_runner());
+    }
+
+    fn observe_queue(&mut self, shard: ShardId, id: QueueId, touched: &Touched) -> Checked {
+        let bytes = self.get(shard, Keyspace::Queues, &id.key()).cloned();
+        let known = self.queues.entry(id).or_default();
+        let was_cancelled = known.record.as_ref().is_some_and(|queue| queue.state == QueueState::Cancelled);
+        known.record = match bytes {
+            Some(bytes) => Some(codec::decode(&bytes).map_err(|error| unreadable(&error.to_string()))?),
+            None => None,
+        };
+        let Some(queue) = &known.record else { return Ok(()) };
+        invariants::invariant_counters_equal_a_recount(queue, &known.counted)?;
+        let began = touched.began.get(&id).copied().filter(|_| was_cancelled);
+        invariants::invariant_queues_keep_their_limits(queue, known.on_runner, began)
+    }
+
+    pub fn knows_queue(&self, id: QueueId) -> bool {
+        self.queues.contains_key(&id)
+    }
+
+    /// The first difference between what was committed and what the store has.
+    pub fn difference(&self, store: &ModelStore, shard: ShardId) -> Option<String> {
+        for keyspace in Keyspace::ALL {
+            let found = match store.scan(shard, keyspace, Range::all(), Order::Ascending, usize::MAX) {
+                Ok(found) => found,
+                Err(error) => return Some(error.to_string()),
+            };
+            let empty = Table::new();
+            let expected = self.tables.get(&(shard, keyspace)).unwrap_or(&empty);
+            let same = found.len() == expected.len()
+                && found.iter().zip(expected).all(|((key, value), (k, v))| &key[..] == k.as_slice() && value == v);
+            if !same {
+                let (has, committed) = (found.len(), expected.len());
+                return Some(format!(
+                    "shard {shard}, {}: the store has {has} records, {committed} were committed, or one differs",
+                    keyspace.name()
+                ));
+            }
+        }
+        None
+    }
+}
+
+fn note_touched(keyspace: Keyspace, key: &[u8], touched: &mut Touched) {
+    match keyspace {
+        Keyspace::Live | Keyspace::Done => touched.jobs.extend(JobId::from_key(key)),
+        Keyspace::Queues => touched.queues.extend(QueueId::from_key(key)),
+        Keyspace::Spec
+        | Keyspace::ByQueue
+        | Keyspace::ByState
+        | Keyspace::Keys
+        | Keyspace::Runners
+        | Keyspace::Meta => {}
+    }
+}
+
+/// The hash at the end of a key of the keyspace of keys.
+fn key_hash(key: &[u8]) -> Option<KeyHash> {
+    Some(KeyHash(key.get(2..)?.try_into().ok()?))
+}
+
+fn note_states(before: Option<&Job>, after: &Job, coverage: &mut Coverage) {
+    let old = before.map_or(0, invariants::states_ever);
+    let added = invariants::states_ever(after).saturating_sub(old).min(after.states.len());
+    let first_new = after.states.len() - added;
+    for index in first_new..after.states.len() {
+        let from = index.checked_sub(1).and_then(|index| after.states.get(index)).map(|entry| entry.state);
+        coverage.transition(from, after.states[index].state);
+    }
+}

@@ -1,0 +1,103 @@
+//! `cargo run --release -p sim -- --seeds N [--seed S] [--from F] [--trace]`
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use sim::{Coverage, Options};
+
+/// With so many seeds every fault must have happened at least once.
+const SEEDS_FOR_FULL_COVERAGE: u64 = 200;
+
+/// Runs whole shards in virtual time from seeds, with everything going wrong that can.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// How many seeds to run [default: 200, or 1 with --seed]
+    #[arg(long)]
+    seeds: Option<u64>,
+    /// Run this seed; with --seeds, begin with it
+    #[arg(long)]
+    seed: Option<u64>,
+    /// The first seed
+    #[arg(long, default_value_t = 1)]
+    from: u64,
+    /// Print everything that happens
+    #[arg(long)]
+    trace: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let first = arguments.seed.unwrap_or(arguments.from);
+    let seeds = arguments.seeds.unwrap_or(if arguments.seed.is_some() { 1 } else { SEEDS_FOR_FULL_COVERAGE });
+    let options = Options { trace: arguments.trace, sabotage: None };
+    let mut progress = Progress::new(seeds);
+    let mut coverage = Coverage::default();
+    let (mut jobs, mut events) = (0, 0);
+    for seed in first..first.saturating_add(seeds) {
+        match sim::run(seed, &options) {
+            Ok(report) => {
+                coverage.merge(&report.coverage);
+                jobs += report.jobs;
+                events += report.events;
+                progress.passed();
+            }
+            Err(failure) => {
+                progress.clear();
+                show(&failure);
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    progress.clear();
+    println!("{seeds} seeds passed: {jobs} jobs, {events} events");
+    for line in coverage.lines() {
+        println!("{line}");
+    }
+    let missing = coverage.missing();
+    if seeds >= SEEDS_FOR_FULL_COVERAGE && !missing.is_empty() {
+        println!("\nNever seen, so nothing is proven about it: {}", missing.join(", "));
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+fn show(failure: &sim::Failure) {
+    println!("The last lines of seed {}:", failure.seed);
+    for line in &failure.last_lines {
+        println!("{line}");
+    }
+    println!("\nSeed {} violates {}: {}", failure.seed, failure.violation.invariant, failure.violation.detail);
+    println!("Run it again with --seed {} (trace {:016x})", failure.seed, failure.trace_hash);
+}
+
+/// How far it has come: in place on a terminal, a line now and then elsewhere.
+struct Progress {
+    seeds: u64,
+    passed: u64,
+    in_place: bool,
+}
+
+impl Progress {
+    fn new(seeds: u64) -> Self {
+        Self { seeds, passed: 0, in_place: std::io::stdout().is_terminal() }
+    }
+
+    fn passed(&mut self) {
+        self.passed += 1;
+        if self.in_place {
+            print!("\r{} of {} seeds passed", self.passed, self.seeds);
+            // Progress that cannot be shown is no reason to stop.
+            let _ = std::io::stdout().flush();
+        } else if self.passed.is_multiple_of((self.seeds / 8).max(1)) && self.passed < self.seeds {
+            println!("{} of {} seeds passed", self.passed, self.seeds);
+        }
+    }
+
+    /// Makes room for what comes next.
+    fn clear(&self) {
+        if self.in_place && self.passed > 0 {
+            print!("\r\x1b[K");
+        }
+    }
+}

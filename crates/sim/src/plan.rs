@@ -1,0 +1,226 @@
+//! What a seed draws before it begins: topology, workload and fault rates. Many rates are zero in many seeds, so
+//! that each fault is also seen without the noise of the others.
+
+use engine::{Config, PolicyMode};
+use model::id::{ShardId, Shards};
+use model::machine::Backoff;
+use model::time::Millis;
+
+use crate::rng::{Rate, Rng};
+
+/// Virtual milliseconds since the beginning.
+pub type Time = u64;
+
+pub const SECOND: Time = 1_000;
+pub const MINUTE: Time = 60 * SECOND;
+const HOUR: Time = 60 * MINUTE;
+const DAY: Time = 24 * HOUR;
+
+/// The network between shards, runners and the policy.
+#[derive(Debug, Clone, Copy)]
+pub struct Network {
+    pub lose: Rate,
+    pub duplicate: Rate,
+    /// Takes so long that others overtake it.
+    pub slow: Rate,
+    pub delay_max: Time,
+    pub slow_max: Time,
+}
+
+/// What goes wrong around a commit.
+#[derive(Debug, Clone, Copy)]
+pub struct Commits {
+    pub refuse: Rate,
+    pub lands_but_errors: Rate,
+    pub torn: Rate,
+    pub crash_before: Rate,
+    pub crash_after: Rate,
+    pub crash_during_effects: Rate,
+}
+
+/// What the nemesis does each time it looks.
+#[derive(Debug, Clone, Copy)]
+pub struct Nemesis {
+    pub every: Time,
+    pub take_over: Rate,
+    pub crash_runner: Rate,
+    pub cut_off_runner: Rate,
+    pub jump_clock: Rate,
+    pub jump_max: Time,
+}
+
+/// How attempts end.
+#[derive(Debug, Clone, Copy)]
+pub struct Attempts {
+    pub error: Rate,
+    pub fatal: Rate,
+    pub infrastructure: Rate,
+    pub busy: Rate,
+    /// Stopped although nobody asked: the node drains.
+    pub drained: Rate,
+    /// Never ends by itself.
+    pub hang: Rate,
+    /// Takes long to say that it has started.
+    pub slow_start: Rate,
+    pub takes_max: Time,
+}
+
+/// What the policy says.
+#[derive(Debug, Clone, Copy)]
+pub struct Verdicts {
+    pub deny: Rate,
+    pub approval: Rate,
+    pub throttle: Rate,
+    pub constrain: Rate,
+}
+
+/// Everything a seed has decided.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub start: Millis,
+    pub shards: Shards,
+    pub runners: usize,
+    pub clients: usize,
+    pub operations: u64,
+    pub safety: Time,
+    pub policy: PolicyMode,
+    pub inputs_per_round_max: u64,
+    pub restart_max: Time,
+    pub room_max: u64,
+    pub here_every: Time,
+    pub lost_after: Time,
+    pub lose_request: Rate,
+    pub keyed: Rate,
+    pub scan: Rate,
+    pub network: Network,
+    pub commits: Commits,
+    pub nemesis: Nemesis,
+    pub attempts: Attempts,
+    pub verdicts: Verdicts,
+    config: Config,
+}
+
+/// Zero in four of ten seeds, else anything up to `most`.
+fn rate(rng: &mut Rng, most: u32) -> Rate {
+    if rng.below(10) < 4 { Rate::NEVER } else { Rate(rng.between(1, u64::from(most)) as u32) }
+}
+
+impl Plan {
+    pub fn draw(rng: &mut Rng) -> Self {
+        let shards = if rng.one_in(4) { 1 } else { rng.between(2, 4) as u16 };
+        // One shard is always possible.
+        let shards = Shards::new(shards).or(Shards::new(1)).expect("one shard is a number of shards");
+        // Some seeds begin a minute before midnight: idempotency keys are filed by day.
+        let midnight = 1_767_225_600_000 + DAY;
+        let start = if rng.one_in(3) { midnight - rng.between(1, 3) * MINUTE } else { midnight + rng.below(DAY) };
+        let ask = rng.one_in(2);
+        Self {
+            start: Millis(start),
+            shards,
+            runners: rng.between(1, 4) as usize,
+            clients: rng.between(1, 6) as usize,
+            operations: rng.between(150, 1_200),
+            safety: rng.between(MINUTE, 4 * MINUTE),
+            policy: if ask { PolicyMode::Ask } else { PolicyMode::AllowAll },
+            inputs_per_round_max: if rng.one_in(3) { 1 } else { rng.between(2, 40) },
+            restart_max: rng.between(10, 5 * SECOND),
+            room_max: rng.between(1, 12),
+            here_every: rng.between(2 * SECOND, 8 * SECOND),
+            lost_after: rng.between(2 * SECOND, 20 * SECOND),
+            lose_request: rate(rng, 1_500),
+            keyed: Rate(rng.between(1_000, 8_000) as u32),
+            scan: rate(rng, 3_000),
+            network: Network {
+                lose: rate(rng, 1_500),
+                duplicate: rate(rng, 1_500),
+                slow: rate(rng, 1_000),
+                delay_max: rng.between(1, 50),
+                slow_max: rng.between(SECOND, 15 * SECOND),
+            },
+            commits: Commits {
+                refuse: rate(rng, 60),
+                lands_but_errors: rate(rng, 60),
+                torn: rate(rng, 60),
+                crash_before: rate(rng, 100),
+                crash_after: rate(rng, 100),
+                crash_during_effects: rate(rng, 100),
+            },
+            nemesis: Nemesis {
+                every: rng.between(SECOND, 5 * SECOND),
+                take_over: rate(rng, 1_000),
+                crash_runner: rate(rng, 1_000),
+                cut_off_runner: rate(rng, 1_000),
+                jump_clock: rate(rng, 1_500),
+                jump_max: if rng.one_in(4) { 2 * HOUR } else { MINUTE },
+            },
+            attempts: attempts(rng),
+            verdicts: Verdicts {
+                deny: rate(rng, 3_000),
+                approval: rate(rng, 4_000),
+                throttle: rate(rng, 3_000),
+                constrain: rate(rng, 3_000),
+            },
+            config: config(rng, shards),
+        }
+    }
+
+    /// The settings of one shard.
+    pub fn config(&self, shard: ShardId) -> Config {
+        Config { shard, policy: self.policy, ..self.config }
+    }
+
+    /// Nothing goes wrong any more; what was decided about jobs stays decided.
+    pub fn heal(&mut self) {
+        self.lose_request = Rate::NEVER;
+        self.network.lose = Rate::NEVER;
+        self.network.duplicate = Rate::NEVER;
+        self.network.slow = Rate::NEVER;
+        let never = Rate::NEVER;
+        self.commits = Commits {
+            refuse: never,
+            lands_but_errors: never,
+            torn: never,
+            crash_before: never,
+            crash_after: never,
+            crash_during_effects: never,
+        };
+        self.attempts.hang = never;
+        self.attempts.slow_start = never;
+        self.attempts.busy = never;
+        self.attempts.drained = never;
+    }
+}
+
+fn attempts(rng: &mut Rng) -> Attempts {
+    Attempts {
+        error: rate(rng, 3_000),
+        fatal: rate(rng, 800),
+        infrastructure: rate(rng, 1_500),
+        busy: rate(rng, 1_000),
+        drained: rate(rng, 500),
+        hang: rate(rng, 500),
+        slow_start: rate(rng, 500),
+        takes_max: rng.between(10, 20 * SECOND),
+    }
+}
+
+/// Small limits and short times, so that a few minutes see all of them.
+fn config(rng: &mut Rng, shards: Shards) -> Config {
+    let mut config = Config::new(ShardId(0), shards);
+    config.live_jobs_max = if rng.one_in(4) { rng.between(20, 60) as usize } else { 100_000 };
+    config.queues_max = if rng.one_in(4) { rng.between(4, 10) as usize } else { 1_000 };
+    config.retry_backoff = Backoff { first: Millis(rng.between(50, SECOND)), longest: Millis(5 * SECOND) };
+    config.dispatch_timeout = Millis(rng.between(5 * SECOND, 20 * SECOND));
+    config.stop_timeout = Millis(rng.between(5 * SECOND, 20 * SECOND));
+    config.interactive_ages_after = Millis(rng.between(SECOND, 30 * SECOND));
+    config.batch_ages_after = Millis(rng.between(SECOND, 60 * SECOND));
+    config.queue_idle_expiry = Millis(rng.between(10 * SECOND, 2 * MINUTE));
+    config.retention = Millis(if rng.one_in(2) { rng.between(30 * SECOND, 2 * MINUTE) } else { 7 * DAY });
+    config.sweep_interval = Millis(rng.between(SECOND, 20 * SECOND));
+    config.sweep_chunk = rng.between(2, 50) as usize;
+    config.cancel_chunk = rng.between(1, 20) as usize;
+    config.timers_per_step = rng.between(1, 50) as usize;
+    config.key_lifetime = Millis(if rng.one_in(3) { 2 * MINUTE } else { DAY });
+    config.keys_per_tenant_max = if rng.one_in(5) { rng.between(5, 30) } else { 1_000_000 };
+    config
+}

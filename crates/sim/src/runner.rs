@@ -1,0 +1,391 @@
+//! Runners as documented in `model::message`: an outbox of words that are said again until they are committed, attempts
+//! known by their ticket, an inventory on demand. They crash, are cut off, are declared lost and work on.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use model::id::{Epoch, Incarnation, RunnerId};
+use model::job::{End, Outcome};
+use model::message::{Capacity, FromRunner, RunnerWord, ShardFace, Ticket, ToRunner};
+
+use crate::coverage::Fault;
+use crate::invariants::{self, Checked};
+use crate::plan::{SECOND, Time};
+use crate::rng::Rate;
+use crate::world::{Event, Inbound, World, trace};
+
+/// What is not known to be committed is said again this often.
+const SAY_AGAIN_EVERY: Time = SECOND;
+
+#[derive(Debug)]
+pub struct Runner {
+    pub id: RunnerId,
+    pub incarnation: Incarnation,
+    up: bool,
+    cut_off: bool,
+    /// What the cluster believes: this incarnation is gone.
+    declared_lost: Option<Incarnation>,
+    next_here: Time,
+    links: BTreeMap<usize, Link>,
+}
+
+/// The conversation with one shard.
+#[derive(Debug)]
+struct Link {
+    epoch: Epoch,
+    capacity: Capacity,
+    sequence: u64,
+    outbox: VecDeque<FromRunner>,
+    held: BTreeMap<Ticket, Held>,
+    /// Attempts whose end is in the outbox.
+    ended: BTreeSet<Ticket>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Held {
+    Waiting,
+    Started,
+    Stopping,
+}
+
+impl Runner {
+    pub fn new(id: RunnerId) -> Self {
+        Self {
+            id,
+            incarnation: Incarnation(0),
+            up: false,
+            cut_off: false,
+            declared_lost: None,
+            next_here: 0,
+            links: BTreeMap::new(),
+        }
+    }
+
+    fn is_reachable(&self) -> bool {
+        self.up && !self.cut_off
+    }
+
+    /// Notes a word in the outbox; it is sent from there.
+    fn say(&mut self, shard: usize, word: RunnerWord) {
+        let (runner, incarnation) = (self.id, self.incarnation);
+        let Some(link) = self.links.get_mut(&shard) else { return };
+        link.sequence += 1;
+        link.outbox.push_back(FromRunner { runner, incarnation, sequence: link.sequence, word });
+    }
+
+    fn say_here(&mut self, shard: usize, question: u64) {
+        let Some(link) = self.links.get(&shard) else { return };
+        let oldest_kept = link.outbox.front().map_or(link.sequence + 1, |word| word.sequence);
+        let (capacity, holding) = (link.capacity, link.held.keys().copied().collect());
+        self.say(shard, RunnerWord::Here { capacity, holding, question, oldest_kept });
+    }
+
+    fn say_ended(&mut self, shard: usize, ticket: Ticket, end: End) {
+        let Some(link) = self.links.get_mut(&shard) else { return };
+        link.held.remove(&ticket);
+        // A refusal for lack of room may be followed by the same ticket when there is some.
+        if end != End::Busy {
+            link.ended.insert(ticket);
+        }
+        let result = (end == End::Succeeded).then(|| invariants::result_of(ticket));
+        let outcome = Box::new(Outcome { result, ..Outcome::of(end) });
+        self.say(shard, RunnerWord::Ended { ticket, at: model::time::Millis(0), outcome });
+    }
+}
+
+impl Link {
+    fn forget(&mut self, sequence: u64) {
+        while let Some(word) = self.outbox.front().filter(|word| word.sequence <= sequence) {
+            if let RunnerWord::Ended { ticket, .. } = word.word {
+                self.ended.remove(&ticket);
+            }
+            self.outbox.pop_front();
+        }
+    }
+}
+
+impl World {
+    /// A runner comes up, for the first time or after a crash, with nothing in hand.
+    pub(crate) fn runner_starts(&mut self, index: usize) {
+        if self.runners[index].up {
+            return;
+        }
+        let mut links = BTreeMap::new();
+        for shard in 0..self.hosts.len() {
+            let room = self.plan.room_max;
+            let capacity =
+                Capacity { process: self.rng.between(1, room) as u32, echo: self.rng.between(1, room) as u32 };
+            let link = Link {
+                epoch: Epoch(0),
+                capacity,
+                sequence: 0,
+                outbox: VecDeque::new(),
+                held: BTreeMap::new(),
+                ended: BTreeSet::new(),
+            };
+            links.insert(shard, link);
+        }
+        let runner = &mut self.runners[index];
+        runner.incarnation = Incarnation(runner.incarnation.0 + 1);
+        (runner.up, runner.links) = (true, links);
+        let (id, incarnation) = (runner.id, runner.incarnation);
+        trace!(self, "{id} starts as {}", incarnation.0);
+        for shard in 0..self.hosts.len() {
+            self.runners[index].say_here(shard, 0);
+        }
+        self.after(1, Event::RunnerTick { runner: index, incarnation });
+    }
+
+    /// Now and then: says again what is not committed, and says what it has.
+    pub(crate) fn runner_tick(&mut self, index: usize, incarnation: Incarnation) {
+        if !self.runners[index].up || self.runners[index].incarnation != incarnation {
+            return;
+        }
+        let here = self.now >= self.runners[index].next_here;
+        if here {
+            self.runners[index].next_here = self.now + self.plan.here_every;
+        }
+        for shard in 0..self.hosts.len() {
+            // One unanswered word of that kind is enough.
+            let idle = self.runners[index].links.get(&shard).is_some_and(|link| link.outbox.is_empty());
+            if here && idle {
+                self.runners[index].say_here(shard, 0);
+            }
+            self.send_words(index, shard, 0);
+        }
+        self.after(SAY_AGAIN_EVERY, Event::RunnerTick { runner: index, incarnation });
+    }
+
+    /// Sends what is in the outbox behind `after`.
+    fn send_words(&mut self, index: usize, shard: usize, after: u64) {
+        let runner = &self.runners[index];
+        if !runner.is_reachable() {
+            return;
+        }
+        let Some(link) = runner.links.get(&shard) else { return };
+        let words: Vec<FromRunner> = link.outbox.iter().filter(|word| word.sequence > after).cloned().collect();
+        for word in words {
+            for delay in self.message_delays() {
+                self.after(delay, Event::Deliver { shard, inbound: Inbound::Word(word.clone()) });
+            }
+        }
+    }
+
+    pub(crate) fn runner_hears(
+        &mut self,
+        index: usize,
+        incarnation: Incarnation,
+        face: ShardFace,
+        message: ToRunner,
+    ) -> Checked {
+        let shard = usize::from(face.shard.0);
+        let runner = &mut self.runners[index];
+        if !runner.is_reachable() || runner.incarnation != incarnation {
+            return Ok(());
+        }
+        let Some(link) = runner.links.get_mut(&shard) else { return Ok(()) };
+        if face.epoch < link.epoch {
+            return Ok(());
+        }
+        link.epoch = face.epoch;
+        let said = link.sequence;
+        match message {
+            ToRunner::Run { ticket, .. } => self.runner_takes(index, shard, ticket)?,
+            ToRunner::Stop { ticket } => self.runner_stops(index, shard, ticket),
+            ToRunner::Committed { sequence } => link.forget(sequence),
+            ToRunner::Inventory { question } => {
+                self.runners[index].say_here(shard, question);
+                self.send_words(index, shard, 0);
+                return Ok(());
+            }
+        }
+        self.send_words(index, shard, said);
+        Ok(())
+    }
+
+    fn runner_takes(&mut self, index: usize, shard: usize, ticket: Ticket) -> Checked {
+        let record = self.ledger.jobs.get(&ticket.job).map(|known| &known.record);
+        invariants::invariant_runners_get_what_is_on_record(ticket, record)?;
+        if let Some(job) = record {
+            invariants::invariant_nothing_passes_the_gate_unasked(job, self.policy.truth(ticket.job))?;
+        }
+        let id = self.runners[index].id;
+        let Some(link) = self.runners[index].links.get_mut(&shard) else { return Ok(()) };
+        if link.held.contains_key(&ticket) || link.ended.contains(&ticket) {
+            self.coverage.note("known attempts given out again");
+            return Ok(());
+        }
+        trace!(self, "{id} takes {}/{}", ticket.job, ticket.attempt);
+        let Some(link) = self.runners[index].links.get_mut(&shard) else { return Ok(()) };
+        let room = (link.capacity.process + link.capacity.echo) as usize;
+        if self.rng.chance(self.plan.attempts.busy) || link.held.len() >= 2 * room {
+            self.coverage.fault(Fault::RunnerBusy);
+            self.runners[index].say_ended(shard, ticket, End::Busy);
+            return Ok(());
+        }
+        link.held.insert(ticket, Held::Waiting);
+        let incarnation = self.runners[index].incarnation;
+        let delay = if self.rng.chance(self.plan.attempts.slow_start) {
+            self.rng.below(40 * SECOND)
+        } else {
+            self.rng.below(5)
+        };
+        self.after(delay, Event::AttemptStarts { runner: index, incarnation, shard, ticket });
+        Ok(())
+    }
+
+    fn runner_stops(&mut self, index: usize, shard: usize, ticket: Ticket) {
+        let incarnation = self.runners[index].incarnation;
+        let Some(link) = self.runners[index].links.get_mut(&shard) else { return };
+        match link.held.get_mut(&ticket) {
+            Some(Held::Stopping) => {}
+            Some(held) => {
+                *held = Held::Stopping;
+                let delay = self.rng.below(2 * SECOND);
+                self.after(delay, Event::AttemptEnds { runner: index, incarnation, shard, ticket, end: End::Stopped });
+            }
+            None if link.ended.contains(&ticket) => {}
+            None => self.runners[index].say_ended(shard, ticket, End::Stopped),
+        }
+    }
+
+    pub(crate) fn attempt_starts(&mut self, index: usize, incarnation: Incarnation, shard: usize, ticket: Ticket) {
+        let runner = &mut self.runners[index];
+        if !runner.up || runner.incarnation != incarnation {
+            return;
+        }
+        let Some(link) = runner.links.get_mut(&shard) else { return };
+        let said = link.sequence;
+        match link.held.get_mut(&ticket) {
+            Some(held @ Held::Waiting) => *held = Held::Started,
+            Some(Held::Started | Held::Stopping) | None => return,
+        }
+        runner.say(shard, RunnerWord::Started { ticket, at: model::time::Millis(0) });
+        self.send_words(index, shard, said);
+        if self.rng.chance(self.plan.attempts.hang) {
+            self.coverage.fault(Fault::RunnerHung);
+            return;
+        }
+        let end = self.draw_end();
+        let takes = self.rng.below(self.plan.attempts.takes_max);
+        self.after(takes, Event::AttemptEnds { runner: index, incarnation, shard, ticket, end });
+    }
+
+    fn draw_end(&mut self) -> End {
+        let attempts = self.plan.attempts;
+        let ends: [(Rate, End); 4] = [
+            (attempts.error, End::Error),
+            (attempts.fatal, End::Fatal),
+            (attempts.infrastructure, End::Infrastructure),
+            (attempts.drained, End::Stopped),
+        ];
+        let drawn = ends.into_iter().find(|(rate, _)| self.rng.chance(*rate));
+        drawn.map_or(End::Succeeded, |(_, end)| end)
+    }
+
+    pub(crate) fn attempt_ends(
+        &mut self,
+        index: usize,
+        incarnation: Incarnation,
+        (shard, ticket): (usize, Ticket),
+        end: End,
+    ) {
+        let runner = &mut self.runners[index];
+        if !runner.up || runner.incarnation != incarnation {
+            return;
+        }
+        let Some(link) = runner.links.get_mut(&shard).filter(|link| link.held.contains_key(&ticket)) else { return };
+        let said = link.sequence;
+        if runner.declared_lost == Some(incarnation) {
+            self.coverage.fault(Fault::RunnerWorkedOn);
+        }
+        runner.say_ended(shard, ticket, end);
+        self.send_words(index, shard, said);
+    }
+
+    pub(crate) fn crash_runner(&mut self, index: usize) {
+        let runner = &mut self.runners[index];
+        if !runner.up {
+            return;
+        }
+        runner.up = false;
+        runner.links.clear();
+        let (id, incarnation) = (runner.id, runner.incarnation);
+        trace!(self, "{id} crashes");
+        self.coverage.fault(Fault::RunnerCrashed);
+        let down = self.rng.between(SECOND, 30 * SECOND);
+        self.after(down, Event::RunnerStarts { runner: index });
+        self.after(self.plan.lost_after, Event::DeclareLost { runner: index, incarnation });
+    }
+
+    pub(crate) fn cut_off_runner(&mut self, index: usize) {
+        let runner = &mut self.runners[index];
+        if !runner.is_reachable() {
+            return;
+        }
+        runner.cut_off = true;
+        let (id, incarnation) = (runner.id, runner.incarnation);
+        trace!(self, "{id} is cut off");
+        self.coverage.fault(Fault::RunnerCutOff);
+        let silent = self.rng.between(SECOND, 40 * SECOND);
+        self.after(silent, Event::RunnerReached { runner: index });
+        self.after(self.plan.lost_after, Event::DeclareLost { runner: index, incarnation });
+    }
+
+    pub(crate) fn runner_reached(&mut self, index: usize) {
+        let runner = &mut self.runners[index];
+        runner.cut_off = false;
+        runner.declared_lost = None;
+        trace!(self, "{} is reached again", self.runners[index].id);
+    }
+
+    /// If it is still silent, every shard is told that this incarnation is gone.
+    pub(crate) fn declare_lost(&mut self, index: usize, incarnation: Incarnation) {
+        let runner = &mut self.runners[index];
+        let silent = runner.incarnation == incarnation && !runner.is_reachable();
+        if !silent {
+            return;
+        }
+        runner.declared_lost = Some(incarnation);
+        trace!(self, "{} is declared lost", self.runners[index].id);
+        self.coverage.fault(Fault::RunnerDeclaredLost);
+        for shard in 0..self.hosts.len() {
+            self.tell_lost(index, shard, incarnation);
+        }
+    }
+
+    fn tell_lost(&mut self, index: usize, shard: usize, incarnation: Incarnation) {
+        let runner = self.runners[index].id;
+        let delay = self.rng.below(500);
+        self.after(delay, Event::Deliver { shard, inbound: Inbound::RunnerLost { runner, incarnation } });
+    }
+
+    /// A shard that comes back hears who is gone: whoever kept watch tells it again.
+    pub(crate) fn tell_of_lost_runners(&mut self, shard: usize) {
+        for index in 0..self.runners.len() {
+            let lost = self.runners[index].declared_lost.filter(|_| !self.runners[index].is_reachable());
+            if let Some(incarnation) = lost {
+                self.tell_lost(index, shard, incarnation);
+            }
+        }
+    }
+
+    /// All come back; what hangs is stopped, sooner or later.
+    pub(crate) fn heal_runners(&mut self) {
+        for index in 0..self.runners.len() {
+            self.runners[index].cut_off = false;
+            self.runners[index].declared_lost = None;
+            self.runner_starts(index);
+            let incarnation = self.runners[index].incarnation;
+            let held: Vec<(usize, Ticket)> = self.runners[index]
+                .links
+                .iter()
+                .flat_map(|(shard, link)| link.held.keys().map(|ticket| (*shard, *ticket)))
+                .collect();
+            for (shard, ticket) in held {
+                let delay = self.rng.below(60 * SECOND);
+                let end = End::Succeeded;
+                self.after(delay, Event::AttemptEnds { runner: index, incarnation, shard, ticket, end });
+            }
+        }
+    }
+}

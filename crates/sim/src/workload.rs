@@ -1,0 +1,133 @@
+//! What clients ask for: jobs of every kind, alone and in batches, with and without keys and queues.
+
+use engine::{NewQueue, Submission};
+use model::id::Slot;
+use model::json::Json;
+use model::limits;
+use model::queue::QueueToken;
+use model::spec::{Digest, EchoRun, JobSpec, KeyHash, Priority, ProcessRun, Run, Sandbox};
+use model::time::{Millis, Timestamp};
+
+use crate::client::Operation;
+use crate::plan::SECOND;
+use crate::rng::{Rate, Rng};
+use crate::world::World;
+
+const TENANTS: [&str; 3] = ["default", "north", "south"];
+
+/// A job of some kind; times are relative to `now`.
+fn some_job(rng: &mut Rng, now: Millis) -> JobSpec {
+    let size = if rng.one_in(40) { limits::INLINE_SPEC_BYTES_MAX } else { 5 };
+    let value = Json::of(&"x".repeat(size));
+    let run = if rng.one_in(2) {
+        Run::Echo(EchoRun { value, ..EchoRun::default() })
+    } else {
+        Run::Process(ProcessRun { command: vec!["true".to_owned()], ..ProcessRun::default() })
+    };
+    let mut spec = JobSpec::new(run);
+    spec.sandbox = Some(Sandbox::None);
+    spec.tenant = rng.pick(&TENANTS).map_or("default", |tenant| tenant).to_owned();
+    spec.priority = rng.pick(&Priority::ALL).copied().unwrap_or_default();
+    if rng.one_in(4) {
+        spec.timeout_ms = Some(rng.between(100, 20 * SECOND));
+    }
+    if rng.one_in(8) {
+        spec.deadline = Some(Timestamp(now + Millis(rng.below(60 * SECOND))));
+    }
+    if rng.one_in(5) {
+        spec.not_before = Some(Timestamp(now + Millis(rng.below(60 * SECOND))));
+    }
+    if rng.one_in(2) {
+        spec.max_retries = Some(rng.below(4) as u32);
+    }
+    spec
+}
+
+fn submission(spec: &JobSpec) -> Submission {
+    Submission { spec: spec.pack(), queue: spec.queue }
+}
+
+impl World {
+    fn clients_clock(&self) -> Millis {
+        self.plan.start + Millis(self.now)
+    }
+
+    pub(crate) fn submit_one(&mut self) {
+        let now = self.clients_clock();
+        let keyed = self.rng.chance(self.plan.keyed);
+        let queue = if self.rng.one_in(3) { self.rng.pick(&self.clients.queues).copied() } else { None };
+        match (keyed, queue) {
+            (true, None) => self.submit_keyed(),
+            (_, Some(queue)) => {
+                let mut spec = some_job(&mut self.rng, now);
+                spec.queue = Some(queue);
+                let shard = usize::from(self.plan.shards.owner(queue.slot()).0);
+                if keyed {
+                    // The key is the queue's own, so that it always leads to the same shard.
+                    spec.idempotency_key = Some(format!("{queue} {}", self.rng.below(1_000_000)));
+                }
+                self.send(shard, Operation::Submit { jobs: vec![submission(&spec)] }, keyed, 0);
+            }
+            (false, None) => {
+                let spec = some_job(&mut self.rng, now);
+                let shard = self.rng.index(self.hosts.len());
+                self.send(shard, Operation::Submit { jobs: vec![submission(&spec)] }, false, 0);
+            }
+        }
+    }
+
+    /// Under a key that others may be using at the same time, nearly always for the same body.
+    fn submit_keyed(&mut self) {
+        let number = self.rng.below(self.clients.keys);
+        let mut content = Rng::new(number);
+        let mut spec = some_job(&mut content, self.plan.start);
+        spec.idempotency_key = Some(format!("key {number}"));
+        if self.rng.one_in(12) {
+            spec.labels.insert("other".to_owned(), "body".to_owned());
+        }
+        let packed = submission(&spec);
+        let slot = Slot::of(packed.spec.key.map_or(0, KeyHash::number));
+        let shard = usize::from(self.plan.shards.owner(slot).0);
+        // Sometimes twice within one request, or twice at once.
+        let jobs = if self.rng.one_in(10) { vec![packed.clone(), packed.clone()] } else { vec![packed.clone()] };
+        self.send(shard, Operation::Submit { jobs }, true, 0);
+        if self.rng.one_in(6) {
+            self.send(shard, Operation::Submit { jobs: vec![packed] }, true, 0);
+        }
+    }
+
+    pub(crate) fn submit_many(&mut self) {
+        let now = self.clients_clock();
+        let shard = self.rng.index(self.hosts.len());
+        let queue = self.rng.pick(&self.clients.queues).copied();
+        let queue = queue.filter(|queue| usize::from(self.plan.shards.owner(queue.slot()).0) == shard);
+        let jobs = (0..self.rng.between(2, 12))
+            .map(|_| {
+                let mut spec = some_job(&mut self.rng, now);
+                spec.queue = queue;
+                submission(&spec)
+            })
+            .collect();
+        self.send(shard, Operation::Submit { jobs }, false, 0);
+    }
+
+    pub(crate) fn create_queue(&mut self) {
+        let key = self.rng.chance(Rate(4_000)).then(|| self.rng.below(20));
+        let tenant = self.rng.pick(&TENANTS).map_or("default", |tenant| tenant);
+        let hash = key.map(|key| KeyHash::of(tenant, &format!("queue {key}")));
+        let slot = Slot::of(hash.map_or_else(|| self.rng.next(), KeyHash::number));
+        let mut secret = [0; 16];
+        secret[..8].copy_from_slice(&self.rng.next().to_le_bytes());
+        let new = NewQueue {
+            token: QueueToken::new(secret, slot),
+            tag: String::new(),
+            tenant: tenant.to_owned(),
+            max_retries: self.rng.below(4) as u32,
+            max_running: self.rng.one_in(3).then(|| self.rng.between(1, 3) as u32),
+            key: hash.map(|hash| (hash, Digest([1; 16]))),
+        };
+        let shard = usize::from(self.plan.shards.owner(slot).0);
+        let repeatable = new.key.is_some();
+        self.send(shard, Operation::CreateQueue { queue: Box::new(new) }, repeatable, 0);
+    }
+}

@@ -1,0 +1,357 @@
+//! The whole simulated world and its one queue of events. Nothing happens but by an event, and which is next depends
+//! on the seed alone.
+
+use std::collections::BTreeMap;
+
+use engine::{Answer, Fetch, Fetched, Input, RequestId};
+use model::id::{Incarnation, JobId, RunnerId, ShardId};
+use model::job::End;
+use model::message::{FromRunner, ShardFace, Ticket, ToRunner};
+use model::time::Millis;
+use model::verdict::Decision;
+use store::ModelStore;
+
+use crate::client::{Clients, Operation};
+use crate::coverage::{Coverage, Fault};
+use crate::host::{Host, StoreFaults};
+use crate::invariants::{Checked, Violation};
+use crate::ledger::Ledger;
+use crate::plan::{MINUTE, Plan, SECOND, Time};
+use crate::policy::Policy;
+use crate::rng::Rng;
+use crate::runner::Runner;
+use crate::sabotage::Sabotage;
+use crate::trace::Trace;
+
+/// After the last fault everything must have come to rest within this time.
+const LIVENESS_MAX: Time = 60 * MINUTE;
+/// More events than this mean that something goes round in circles.
+const EVENTS_MAX: u64 = 5_000_000;
+
+/// What reaches a shard.
+#[derive(Debug)]
+pub enum Inbound {
+    Request { request: RequestId, operation: Operation },
+    Word(FromRunner),
+    Verdict { job: JobId, decision: Decision },
+    Scanned { job: JobId, clean: bool },
+    RunnerLost { runner: RunnerId, incarnation: Incarnation },
+    Fetched(Fetched),
+}
+
+impl Inbound {
+    pub fn input(self) -> Input {
+        match self {
+            Self::Request { request, operation } => operation.input(request),
+            Self::Word(word) => Input::Runner(word),
+            Self::Verdict { job, decision } => Input::Verdict { job, decision },
+            Self::Scanned { job, clean } => Input::Scanned { job, clean, message: None },
+            Self::RunnerLost { runner, incarnation } => Input::RunnerLost { runner, incarnation },
+            Self::Fetched(fetched) => Input::Fetched(fetched),
+        }
+    }
+}
+
+/// Something that is to happen.
+#[derive(Debug)]
+pub enum Event {
+    Deliver {
+        shard: usize,
+        inbound: Inbound,
+    },
+    /// A shard's loop goes round once.
+    Round {
+        shard: usize,
+        process: u64,
+    },
+    StartShard {
+        shard: usize,
+    },
+    ReadStore {
+        shard: usize,
+        process: u64,
+        fetch: Fetch,
+    },
+    Fetched {
+        shard: usize,
+        process: u64,
+        fetched: Fetched,
+    },
+    ToRunner {
+        runner: usize,
+        incarnation: Incarnation,
+        face: ShardFace,
+        message: ToRunner,
+    },
+    AttemptStarts {
+        runner: usize,
+        incarnation: Incarnation,
+        shard: usize,
+        ticket: Ticket,
+    },
+    AttemptEnds {
+        runner: usize,
+        incarnation: Incarnation,
+        shard: usize,
+        ticket: Ticket,
+        end: End,
+    },
+    RunnerTick {
+        runner: usize,
+        incarnation: Incarnation,
+    },
+    RunnerStarts {
+        runner: usize,
+    },
+    RunnerReached {
+        runner: usize,
+    },
+    /// The cluster's view: is this runner still silent?
+    DeclareLost {
+        runner: usize,
+        incarnation: Incarnation,
+    },
+    ClientActs {
+        client: usize,
+    },
+    RequestTimesOut {
+        request: RequestId,
+    },
+    Reply {
+        request: RequestId,
+        answer: Answer,
+    },
+    ApproversLook,
+    NemesisLooks,
+    CompareStore,
+    Sabotage,
+    Heal,
+    LookForRest,
+}
+
+pub struct World {
+    pub(crate) rng: Rng,
+    pub(crate) plan: Plan,
+    pub(crate) now: Time,
+    pub(crate) store: ModelStore,
+    pub(crate) store_faults: StoreFaults,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) runners: Vec<Runner>,
+    pub(crate) clients: Clients,
+    pub(crate) policy: Policy,
+    pub(crate) ledger: Ledger,
+    pub(crate) coverage: Coverage,
+    pub(crate) trace: Trace,
+    pub(crate) sabotage: Option<Sabotage>,
+    pub(crate) processes: u64,
+    events: BTreeMap<(Time, u64), Event>,
+    scheduled: u64,
+    healed_at: Option<Time>,
+    at_rest: bool,
+}
+
+macro_rules! trace {
+    ($world:expr, $($what:tt)*) => {
+        $world.trace.line($world.now, format_args!($($what)*))
+    };
+}
+pub(crate) use trace;
+
+impl World {
+    pub fn new(seed: u64, print: bool, sabotage: Option<Sabotage>) -> Self {
+        let mut rng = Rng::new(seed);
+        let plan = Plan::draw(&mut rng);
+        let store = ModelStore::new();
+        let store_faults = StoreFaults::install(&store);
+        let hosts = plan.shards.all().map(|_| Host::default()).collect();
+        let runners = (0..plan.runners).map(|number| Runner::new(RunnerId(number as u64 + 1))).collect();
+        Self {
+            policy: Policy::new(seed, plan.policy, plan.verdicts),
+            clients: Clients::new(plan.clients, plan.operations),
+            rng,
+            now: 0,
+            store,
+            store_faults,
+            hosts,
+            runners,
+            ledger: Ledger::default(),
+            coverage: Coverage::default(),
+            trace: Trace::new(print),
+            sabotage,
+            processes: 0,
+            events: BTreeMap::new(),
+            scheduled: 0,
+            healed_at: None,
+            at_rest: false,
+            plan,
+        }
+    }
+
+    /// Runs to the end; returns how many events there were.
+    pub fn run(&mut self) -> Result<u64, Violation> {
+        self.begin();
+        let mut handled = 0;
+        while let Some(((at, _), event)) = self.events.pop_first() {
+            self.now = at;
+            handled += 1;
+            self.handle(event)?;
+            if self.at_rest {
+                return Ok(handled);
+            }
+            if handled > EVENTS_MAX {
+                let detail = format!("{handled} events and no end");
+                return Err(Violation { invariant: "invariant_every_job_ends", detail });
+            }
+        }
+        Err(Violation { invariant: "invariant_every_job_ends", detail: "the world stands still".to_owned() })
+    }
+
+    fn begin(&mut self) {
+        for shard in 0..self.hosts.len() {
+            self.at(0, Event::StartShard { shard });
+        }
+        for runner in 0..self.runners.len() {
+            let delay = self.rng.below(SECOND);
+            self.at(delay, Event::RunnerStarts { runner });
+        }
+        for client in 0..self.plan.clients {
+            let delay = self.rng.below(SECOND);
+            self.at(delay, Event::ClientActs { client });
+        }
+        self.at(self.plan.nemesis.every, Event::NemesisLooks);
+        self.at(3 * SECOND, Event::CompareStore);
+        self.at(5 * SECOND, Event::ApproversLook);
+        self.at(self.plan.safety, Event::Heal);
+        if self.sabotage.is_some() {
+            self.at(self.plan.safety / 2, Event::Sabotage);
+        }
+    }
+
+    pub(crate) fn at(&mut self, time: Time, event: Event) {
+        self.scheduled += 1;
+        self.events.insert((time.max(self.now), self.scheduled), event);
+    }
+
+    pub(crate) fn after(&mut self, delay: Time, event: Event) {
+        self.at(self.now + delay, event);
+    }
+
+    fn handle(&mut self, event: Event) -> Checked {
+        match event {
+            Event::Deliver { shard, inbound } => self.deliver(shard, inbound),
+            Event::Round { shard, process } => return self.round(shard, process),
+            Event::StartShard { shard } => return self.start_shard(shard),
+            Event::ReadStore { shard, process, fetch } => self.read_store(shard, process, &fetch),
+            Event::Fetched { shard, process, fetched } => self.hand_over(shard, process, Inbound::Fetched(fetched)),
+            Event::ToRunner { runner, incarnation, face, message } => {
+                return self.runner_hears(runner, incarnation, face, message);
+            }
+            Event::AttemptStarts { runner, incarnation, shard, ticket } => {
+                self.attempt_starts(runner, incarnation, shard, ticket);
+            }
+            Event::AttemptEnds { runner, incarnation, shard, ticket, end } => {
+                self.attempt_ends(runner, incarnation, (shard, ticket), end);
+            }
+            Event::RunnerTick { runner, incarnation } => self.runner_tick(runner, incarnation),
+            Event::RunnerStarts { runner } => self.runner_starts(runner),
+            Event::RunnerReached { runner } => self.runner_reached(runner),
+            Event::DeclareLost { runner, incarnation } => self.declare_lost(runner, incarnation),
+            Event::ClientActs { client } => self.client_acts(client),
+            Event::RequestTimesOut { request } => self.request_times_out(request),
+            Event::Reply { request, answer } => self.client_hears(request, answer),
+            Event::ApproversLook => return self.approvers_look(),
+            Event::NemesisLooks => self.nemesis_looks(),
+            Event::CompareStore => return self.compare_store(),
+            Event::Sabotage => return self.do_sabotage(),
+            Event::Heal => self.heal(),
+            Event::LookForRest => return self.look_for_rest(),
+        }
+        Ok(())
+    }
+
+    /// What a shard's host takes for the time of day.
+    pub(crate) fn clock(&self, shard: usize) -> Millis {
+        let offset = self.hosts[shard].clock_offset;
+        Millis((self.plan.start.0 + self.now).saturating_add_signed(offset))
+    }
+
+    pub(crate) fn shard_id(&self, shard: usize) -> ShardId {
+        ShardId(shard as u16)
+    }
+
+    pub(crate) fn is_healed(&self) -> bool {
+        self.healed_at.is_some()
+    }
+
+    pub(crate) fn network_delay(&mut self) -> Time {
+        let network = self.plan.network;
+        if self.rng.chance(network.slow) {
+            self.coverage.fault(Fault::MessageSlow);
+            return self.rng.between(network.delay_max, network.slow_max);
+        }
+        self.rng.between(1, network.delay_max)
+    }
+
+    /// When each copy of a message between a shard and a runner arrives; none when it is lost.
+    pub(crate) fn message_delays(&mut self) -> Vec<Time> {
+        if self.rng.chance(self.plan.network.lose) {
+            self.coverage.fault(Fault::MessageLost);
+            return Vec::new();
+        }
+        let mut delays = vec![self.network_delay()];
+        if self.rng.chance(self.plan.network.duplicate) {
+            self.coverage.fault(Fault::MessageDuplicated);
+            delays.push(self.network_delay());
+        }
+        delays
+    }
+
+    fn compare_store(&mut self) -> Checked {
+        for shard in 0..self.hosts.len() {
+            let difference = self.ledger.difference(&self.store, self.shard_id(shard));
+            crate::invariants::invariant_the_store_is_what_was_committed(difference)?;
+        }
+        self.after(3 * SECOND, Event::CompareStore);
+        Ok(())
+    }
+
+    /// Faults stop, the network heals, everybody comes back.
+    fn heal(&mut self) {
+        trace!(self, "heal");
+        self.healed_at = Some(self.now);
+        self.plan.heal();
+        for host in &mut self.hosts {
+            host.set_clock_right();
+        }
+        self.heal_runners();
+        self.heal_clients();
+        self.after(SECOND, Event::LookForRest);
+    }
+
+    /// Whether everything has ended; the end of the run, one way or the other.
+    fn look_for_rest(&mut self) -> Checked {
+        let left_over = self.left_over();
+        let unfinished = || self.ledger.jobs.values().map(|known| &known.record).filter(|job| !job.state.is_terminal());
+        if unfinished().next().is_none() && left_over.is_empty() {
+            trace!(self, "at rest");
+            self.at_rest = true;
+            return self.compare_store();
+        }
+        let healed_for = self.now - self.healed_at.unwrap_or(self.now);
+        if healed_for > LIVENESS_MAX {
+            crate::invariants::invariant_every_job_ends(unfinished(), healed_for)?;
+            return crate::invariants::invariant_nothing_is_left_over(&left_over);
+        }
+        self.after(SECOND, Event::LookForRest);
+        Ok(())
+    }
+
+    /// What keeps the world from being at rest, apart from jobs.
+    fn left_over(&self) -> Vec<String> {
+        let mut left = self.clients.unanswered();
+        for (number, host) in self.hosts.iter().enumerate() {
+            left.extend(host.left_over(number));
+        }
+        left
+    }
+}

@@ -1,0 +1,22 @@
+//! `cargo xtask bench`: every figure beside its reference, in one run, in a release build.
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::{cargo, repo, steps};
+
+#[derive(Args)]
+pub struct Options {
+    /// Passed on to the benchmark: --only NAME, --quick, --json FILE
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    rest: Vec<String>,
+}
+
+pub fn run(options: &Options) -> Result<()> {
+    let root = repo::root();
+    // The benchmark measures the binary that users run, and expects it beside itself.
+    steps::run_shown(cargo::command(&root).args(["build", "--release", "--locked", "--package", "outlast"]))?;
+    let mut command = cargo::command(&root);
+    command.args(["run", "--release", "--quiet", "--locked", "--package", "bench", "--"]);
+    steps::run_shown(command.args(&options.rest))
+}

@@ -73,7 +73,7 @@ impl Policy {
 
     /// Whether the people asked will say yes.
     fn will_approve(&self, job: JobId) -> bool {
-        mix(self.seed.rotate_left(7) ^ job.0) % 4 != 0
+        !mix(self.seed.rotate_left(7) ^ job.0).is_multiple_of(4)
     }
 }
 

@@ -68,16 +68,32 @@ pub struct Server {
 
 impl Server {
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts a server with more to say to `up`.
+    pub fn start_with(arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let (process, url) = up(&directory.path().join("data"), "127.0.0.1:0", directory.path());
+        let (process, url) = up(&directory.path().join("data"), "127.0.0.1:0", directory.path(), arguments);
         Self { process, url, directory }
+    }
+
+    /// kill -9, and a new start on the same data and address.
+    pub fn kill_and_restart(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+        self.start_again();
     }
 
     /// Stops the server as Ctrl-C does and starts it again on the same address.
     pub fn restart(&mut self) {
         self.stop();
+        self.start_again();
+    }
+
+    fn start_again(&mut self) {
         let address = self.url.trim_start_matches("http://").to_owned();
-        let (process, _) = up(&self.directory.path().join("data"), &address, self.directory.path());
+        let (process, _) = up(&self.directory.path().join("data"), &address, self.directory.path(), &[]);
         self.process = process;
     }
 
@@ -136,10 +152,17 @@ impl Drop for Server {
 }
 
 /// Starts a server and waits for its greeting, which says where it is.
-fn up(data: &Path, listen: &str, directory: &Path) -> (Child, String) {
+fn up(data: &Path, listen: &str, directory: &Path, arguments: &[&str]) -> (Child, String) {
     let stderr = File::create(directory.join("server.log")).unwrap();
-    let mut process =
-        outlast().arg("up").arg("--data-dir").arg(data).args(["--listen", listen]).stderr(stderr).spawn().unwrap();
+    let mut process = outlast()
+        .arg("up")
+        .arg("--data-dir")
+        .arg(data)
+        .args(["--listen", listen])
+        .args(arguments)
+        .stderr(stderr)
+        .spawn()
+        .unwrap();
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
     let url = lines.by_ref().map_while(Result::ok).find_map(|line| line.trim().strip_prefix("API").map(str::to_owned));
     let Some(url) = url else {

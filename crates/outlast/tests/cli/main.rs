@@ -3,8 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of a test say no by panicking, too")]
 
 mod bench;
+mod docs;
 mod fixture;
 mod jobs;
+mod kill;
 mod queues;
 mod submit;
 mod usage;

@@ -295,7 +295,7 @@ async fn unknown_routes_methods_and_parameters_are_refused() {
         server.get(&format!("/v1/jobs?cursor={cursor}")).await.refused(400, "invalid_cursor");
     }
     server.get("/v1/queues?cursor=x").await.refused(400, "invalid_cursor");
-    server.get("/v1/jobs?topic=%ff").await;
+    assert!(server.get("/v1/jobs?topic=%ff").await.status < 500);
     server.get("/v1/ws").await.refused(426, "upgrade_required");
     server.works_with(0).await;
 }

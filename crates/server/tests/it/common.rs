@@ -1,5 +1,6 @@
 //! The one fixture: a real node on a free port with a directory of its own.
 
+use std::fs;
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::path::Path;
@@ -248,4 +249,24 @@ pub fn from_now(ms: i64) -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
     let at = model::time::Millis((i64::try_from(now).unwrap() + ms).try_into().unwrap());
     text(&serde_json::to_value(model::time::Timestamp(at)).unwrap())
+}
+
+/// Live processes of a job, found by the mark in their environment.
+pub fn processes_of(job: &str) -> Vec<i32> {
+    let mark = format!("OUTLAST_JOB_ID={job}");
+    let numbers = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    let carries_mark = |pid: &i32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+    };
+    numbers.filter(carries_mark).collect()
+}
+
+/// Waits for what nobody tells.
+pub async fn until(what: &str, condition: impl Fn() -> bool) {
+    let since = Instant::now();
+    while !condition() {
+        assert!(since.elapsed() < DEADLINE, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }

@@ -1,10 +1,8 @@
 //! Time: retries, timeouts, deadlines and delays.
 
-use std::time::{Duration, Instant};
-
 use serde_json::json;
 
-use crate::common::{Server, echo, endless, from_now, shell, states, text, with};
+use crate::common::{Server, echo, endless, from_now, processes_of, shell, states, text, until, with};
 
 // FEATURES: C3
 #[tokio::test]
@@ -60,15 +58,10 @@ async fn an_attempt_that_runs_too_long_is_timed_out_and_stopped() {
     let job = server.run(&with(endless(), json!({"timeout_ms": 50}))).await;
     assert_eq!((&job["state"], &job["reason"]), (&json!("timed_out"), &json!("attempt_timed_out")));
     assert!(text(&job["message"]).contains("50 ms"), "{job}");
-    let marker = server.directory().join("timed-out");
-    let script = format!("trap 'echo stopped > {}; exit' TERM; while :; do sleep 0.01; done", marker.display());
-    let job = server.run(&with(shell(&script), json!({"timeout_ms": 200}))).await;
+    let job = server.run(&with(shell("sleep 600 & wait"), json!({"timeout_ms": 100}))).await;
     assert_eq!(job["state"], "timed_out");
-    let since = Instant::now();
-    while !marker.exists() {
-        assert!(since.elapsed() < crate::http::DEADLINE, "the process runs on");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let id = text(&job["id"]);
+    until("the process runs on", || processes_of(&id).is_empty()).await;
 }
 
 // FEATURES: D4

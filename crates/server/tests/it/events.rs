@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::common::{Api, Server, echo, endless, text, with};
+use crate::common::{Api, Server, echo, text, with};
 use crate::http::Request;
 use crate::subscription::{Subscription, Transport};
 
@@ -226,5 +226,4 @@ async fn subscribers_have_a_limit_and_leave_their_place_when_they_go() {
         server.run(&echo(1)).await;
     }
     Subscription::open(&server, Transport::Sse, "").await;
-    let _live = server.submit(&endless()).await;
 }

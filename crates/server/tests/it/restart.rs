@@ -164,7 +164,7 @@ async fn those_who_wait_are_let_go_when_the_server_stops() {
     let path = format!("/v1/jobs/{id}?wait_ms=25000");
     let since = std::time::Instant::now();
     let waiting = tokio::spawn(async move { api.get(&path).await });
-    // The request is on its way once it is counted nowhere else: give it to the server before it stops.
+    // By the end of this shorter wait, asked for later, the server has the other one in hand.
     server.get(&format!("/v1/jobs/{id}?wait_ms=50")).await.expect(200);
     server.stop().await;
     let reply = waiting.await.unwrap();

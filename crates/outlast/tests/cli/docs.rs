@@ -1,0 +1,102 @@
+//! The examples of the documentation, run as they stand.
+//!
+//! In a `console` block, lines that begin with `$ ` are commands, the others what they print; `…` stands for anything.
+
+use std::path::Path;
+
+use crate::fixture::{Server, finish};
+
+const SEPARATOR: &str = "--- end of output ---";
+
+/// One command and what it should print.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Example {
+    command: String,
+    output: Vec<String>,
+}
+
+/// The examples of each `console` block.
+fn blocks(text: &str) -> Vec<Vec<Example>> {
+    let mut blocks = Vec::new();
+    let mut open: Option<Vec<Example>> = None;
+    for line in text.lines() {
+        match (&mut open, line) {
+            (None, "```console") => open = Some(Vec::new()),
+            (Some(_), "```") => blocks.extend(open.take()),
+            (Some(examples), line) => match (line.strip_prefix("$ "), examples.last_mut()) {
+                (Some(command), _) => examples.push(Example { command: command.to_owned(), output: Vec::new() }),
+                (None, Some(example)) => example.output.push(line.to_owned()),
+                (None, None) => panic!("output before the first command: {line}"),
+            },
+            (None, _) => {}
+        }
+    }
+    assert!(open.is_none(), "a block is not closed");
+    blocks
+}
+
+/// Whether `text` is `pattern` with something in the place of each `…`.
+fn matches(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('…');
+    let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, middle)) = parts.split_last() else { return rest.is_empty() };
+    for part in middle {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+/// Runs the commands of a block in one shell and compares what each prints.
+fn run(server: &Server, examples: &[Example]) {
+    let script: String = examples.iter().map(|example| format!("{}\necho '{SEPARATOR}'\n", example.command)).collect();
+    let binary = Path::new(env!("CARGO_BIN_EXE_outlast"));
+    let path = format!("{}:{}", binary.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-eu", "-c", &script]).env("PATH", path).env("OUTLAST_SERVER", &server.url);
+    shell.current_dir(server.directory.path()).stdout(std::process::Stdio::piped());
+    let ran = finish(shell.stderr(std::process::Stdio::piped()).spawn().unwrap()).expect(0);
+    let outputs: Vec<&str> = ran.stdout.split(&format!("{SEPARATOR}\n")).collect();
+    for (example, output) in examples.iter().zip(outputs) {
+        let lines: Vec<&str> = output.lines().collect();
+        let same = lines.len() == example.output.len()
+            && example.output.iter().zip(&lines).all(|(pattern, line)| matches(pattern, line));
+        assert!(same, "{}\nprinted {lines:?}\nnot {:?}", example.command, example.output);
+    }
+}
+
+#[test]
+fn the_examples_of_the_readme_work_as_written() {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let blocks = blocks(&std::fs::read_to_string(readme).unwrap());
+    assert!(blocks.len() >= 3);
+    let server = Server::start();
+    for block in &blocks {
+        run(&server, block);
+    }
+}
+
+#[test]
+fn the_settings_in_the_docs_are_the_defaults() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let yaml = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("outlast.yaml");
+    std::fs::write(&file, yaml).unwrap();
+    let documented = server::Options::from_file(&file).unwrap();
+    assert_eq!(format!("{documented:?}"), format!("{:?}", server::Options::default()));
+    // Every setting is there: a field that the page does not name has no line in it.
+    let named = yaml.lines().filter(|line| line.contains(": ")).count();
+    let debug = format!("{:#?}", server::Options::default());
+    assert_eq!(named, debug.lines().filter(|line| line.starts_with("    ") && line.contains(": ")).count());
+}
+
+#[test]
+fn anything_goes_where_the_dots_are() {
+    assert!(matches("a…c", "abbbc") && matches("…", "") && matches("a…b…c", "a1b2c") && matches("x", "x"));
+    assert!(!matches("a…c", "ab") && !matches("x", "xy") && !matches("a…b…c", "ac"));
+}

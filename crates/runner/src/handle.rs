@@ -211,7 +211,10 @@ impl Inner {
         let mut state = self.state.lock();
         if let Some(link) = state.links.get_mut(&shard) {
             for (ticket, outcome) in endings {
-                link.say_ended(ticket, now, outcome);
+                // One that was stopped in the meantime has been told of.
+                if link.holds(ticket) {
+                    link.say_ended(ticket, now, outcome);
+                }
             }
         }
         state.deliver(self.uplink.as_ref());
@@ -234,15 +237,20 @@ impl Inner {
             let _ = stop.send(());
         }
         state.deliver(self.uplink.as_ref());
+        self.delays_changed.notify_one();
     }
 }
 
-/// Ends echo jobs when their delay is over.
+/// Ends echo jobs when their delay is over, until the runner stops.
 async fn end_delays(inner: Arc<Inner>) {
     loop {
         let changed = inner.delays_changed.notified();
-        let next = inner.state.lock().delays.next();
+        let (next, stopping) = {
+            let state = inner.state.lock();
+            (state.delays.next(), state.stopping)
+        };
         match next {
+            None if stopping => return,
             Some(due) => tokio::select! {
                 () = tokio::time::sleep_until(due) => {}
                 () = changed => {}

@@ -67,6 +67,10 @@ impl Link {
         self.held.contains_key(&ticket) || self.ended.contains(&ticket)
     }
 
+    pub fn holds(&self, ticket: Ticket) -> bool {
+        self.held.contains_key(&ticket)
+    }
+
     pub fn has_room(&self, lane: Lane) -> bool {
         match lane {
             // Echo jobs end at once: only those that wait take room.

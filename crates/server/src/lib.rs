@@ -1,6 +1,6 @@
 //! One node: configuration, wiring, and the HTTP and WebSocket API.
 //!
-//! Each shard of the scheduler has a thread of its own ([`shard`]) that does what the engine asks
+//! Each shard of the scheduler has a thread of its own (`shard`) that does what the engine asks
 //! for, in the order that makes it safe: handle, commit, perform. Reads never bother it: every
 //! change is in the store before anyone is told, so they go there.
 

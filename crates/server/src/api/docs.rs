@@ -9,6 +9,18 @@ use serde_json::Value;
 
 const OPENAPI: &str = include_str!("../../openapi.json");
 
+/// The document, read once.
+fn document() -> &'static Value {
+    static DOCUMENT: OnceLock<Value> = OnceLock::new();
+    DOCUMENT.get_or_init(|| serde_json::from_str(OPENAPI).unwrap_or_default())
+}
+
+/// Whether a route knows a query parameter. The document is the truth.
+pub(crate) fn has_parameter(path: &str, method: &str, name: &str) -> bool {
+    let parameters = document()["paths"][path][method.to_ascii_lowercase()]["parameters"].as_array();
+    parameters.into_iter().flatten().any(|parameter| parameter["in"] == "query" && parameter["name"] == name)
+}
+
 pub(crate) async fn openapi() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], OPENAPI).into_response()
 }
@@ -19,7 +31,7 @@ pub(crate) async fn front() -> Redirect {
 
 pub(crate) async fn page() -> Html<&'static str> {
     static PAGE: OnceLock<String> = OnceLock::new();
-    Html(PAGE.get_or_init(|| render(&serde_json::from_str(OPENAPI).unwrap_or_default())))
+    Html(PAGE.get_or_init(|| render(document())))
 }
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fdfdfc}\
@@ -69,9 +81,8 @@ mod tests {
 
     #[test]
     fn the_document_is_shown_whole() {
-        let document: Value = serde_json::from_str(OPENAPI).unwrap();
-        let page = render(&document);
-        for path in document["paths"].as_object().unwrap().keys() {
+        let page = render(document());
+        for path in document()["paths"].as_object().unwrap().keys() {
             assert!(page.contains(path.as_str()), "{path}");
         }
     }

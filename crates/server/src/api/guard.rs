@@ -1,15 +1,18 @@
-//! Keeps web pages out: a browser sends what they ask for to loopback, too.
+//! What every request has to pass.
+//!
+//! It keeps web pages out, since a browser sends what they ask for to loopback, too; and it refuses query
+//! parameters that the route does not know, since a misspelt filter must not list everything.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::header;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::App;
 use super::problem::{Fault, Refused};
+use super::{App, docs};
 use crate::options::Options;
 
 /// Who may be called by which name.
@@ -60,7 +63,7 @@ fn host_of(authority: &str) -> &str {
 }
 
 pub(crate) async fn check(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    match admit(&app.guard, &request) {
+    match admit(&app.guard, &request).and_then(|()| expect_known_parameters(&request)) {
         Ok(()) => next.run(request).await,
         Err(refused) => refused.into_response(),
     }
@@ -72,6 +75,19 @@ fn admit(guard: &Guard, request: &Request) -> Result<(), Refused> {
     // An origin that cannot be read is none of ours.
     let origin = request.headers().get(header::ORIGIN).map(|value| value.to_str().unwrap_or("null"));
     guard.check(host, origin)
+}
+
+fn expect_known_parameters(request: &Request) -> Result<(), Refused> {
+    let query = request.uri().query().unwrap_or_default();
+    let Some(path) = request.extensions().get::<MatchedPath>() else { return Ok(()) };
+    let names = query.split('&').filter_map(|pair| pair.split('=').next()).filter(|name| !name.is_empty());
+    for name in names {
+        if !docs::has_parameter(path.as_str(), request.method().as_str(), name) {
+            let detail = format!("`{name}` is not a parameter of this route; /docs lists them");
+            return Err(Refused::saying(Fault::InvalidParameter, detail).at(name));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

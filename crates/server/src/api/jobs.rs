@@ -120,11 +120,11 @@ pub(crate) async fn list(
 }
 
 pub(crate) fn only_running(filter: &mut Filter) {
-    filter.states = Some(vec![State::Dispatched, State::Running, State::Cancelling]);
+    filter.narrow(State::is_on_runner);
 }
 
 pub(crate) fn only_completed(filter: &mut Filter) {
-    filter.states = Some(State::ALL.into_iter().filter(|state| state.is_terminal()).collect());
+    filter.narrow(State::is_terminal);
 }
 
 pub(crate) async fn running(

@@ -27,16 +27,11 @@ const LIMIT_MAX: usize = 1_000;
 const LOOKED_AT_MAX: usize = 20_000;
 const CHUNK: usize = 500;
 
-/// The query of a request. Unknown parameters are refused: a misspelt filter must not list everything.
+/// The query of a request; [`super::guard`] has refused what the route does not know.
 #[derive(Debug, Default)]
 pub(crate) struct Parameters {
     values: BTreeMap<String, String>,
 }
-
-const KNOWN: [&str; 14] = [
-    "state", "queue", "topic", "tenant", "limit", "cursor", "wait_ms", "stream", "follow", "tail", "attempt", "since",
-    "kind", "job",
-];
 
 impl<S: Send + Sync> FromRequestParts<S> for Parameters {
     type Rejection = Refused;
@@ -49,9 +44,6 @@ impl<S: Send + Sync> FromRequestParts<S> for Parameters {
         let axum::extract::Query(values) =
             axum::extract::Query::<BTreeMap<String, String>>::try_from_uri(&parts.uri)
                 .map_err(|error| Refused::saying(Fault::InvalidParameter, error.to_string()))?;
-        if let Some(unknown) = values.keys().find(|name| !KNOWN.contains(&name.as_str())) {
-            return Err(Refused::saying(Fault::InvalidParameter, format!("`{unknown}` is not a parameter")).at(unknown));
-        }
         Ok(Self { values })
     }
 }
@@ -135,6 +127,12 @@ impl Filter {
             topic: parameters.text("topic").map(str::to_owned),
             tenant: parameters.text("tenant").map(str::to_owned),
         })
+    }
+
+    /// Leaves only states that `wanted` accepts, of those that were asked for.
+    pub fn narrow(&mut self, wanted: impl Fn(State) -> bool) {
+        let states = self.states.take().unwrap_or_else(|| State::ALL.to_vec());
+        self.states = Some(states.into_iter().filter(|state| wanted(*state)).collect());
     }
 
     fn wants_state(&self, state: State) -> bool {

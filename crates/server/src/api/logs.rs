@@ -10,7 +10,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use model::id::{Attempt, JobId};
-use runner::logs::{Piece, Reader, Stream};
+use runner::logs::{Reader, Stream};
 
 use super::list::{Parameters, bad};
 use super::path::Path;
@@ -36,7 +36,7 @@ pub(crate) async fn logs(
     let attempt = parameters.number("attempt", u64::from(u32::MAX))?.map(|number| Attempt(number as u32));
     let tail = parameters.number("tail", TAIL_LINES_MAX)?;
     let body = if parameters.flag("follow")? {
-        follow(app, core, job.id, attempt, stream)
+        follow(app, core, job.id, attempt, stream, tail)
     } else {
         let attempt = attempt.unwrap_or(job.attempt);
         Body::from(whole(&core, job.id, attempt, stream, tail)?)
@@ -87,12 +87,23 @@ struct Follower {
     at: Attempt,
     reader: Option<Reader>,
     stream: Stream,
-    waiting: VecDeque<Piece>,
+    waiting: VecDeque<Bytes>,
+    /// Of what there is at the beginning, only so many lines.
+    tail: Option<u64>,
 }
 
-fn follow(app: Arc<App>, core: Arc<Core>, job: JobId, only: Option<Attempt>, stream: Stream) -> Body {
-    let at = only.unwrap_or(Attempt(1));
-    let follower = Follower { app, core, job, only, at, reader: None, stream, waiting: VecDeque::new() };
+fn follow(
+    app: Arc<App>,
+    core: Arc<Core>,
+    job: JobId,
+    only: Option<Attempt>,
+    stream: Stream,
+    tail: Option<u64>,
+) -> Body {
+    let newest = jobs::load(&core, job).map_or(Attempt(1), |job| job.attempt.max(Attempt(1)));
+    // The last lines are those of the newest attempt; whoever wants everything begins with the first.
+    let at = only.unwrap_or(if tail.is_some() { newest } else { Attempt(1) });
+    let follower = Follower { app, core, job, only, at, reader: None, stream, waiting: VecDeque::new(), tail };
     Body::from_stream(stream::unfold(follower, |mut follower| async move {
         let piece = follower.next().await?;
         Some((piece, follower))
@@ -103,7 +114,7 @@ impl Follower {
     async fn next(&mut self) -> Option<Result<Bytes, std::io::Error>> {
         loop {
             if let Some(piece) = self.waiting.pop_front() {
-                return Some(Ok(piece.bytes));
+                return Some(Ok(piece));
             }
             // Whether more may come is asked before reading: what was written before the end is read after it.
             let over = self.is_over();
@@ -129,10 +140,20 @@ impl Follower {
             self.reader = Reader::open(&self.core.logs, self.job, self.at)?;
         }
         let Some(reader) = &mut self.reader else { return Ok(false) };
+        if let Some(lines) = self.tail.take() {
+            let mut output = Vec::new();
+            while let Some(piece) = reader.next()? {
+                if piece.stream == self.stream {
+                    output.extend_from_slice(&piece.bytes);
+                }
+            }
+            self.waiting.push_back(Bytes::copy_from_slice(last_lines(&output, lines as usize)));
+            return Ok(true);
+        }
         while self.waiting.len() < 64 {
             let Some(piece) = reader.next()? else { break };
             if piece.stream == self.stream {
-                self.waiting.push_back(piece);
+                self.waiting.push_back(piece.bytes);
             }
         }
         Ok(!self.waiting.is_empty())

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::body::{self, Media};
-use super::list::Parameters;
+use super::list::{Parameters, bad};
 use super::path::Path;
 use super::problem::{Fault, Refused};
 use super::{App, Core, jobs};
@@ -77,6 +77,10 @@ async fn accept(
             let detail = "the header is for one job; in a batch give each job its own `idempotency_key`";
             Err(Refused::saying(Fault::InvalidField, detail).at("Idempotency-Key"))
         }
+        Ask::Many(_) if parameters.wait()?.is_some() => Err(bad(
+            "wait_ms",
+            "a batch is answered at once: wait for its jobs one by one, or for their events".to_owned(),
+        )),
         Ask::Many(parts) => many(app, &core, &parts, queue).await,
     }
 }

@@ -171,7 +171,6 @@ async fn people_find_the_description() {
     assert!(page.starts_with("<!doctype html>") && page.contains("POST /v1/jobs") && !page.contains("<script"));
 }
 
-// FEATURES: D15
 #[tokio::test]
 async fn metrics_can_be_read_line_by_line() {
     let server = Server::with_shards(4).await;

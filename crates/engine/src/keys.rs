@@ -7,7 +7,7 @@ use model::batch::Keyspace;
 use model::codec;
 use model::id::{JobId, time_of};
 use model::key::{self, Day, KeyEntry, Made};
-use model::queue::KeyCount;
+use model::queue::{KeyCount, QueueRef};
 use model::spec::{Digest, KeyHash};
 use model::time::Millis;
 
@@ -85,15 +85,12 @@ impl Shard {
             for waiter in waiters {
                 match waiter {
                     KeyWaiter::Job { request, index, submission } => {
-                        let digest = submission.spec.digest;
                         let result = match known {
-                            Some(entry) => self.recall(entry, digest),
+                            Some(entry) => self.recall(entry, &submission),
                             None => self.accept(*submission, step),
                         };
-                        if let (None, Ok(accepted)) = (known, &result) {
-                            let made = Made::Job { id: accepted.id, seq: accepted.seq };
-                            known = Some(KeyEntry { digest, at: self.key_time(), made });
-                        }
+                        // One that was accepted just now is what the next in line will find.
+                        known = known.or_else(|| self.known_key(key));
                         self.settle_submit(request, index, result, step);
                     }
                     KeyWaiter::Queue { request, queue } => {
@@ -102,6 +99,17 @@ impl Shard {
                 }
             }
         }
+    }
+
+    /// The digest that goes with a key: of the job and of the queue it is for.
+    pub(crate) fn keyed_digest(&self, submission: &Submission) -> Result<Digest, Refusal> {
+        let queue = match submission.queue {
+            None => self.implicit.get(&submission.spec.tenant).copied(),
+            Some(QueueRef::Id(id)) => Some(id),
+            Some(token @ QueueRef::Token(_)) => Some(self.find_queue(token)?.queue.id),
+        };
+        let digest = submission.spec.digest;
+        Ok(queue.map_or(digest, |queue| digest.within(queue)))
     }
 
     /// Notes what a key has led to, with the commit that makes it so.

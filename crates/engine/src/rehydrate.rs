@@ -41,7 +41,7 @@ impl Shard {
         self.see_id(job.id.0);
         if let Some(key) = job.key {
             let made = Made::Job { id: job.id, seq: job.seq };
-            self.remember_key(key, KeyEntry { digest: job.digest, at: job.created_at, made });
+            self.remember_key(key, KeyEntry { digest: job.digest.within(job.queue), at: job.created_at, made });
         }
         if !self.queues.contains_key(&job.queue) {
             // Its queue is written in the same commit as the job, so this is damage; the job is not lost by it.

@@ -176,6 +176,7 @@ impl Shard {
 
     /// A runner that is new, or new again: whatever an earlier incarnation had in hand is gone.
     fn welcome(&mut self, id: RunnerId, incarnation: Incarnation, step: &mut Step) {
+        self.strangers.remove(&id);
         let lost = self.on_runner(id, |entry_incarnation| entry_incarnation < incarnation);
         let runner = Runner::new(RunnerCursor { incarnation, sequence: 0 });
         match self.runner_mut(id) {
@@ -233,7 +234,13 @@ impl Shard {
                 runner.question
             }
             // Not yet known: there is nothing to compare the answer with, so it must not be taken for a later one.
-            Some(_) | None => first_question,
+            Some(_) | None => {
+                if self.strangers.get(&id).is_some_and(|asked_at| now < *asked_at + ASK_INTERVAL) {
+                    return;
+                }
+                self.strangers.insert(id, now);
+                first_question
+            }
         };
         let message = ToRunner::Inventory { question };
         step.effects.push(Effect::Send { runner: id, incarnation, message });

@@ -93,6 +93,8 @@ pub struct Shard {
     pub(crate) ready: Ready,
     pub(crate) timers: Timers,
     pub(crate) runners: Vec<(RunnerId, Runner)>,
+    /// Runners of which no word could be applied yet, and when they were asked to begin at the beginning.
+    pub(crate) strangers: Map<RunnerId, Millis>,
     /// Idempotency keys of live jobs.
     pub(crate) keys: Map<KeyHash, KeyEntry>,
     /// Keys that were asked for, and who waits for them.
@@ -126,6 +128,7 @@ impl Shard {
             ready: Ready::new(config.interactive_ages_after, config.batch_ages_after),
             timers: Timers::default(),
             runners: Vec::new(),
+            strangers: Map::default(),
             keys: Map::default(),
             asked_keys: Map::default(),
             keys_to_ask: Vec::new(),

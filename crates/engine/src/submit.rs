@@ -6,7 +6,6 @@ use model::id::QueueId;
 use model::job::{Birth, Job};
 use model::key::{self, KeyEntry, Made};
 use model::queue::{QueueRef, QueueState};
-use model::spec::Digest;
 use model::state::State;
 
 use crate::input::{Accepted, Answer, Refusal, RequestId, Submission};
@@ -33,7 +32,7 @@ impl Shard {
             let result = match submission.spec.key {
                 None => self.accept(submission, step),
                 Some(key) => match self.known_key(key) {
-                    Some(entry) => self.recall(entry, submission.spec.digest),
+                    Some(entry) => self.recall(entry, &submission),
                     None => {
                         waiting.push((key, KeyWaiter::Job { request, index, submission: Box::new(submission) }));
                         continue;
@@ -71,9 +70,9 @@ impl Shard {
     }
 
     /// The answer to a submit under a key that has led to something before.
-    pub(crate) fn recall(&mut self, entry: KeyEntry, digest: Digest) -> Result<Accepted, Refusal> {
+    pub(crate) fn recall(&mut self, entry: KeyEntry, submission: &Submission) -> Result<Accepted, Refusal> {
         let Made::Job { id, seq } = entry.made else { return Err(Refusal::KeyConflict) };
-        if entry.digest != digest {
+        if entry.digest != self.keyed_digest(submission)? {
             return Err(Refusal::KeyConflict);
         }
         self.stats.deduplicated += 1;
@@ -110,7 +109,7 @@ impl Shard {
         if spec.key.is_some() {
             self.count_key(&spec.tenant, step)?;
         }
-        let keyed = spec.key.map(|key| (key, spec.digest));
+        let keyed = spec.key.map(|key| (key, spec.digest.within(queue_id)));
         let id = self.enter_queue(queue_id, spec, step)?;
         let entry = self.jobs.get(&id).ok_or(Refusal::UnknownJob(id))?;
         let seq = entry.job.seq;

@@ -7,6 +7,7 @@ use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
 use crate::codec::{self, DecodeError};
+use crate::id::QueueId;
 use crate::json::Json;
 use crate::limits;
 use crate::queue::QueueRef;
@@ -265,9 +266,11 @@ impl JobSpec {
         Ok(())
     }
 
-    /// The bytes that are kept, and the few values that scheduling reads all the time.
-    pub fn pack(&self) -> PackedSpec {
-        let bytes = Bytes::from(codec::encode(self));
+    /// The bytes that are kept, and the few values that scheduling reads all the time. Which queue the job is in
+    /// stands in its record: how it was named, perhaps by a secret token, is nobody's business later.
+    pub fn pack(mut self) -> PackedSpec {
+        self.queue = None;
+        let bytes = Bytes::from(codec::encode(&self));
         PackedSpec {
             digest: Digest::of(&bytes),
             lane: self.run.lane(),
@@ -277,7 +280,7 @@ impl JobSpec {
             not_before: self.not_before.map(|time| time.0),
             max_retries: self.max_retries,
             key: self.idempotency_key.as_ref().map(|key| KeyHash::of(&self.tenant, key)),
-            tenant: self.tenant.clone(),
+            tenant: self.tenant,
             bytes,
         }
     }
@@ -361,6 +364,14 @@ impl Digest {
     pub fn of(bytes: &[u8]) -> Self {
         Self(half(blake3::hash(bytes)))
     }
+
+    /// The digest of the same content in a queue: however the queue was named, and different in each.
+    pub fn within(mut self, queue: QueueId) -> Self {
+        for (byte, other) in self.0.iter_mut().zip(queue.key()) {
+            *byte ^= other;
+        }
+        self
+    }
 }
 
 /// Names an idempotency key of a tenant.
@@ -422,7 +433,7 @@ mod tests {
         let text = r#"{"run":{"echo":{"value":{"a":[1,2]},"delay_ms":5}},"priority":"batch","labels":{"x":"y"},
                        "not_before":"2026-01-01T00:00:00Z","max_retries":2}"#;
         let spec: JobSpec = serde_json::from_str(text).unwrap();
-        assert_eq!(codec::decode::<JobSpec>(&spec.pack().bytes).unwrap(), spec);
+        assert_eq!(codec::decode::<JobSpec>(&spec.clone().pack().bytes).unwrap(), spec);
         let shown = serde_json::to_string(&spec).unwrap();
         assert_eq!(serde_json::from_str::<JobSpec>(&shown).unwrap(), spec);
     }
@@ -430,7 +441,7 @@ mod tests {
     #[test]
     fn the_run_is_found_in_an_encoded_spec() {
         let spec = process(&["echo", "hi"]);
-        assert_eq!(decode_run(&spec.pack().bytes).unwrap(), spec.run);
+        assert_eq!(decode_run(&spec.clone().pack().bytes).unwrap(), spec.run);
         assert!(decode_run(&[]).is_err());
     }
 
@@ -463,6 +474,16 @@ mod tests {
         let refused = spec.validate().unwrap_err();
         assert!(refused.unsupported);
         assert_eq!(refused.field, "sandbox");
+    }
+
+    #[test]
+    fn a_digest_tells_queues_apart_but_not_how_they_were_named() {
+        let mut spec = process(&["true"]);
+        let plain = spec.clone().pack();
+        spec.queue = Some(QueueRef::Id(QueueId(7)));
+        let packed = spec.pack();
+        assert_eq!((packed.digest, &packed.bytes), (plain.digest, &plain.bytes));
+        assert_ne!(packed.digest.within(QueueId(7)), packed.digest.within(QueueId(8)));
     }
 
     #[test]

@@ -165,7 +165,8 @@ impl World {
     pub(crate) fn read_store(&mut self, shard: usize, number: u64, fetch: &Fetch) {
         // The store of the simulation answers every read.
         if let Ok(fetched) = rehydrate::answer(&self.store, self.shard_id(shard), fetch) {
-            let delay = self.rng.below(20);
+            // Now and then a read is slow: what it brings is old by then.
+            let delay = if self.rng.one_in(8) { self.rng.below(3 * SECOND) } else { self.rng.below(20) };
             self.after(delay, Event::Fetched { shard, process: number, fetched });
         }
     }
@@ -181,7 +182,9 @@ impl World {
         let now = self.clock(shard);
         for _ in 0..self.rng.between(1, self.plan.inputs_per_round_max) {
             let Some(inbound) = process.inbox.pop_front() else { break };
-            process.shard.handle(now, inbound.input(), &mut process.step);
+            for input in inbound.inputs() {
+                process.shard.handle(now, input, &mut process.step);
+            }
         }
         if process.shard.next_tick() <= now {
             process.shard.handle(now, Input::Tick, &mut process.step);
@@ -199,6 +202,22 @@ impl World {
         Ok(())
     }
 
+    /// What a shard has counted that is worth knowing of a run.
+    fn note_stats(&mut self, stats: &engine::Stats) {
+        self.coverage.add("words heard twice", stats.duplicate_words);
+        self.coverage.add("gaps in runners' words", stats.gaps);
+        self.coverage.add("events ignored", stats.ignored.iter().sum());
+    }
+
+    /// The same for the processes that have lived to the end.
+    pub(crate) fn note_final_stats(&mut self) {
+        let stats: Vec<engine::Stats> =
+            self.hosts.iter().flat_map(|host| &host.processes).map(|process| process.shard.stats().clone()).collect();
+        for stats in &stats {
+            self.note_stats(stats);
+        }
+    }
+
     fn sleep(&mut self, process: &Process, now: Millis) -> Time {
         if process.inbox.is_empty() {
             process.shard.next_tick().saturating_sub(now).0.clamp(1, SLEEP_MAX)
@@ -210,6 +229,7 @@ impl World {
     /// A process is gone; unless another has taken over already, one comes.
     fn bury(&mut self, shard: usize, process: &Process) {
         trace!(self, "shard {shard} process {} is gone", process.number);
+        self.note_stats(process.shard.stats());
         if self.hosts[shard].processes.is_empty() {
             let delay = self.rng.between(1, self.plan.restart_max);
             self.after(delay, Event::StartShard { shard });

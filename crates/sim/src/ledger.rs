@@ -156,6 +156,10 @@ impl Ledger {
                 let detail = format!("{entry:?} was forgotten at {}", commit.now.0);
                 return Err(Violation { invariant: "invariant_a_key_makes_one_thing", detail });
             }
+            // Its lifetime is over, if only by a clock that had jumped ahead: from now on it may stand for another.
+            if let Some(hash) = key_hash(key) {
+                self.keys.remove(&(commit.shard, hash));
+            }
         }
         Ok(())
     }

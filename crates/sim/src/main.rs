@@ -50,25 +50,32 @@ fn main() -> ExitCode {
         }
     }
     progress.clear();
-    println!("{seeds} seeds passed: {jobs} jobs, {events} events");
+    let plural = if seeds == 1 { "" } else { "s" };
+    say(&format!("{seeds} seed{plural} passed: {jobs} jobs, {events} events"));
     for line in coverage.lines() {
-        println!("{line}");
+        say(&line);
     }
     let missing = coverage.missing();
     if seeds >= SEEDS_FOR_FULL_COVERAGE && !missing.is_empty() {
-        println!("\nNever seen, so nothing is proven about it: {}", missing.join(", "));
+        say(&format!("\nNever seen, so nothing is proven about it: {}", missing.join(", ")));
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
 }
 
 fn show(failure: &sim::Failure) {
-    println!("The last lines of seed {}:", failure.seed);
-    for line in &failure.last_lines {
-        println!("{line}");
+    let sim::Failure { seed, violation, trace_hash, last_lines } = failure;
+    say(&format!("The last lines of seed {seed}:"));
+    for line in last_lines {
+        say(line);
     }
-    println!("\nSeed {} violates {}: {}", failure.seed, failure.violation.invariant, failure.violation.detail);
-    println!("Run it again with --seed {} (trace {:016x})", failure.seed, failure.trace_hash);
+    say(&format!("\nSeed {seed} violates {}: {}", violation.invariant, violation.detail));
+    say(&format!("Run it again with --seed {seed} (trace {trace_hash:016x})"));
+}
+
+/// A reader that has seen enough, such as `head`, is no reason to panic.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 /// How far it has come: in place on a terminal, a line now and then elsewhere.
@@ -90,7 +97,7 @@ impl Progress {
             // Progress that cannot be shown is no reason to stop.
             let _ = std::io::stdout().flush();
         } else if self.passed.is_multiple_of((self.seeds / 8).max(1)) && self.passed < self.seeds {
-            println!("{} of {} seeds passed", self.passed, self.seeds);
+            say(&format!("{} of {} seeds passed", self.passed, self.seeds));
         }
     }
 

@@ -163,10 +163,11 @@ impl World {
         }
         let Some(link) = runner.links.get(&shard) else { return };
         let words: Vec<FromRunner> = link.outbox.iter().filter(|word| word.sequence > after).cloned().collect();
-        for word in words {
-            for delay in self.message_delays() {
-                self.after(delay, Event::Deliver { shard, inbound: Inbound::Word(word.clone()) });
-            }
+        if words.is_empty() {
+            return;
+        }
+        for delay in self.message_delays() {
+            self.after(delay, Event::Deliver { shard, inbound: Inbound::Words(words.clone()) });
         }
     }
 

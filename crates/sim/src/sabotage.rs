@@ -182,7 +182,7 @@ impl World {
 
     /// Whether a shard hears this at all.
     pub(crate) fn is_heard(&self, inbound: &Inbound) -> bool {
-        !(self.sabotage == Some(Sabotage::DeafShards) && matches!(inbound, Inbound::Word(_)))
+        !(self.sabotage == Some(Sabotage::DeafShards) && matches!(inbound, Inbound::Words(_)))
     }
 }
 

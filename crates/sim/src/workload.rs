@@ -44,7 +44,7 @@ fn some_job(rng: &mut Rng, now: Millis) -> JobSpec {
 }
 
 fn submission(spec: &JobSpec) -> Submission {
-    Submission { spec: spec.pack(), queue: spec.queue }
+    Submission { spec: spec.clone().pack(), queue: spec.queue }
 }
 
 impl World {

@@ -31,23 +31,36 @@ const EVENTS_MAX: u64 = 5_000_000;
 /// What reaches a shard.
 #[derive(Debug)]
 pub enum Inbound {
-    Request { request: RequestId, operation: Operation },
-    Word(FromRunner),
-    Verdict { job: JobId, decision: Decision },
-    Scanned { job: JobId, clean: bool },
-    RunnerLost { runner: RunnerId, incarnation: Incarnation },
+    Request {
+        request: RequestId,
+        operation: Operation,
+    },
+    /// What a runner sends at once arrives at once, in order.
+    Words(Vec<FromRunner>),
+    Verdict {
+        job: JobId,
+        decision: Decision,
+    },
+    Scanned {
+        job: JobId,
+        clean: bool,
+    },
+    RunnerLost {
+        runner: RunnerId,
+        incarnation: Incarnation,
+    },
     Fetched(Fetched),
 }
 
 impl Inbound {
-    pub fn input(self) -> Input {
+    pub fn inputs(self) -> Vec<Input> {
         match self {
-            Self::Request { request, operation } => operation.input(request),
-            Self::Word(word) => Input::Runner(word),
-            Self::Verdict { job, decision } => Input::Verdict { job, decision },
-            Self::Scanned { job, clean } => Input::Scanned { job, clean, message: None },
-            Self::RunnerLost { runner, incarnation } => Input::RunnerLost { runner, incarnation },
-            Self::Fetched(fetched) => Input::Fetched(fetched),
+            Self::Request { request, operation } => vec![operation.input(request)],
+            Self::Words(words) => words.into_iter().map(Input::Runner).collect(),
+            Self::Verdict { job, decision } => vec![Input::Verdict { job, decision }],
+            Self::Scanned { job, clean } => vec![Input::Scanned { job, clean, message: None }],
+            Self::RunnerLost { runner, incarnation } => vec![Input::RunnerLost { runner, incarnation }],
+            Self::Fetched(fetched) => vec![Input::Fetched(fetched)],
         }
     }
 }
@@ -335,6 +348,7 @@ impl World {
         if unfinished().next().is_none() && left_over.is_empty() {
             trace!(self, "at rest");
             self.at_rest = true;
+            self.note_final_stats();
             return self.compare_store();
         }
         let healed_for = self.now - self.healed_at.unwrap_or(self.now);

@@ -218,6 +218,26 @@ fn questions_to_an_unknown_runner_have_their_own_number() {
     assert_eq!((shard.state(id), shard.job(id).attempt.0), (State::Dispatched, 1));
 }
 
+/// Each question makes a runner say everything again: asked for every word, words would beget words.
+#[test]
+fn a_runner_is_asked_about_a_gap_once_in_a_while() {
+    for known in [false, true] {
+        let mut shard = Fixture::new();
+        shard.deaf_runners = true;
+        if known {
+            shard.runner(RUNNER, room(1));
+        }
+        let here = || RunnerWord::Here { capacity: room(1), holding: Vec::new(), question: 0, oldest_kept: 1 };
+        for sequence in 3..30 {
+            shard.say(FromRunner { runner: RUNNER, incarnation: Incarnation(1), sequence, word: here() });
+        }
+        assert_eq!(shard.questions.len(), 1, "known: {known}");
+        shard.pass(SECOND);
+        shard.say(FromRunner { runner: RUNNER, incarnation: Incarnation(1), sequence: 3, word: here() });
+        assert_eq!(shard.questions.len(), 2, "known: {known}");
+    }
+}
+
 #[test]
 fn a_slot_is_taken_until_its_runner_lets_go() {
     let mut shard = Fixture::with_runner(1);

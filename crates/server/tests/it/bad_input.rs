@@ -289,6 +289,15 @@ async fn unknown_routes_methods_and_parameters_are_refused() {
         let problem = server.get(&format!("/v1/jobs?{query}")).await.refused(400, "invalid_parameter");
         assert_eq!(problem["field"], query.split('=').next().unwrap());
     }
+    // A parameter of another route is no better than an unknown one.
+    let id = server.submit(&echo(1)).await;
+    for path in ["/v1/jobs/running?state=failed", "/v1/queues?tenant=x", "/metrics?limit=1"] {
+        server.get(path).await.refused(400, "invalid_parameter");
+    }
+    server.post(&format!("/v1/jobs/{id}/cancel?force=true"), &json!({})).await.refused(400, "invalid_parameter");
+    let batch = json!({"jobs": [echo(1)]});
+    let problem = server.post("/v1/jobs?wait_ms=10", &batch).await.refused(400, "invalid_parameter");
+    assert_eq!(problem["field"], "wait_ms");
     let problem = server.get("/v1/jobs?state=done").await.refused(400, "invalid_parameter");
     assert!(text(&problem["detail"]).contains("succeeded"), "it names the states: {problem}");
     for cursor in ["x", "c", "cxyz", "job_0000000000000", "e1-0"] {
@@ -297,7 +306,7 @@ async fn unknown_routes_methods_and_parameters_are_refused() {
     server.get("/v1/queues?cursor=x").await.refused(400, "invalid_cursor");
     assert!(server.get("/v1/jobs?topic=%ff").await.status < 500);
     server.get("/v1/ws").await.refused(426, "upgrade_required");
-    server.works_with(0).await;
+    server.works_with(1).await;
 }
 
 #[tokio::test]

@@ -45,6 +45,22 @@ async fn a_key_in_the_body_is_the_same_as_one_in_the_header() {
 }
 
 #[tokio::test]
+async fn a_queue_is_the_same_however_it_is_named_and_another_is_another_body() {
+    let server = Server::start().await;
+    let queue = server.create_queue(&json!({"tag": "a"})).await;
+    let by_id = with(echo(1), json!({"queue": queue["id"]}));
+    let by_token = with(echo(1), json!({"queue": queue["token"]}));
+    let first = submit(&server, "k", &by_id).await.expect(201);
+    assert_eq!(submit(&server, "k", &by_token).await.expect(200)["id"], first["id"]);
+    server.ended(&text(&first["id"])).await;
+    assert_eq!(submit(&server, "k", &by_token).await.expect(200)["id"], first["id"]);
+    submit(&server, "k", &echo(1)).await.refused(409, "idempotency_conflict");
+    let other = server.create_queue(&json!({"tag": "b"})).await;
+    let elsewhere = with(echo(1), json!({"queue": other["id"]}));
+    submit(&server, "k", &elsewhere).await.refused(409, "idempotency_conflict");
+}
+
+#[tokio::test]
 async fn tenants_do_not_share_keys() {
     let server = Server::with_shards(4).await;
     let first = submit(&server, "k", &echo(1)).await.expect(201);

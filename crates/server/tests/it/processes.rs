@@ -64,6 +64,7 @@ async fn the_end_of_the_output_can_be_asked_for() {
     assert_eq!(logs(&server, &job, "tail=3").await, "998\n999\n1000\n");
     assert_eq!(logs(&server, &job, "tail=0").await, "");
     assert_eq!(logs(&server, &job, "tail=5000").await.lines().count(), 1000);
+    assert_eq!(logs(&server, &job, "tail=2&follow=true").await, "999\n1000\n");
 }
 
 #[tokio::test]
@@ -107,6 +108,7 @@ async fn each_attempt_has_its_own_output() {
     assert_eq!(logs(&server, &job, "attempt=2").await, "attempt 2\n");
     assert_eq!(logs(&server, &job, "").await, "attempt 2\n");
     assert_eq!(logs(&server, &job, "follow=true").await, "attempt 1\nattempt 2\n");
+    assert_eq!(logs(&server, &job, "follow=true&tail=9").await, "attempt 2\n");
     let path = format!("/v1/jobs/{}/logs?attempt=3", text(&job["id"]));
     server.get(&path).await.refused(404, "no_logs");
 }

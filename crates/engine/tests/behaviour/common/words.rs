@@ -37,7 +37,7 @@ pub fn keyed(key: &str) -> JobSpec {
 }
 
 pub fn submission(spec: &JobSpec) -> Submission {
-    Submission { spec: spec.pack(), queue: spec.queue }
+    Submission { spec: spec.clone().pack(), queue: spec.queue }
 }
 
 pub fn at(millis_after_start: u64) -> Option<Timestamp> {

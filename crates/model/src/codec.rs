@@ -29,3 +29,22 @@ pub fn encode<T: Encode<()>>(value: &T) -> Vec<u8> {
 pub fn decode<'b, T: Decode<'b, ()>>(bytes: &'b [u8]) -> Result<T, DecodeError> {
     minicbor::decode(bytes).map_err(|error| DecodeError::Malformed(error.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::change::Change;
+    use crate::key::KeyEntry;
+    use crate::message::RunnerCursor;
+    use crate::queue::Queue;
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_as_a_record_end_without_a_panic(bytes: Vec<u8>) {
+            let _ = decode::<Change>(&bytes);
+            let _ = decode::<KeyEntry>(&bytes);
+            let _ = decode::<Queue>(&bytes);
+            let _ = decode::<RunnerCursor>(&bytes);
+        }
+    }
+}

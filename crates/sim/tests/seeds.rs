@@ -2,7 +2,7 @@
 
 use sim::{Coverage, Fault, Options, run};
 
-// FEATURES: B11, D11, D16
+// FEATURES: B2, D16
 #[test]
 fn twenty_seeds_keep_every_invariant() {
     let mut coverage = Coverage::default();

@@ -112,7 +112,6 @@ fn queues_of_a_tenant_take_turns_and_cost_other_tenants_nothing() {
     assert_eq!(order(&mut shard), expected);
 }
 
-// FEATURES: C4
 #[test]
 fn a_blocked_job_holds_up_nobody() {
     let mut shard = Fixture::new();

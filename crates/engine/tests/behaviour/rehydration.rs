@@ -76,7 +76,7 @@ impl Fixture {
     }
 }
 
-// FEATURES: B3, B11
+// FEATURES: B3
 #[test]
 fn a_crash_after_any_commit_loses_nothing() {
     for (number, shards) in [(0, 1), (3, 4)] {
@@ -100,7 +100,7 @@ fn a_crash_after_any_commit_loses_nothing() {
     }
 }
 
-// FEATURES: B11
+// FEATURES: B3
 #[test]
 fn a_crash_after_every_commit_loses_nothing_either() {
     let mut shard = Fixture::with_runner(2);

@@ -89,7 +89,6 @@ fn a_retry_goes_back_to_the_only_runner_there_is() {
     assert_eq!(shard.state(id), State::Dispatched);
 }
 
-// FEATURES: B6
 #[test]
 fn an_echo_job_never_pays_for_its_runner_a_process_may() {
     let mut shard = Fixture::with_runner(2);

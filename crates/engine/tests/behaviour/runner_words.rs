@@ -28,7 +28,6 @@ fn a_word_said_twice_counts_once() {
     assert_eq!(shard.shard.stats().duplicate_words, 3);
 }
 
-// FEATURES: B5
 #[test]
 fn a_gap_is_asked_about_and_filled() {
     for (number, shards) in [(0, 1), (3, 4)] {
@@ -143,7 +142,7 @@ fn an_old_loss_does_not_hit_a_new_incarnation() {
     assert_eq!((shard.state(id), shard.job(id).infrastructure_failures), (State::Dispatched, 0));
 }
 
-// FEATURES: B3, B5
+// FEATURES: B3
 #[test]
 fn after_a_restart_the_inventory_says_what_became_of_attempts() {
     let mut shard = Fixture::with_runner(4);

@@ -49,7 +49,6 @@ fn without_a_runner_jobs_wait() {
     assert_eq!(shard.state(id), State::Dispatched);
 }
 
-// FEATURES: C12
 #[test]
 fn a_batch_is_answered_job_by_job_in_its_order() {
     let mut shard = Fixture::with_runner(4);

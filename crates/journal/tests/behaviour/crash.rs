@@ -47,7 +47,6 @@ fn acknowledged(file: &Path) -> BTreeSet<u64> {
     fs::read(file).unwrap().chunks_exact(8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap())).collect()
 }
 
-// FEATURES: A3
 #[test]
 fn a_killed_writer_loses_nothing_that_was_acknowledged() {
     let directory = tempfile::tempdir().unwrap();

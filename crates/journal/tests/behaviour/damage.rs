@@ -20,7 +20,6 @@ fn last_log(directory: &Path) -> std::path::PathBuf {
     files(directory, ".log").pop().unwrap()
 }
 
-// FEATURES: A3
 #[test]
 fn a_tail_torn_at_any_byte_is_cut_and_nothing_before_it_is_lost() {
     let directory = tempfile::tempdir().unwrap();

@@ -71,7 +71,6 @@ fn losing_its_runner_again_and_again_makes_the_job_the_suspect() {
     life.because(ReasonCode::InfrastructureExhausted);
 }
 
-// FEATURES: B6
 #[test]
 fn a_loss_that_cannot_be_the_jobs_doing_uses_no_budget() {
     let mut life = Life::in_state(State::Running);

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -64,6 +64,7 @@ pub struct Server {
     process: Child,
     pub url: String,
     pub directory: TempDir,
+    data: PathBuf,
 }
 
 impl Server {
@@ -74,8 +75,28 @@ impl Server {
     /// Starts a server with more to say to `up`.
     pub fn start_with(arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let (process, url) = up(&directory.path().join("data"), "127.0.0.1:0", directory.path(), arguments);
-        Self { process, url, directory }
+        let data = directory.path().join("data");
+        Self::up(directory, data, arguments)
+    }
+
+    /// Starts a server whose data is somewhere else.
+    pub fn start_at(data: &Path) -> Self {
+        Self::up(tempfile::tempdir().unwrap(), data.to_owned(), &[])
+    }
+
+    fn up(directory: TempDir, data: PathBuf, arguments: &[&str]) -> Self {
+        let (process, url) = up(&data, "127.0.0.1:0", directory.path(), arguments);
+        Self { process, url, directory, data }
+    }
+
+    /// Waits until the server has ended by itself, and returns what it has logged.
+    pub fn wait_for_end(&mut self) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        while self.process.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < deadline, "the server does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        std::fs::read_to_string(self.directory.path().join("server.log")).unwrap()
     }
 
     /// kill -9, and a new start on the same data and address.
@@ -91,9 +112,9 @@ impl Server {
         self.start_again();
     }
 
-    fn start_again(&mut self) {
+    pub fn start_again(&mut self) {
         let address = self.url.trim_start_matches("http://").to_owned();
-        let (process, _) = up(&self.directory.path().join("data"), &address, self.directory.path(), &[]);
+        let (process, _) = up(&self.data, &address, self.directory.path(), &[]);
         self.process = process;
     }
 

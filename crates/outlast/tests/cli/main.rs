@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of a test say no by panicking, too")]
 
 mod bench;
+mod disk;
 mod docs;
 mod fixture;
 mod jobs;

@@ -43,6 +43,8 @@ pub struct Config {
     pub sweep_chunk: usize,
     /// How many jobs of a cancelled queue are cancelled in one step.
     pub cancel_chunk: usize,
+    /// How much one step writes, roughly. What does not fit goes on in the next one: no commit gets giant.
+    pub step_bytes_max: usize,
     /// How many timers fire in one step.
     pub timers_per_step: usize,
     pub key_lifetime: Millis,
@@ -67,8 +69,9 @@ impl Config {
             queue_idle_expiry: Millis::from_secs(15 * 60),
             retention: Millis::from_secs(7 * 24 * 3600),
             sweep_interval: Millis::from_secs(60),
-            sweep_chunk: 1_000,
+            sweep_chunk: 200,
             cancel_chunk: 1_000,
+            step_bytes_max: 4 << 20,
             timers_per_step: 10_000,
             key_lifetime: Millis::from_secs(24 * 3600),
             keys_per_tenant_max: 10_000_000,

@@ -36,8 +36,13 @@ impl Shard {
 
     /// Gives waiting jobs to runners while there is room.
     pub(crate) fn fill_runners(&mut self, step: &mut Step) {
+        self.backlog.unfilled = false;
         for lane in Lane::ALL {
             while !self.ready.is_empty(lane) && self.runners.iter().any(|(_, runner)| runner.free(lane) > 0) {
+                if self.is_full(step) {
+                    self.backlog.unfilled = true;
+                    return;
+                }
                 let queues = &self.queues;
                 let may_run = |queue| queues.get(&queue).is_some_and(|entry| entry.has_room());
                 let Some(id) = self.ready.pop(lane, self.now, may_run) else { break };

@@ -28,6 +28,13 @@ pub enum Fetched {
     Keys {
         entries: Vec<(KeyHash, Option<KeyEntry>)>,
     },
+    /// There is a record, but it is damaged: whoever asked gets no better answer than that.
+    UnreadableJob {
+        id: JobId,
+    },
+    UnreadableKeys {
+        keys: Vec<KeyHash>,
+    },
     /// `more`: there may be others behind the last one.
     Finished {
         jobs: Vec<Job>,

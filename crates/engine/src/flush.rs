@@ -21,6 +21,7 @@ impl Entry {
 impl Shard {
     /// Encodes what changed into the step's batch. Call it once after the step's inputs, before the commit.
     pub fn flush(&mut self, step: &mut Step) {
+        self.dirty_bytes = 0;
         let mut jobs = std::mem::take(&mut self.dirty_jobs);
         for id in jobs.drain(..) {
             self.flush_job(id, step);

@@ -180,6 +180,8 @@ pub enum Refusal {
     Full { retry_after: Millis },
     #[error("too many queues: remove some first")]
     TooManyQueues { max: usize },
+    #[error("the record of it is damaged: stop the server and look with `outlast doctor --verify`")]
+    Unreadable,
     #[error("the approval is about another content of the job: look at it again")]
     OtherContent,
 }

@@ -12,7 +12,7 @@ use model::spec::{Digest, KeyHash};
 use model::time::Millis;
 
 use crate::fetch::Fetch;
-use crate::input::{Effect, NewQueue, Refusal, RequestId, Submission};
+use crate::input::{Answer, Effect, NewQueue, Refusal, RequestId, Submission};
 use crate::shard::Shard;
 use crate::step::Step;
 
@@ -77,25 +77,38 @@ impl Shard {
         }
     }
 
-    pub(crate) fn fetched_keys(&mut self, entries: Vec<(KeyHash, Option<KeyEntry>)>, step: &mut Step) {
-        for (key, entry) in entries {
-            let Some(waiters) = self.asked_keys.remove(&key) else { continue };
-            let lifetime = self.config.key_lifetime;
-            let mut known = entry.filter(|entry| self.key_time() < entry.at + lifetime);
-            for waiter in waiters {
+    /// The store has told what a key led to: everyone in line behind the question gets an answer.
+    pub(crate) fn answered_key(&mut self, key: KeyHash, entry: Option<KeyEntry>, step: &mut Step) {
+        let Some(waiters) = self.asked_keys.remove(&key) else { return };
+        let lifetime = self.config.key_lifetime;
+        let mut known = entry.filter(|entry| self.key_time() < entry.at + lifetime);
+        for waiter in waiters {
+            match waiter {
+                KeyWaiter::Job { request, index, submission } => {
+                    let result = match known {
+                        Some(entry) => self.recall(entry, &submission),
+                        None => self.accept(*submission, step),
+                    };
+                    // One that was accepted just now is what the next in line will find.
+                    known = known.or_else(|| self.known_key(key));
+                    self.settle_submit(request, index, result, step);
+                }
+                KeyWaiter::Queue { request, queue } => {
+                    known = self.create_keyed_queue(request, *queue, known, step);
+                }
+            }
+        }
+    }
+
+    /// What these keys led to cannot be read. To accept would risk doing it twice.
+    pub(crate) fn unreadable_keys(&mut self, keys: &[KeyHash], step: &mut Step) {
+        for key in keys {
+            for waiter in self.asked_keys.remove(key).unwrap_or_default() {
                 match waiter {
-                    KeyWaiter::Job { request, index, submission } => {
-                        let result = match known {
-                            Some(entry) => self.recall(entry, &submission),
-                            None => self.accept(*submission, step),
-                        };
-                        // One that was accepted just now is what the next in line will find.
-                        known = known.or_else(|| self.known_key(key));
-                        self.settle_submit(request, index, result, step);
+                    KeyWaiter::Job { request, index, .. } => {
+                        self.settle_submit(request, index, Err(Refusal::Unreadable), step);
                     }
-                    KeyWaiter::Queue { request, queue } => {
-                        known = self.create_keyed_queue(request, *queue, known, step);
-                    }
+                    KeyWaiter::Queue { request, .. } => step.answer(request, Answer::Refused(Refusal::Unreadable)),
                 }
             }
         }

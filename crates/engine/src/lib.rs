@@ -11,6 +11,7 @@
 //! one is made from the records ([`Shard::new`], `restore_*`, [`Shard::resume`]). Every effect can
 //! be derived from the records again, so one that was lost between commit and doing is made up for.
 
+mod backlog;
 mod config;
 mod dispatch;
 mod fetch;

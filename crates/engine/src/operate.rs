@@ -123,6 +123,13 @@ impl Shard {
         }
     }
 
+    /// A terminal job cannot be read: everything that waited for it is refused.
+    pub(crate) fn unreadable_job(&mut self, id: JobId, step: &mut Step) {
+        for waiting in self.asked_jobs.remove(&id).unwrap_or_default() {
+            respond(waiting.request, Answer::Refused(Refusal::Unreadable), step);
+        }
+    }
+
     /// Returns the job if it is still there, terminal and untouched.
     fn operate_on_stored(&mut self, job: Job, operation: Operation, step: &mut Step) -> (Answer, Option<Job>) {
         if let Operation::Remove = operation {

@@ -73,6 +73,9 @@ impl Shard {
             match entry.job.state {
                 State::Pending => self.ask_policy(id, step),
                 State::Scheduled => self.make_ready(id, step),
+                State::Dispatched | State::Running | State::Cancelling if self.is_orphan(&entry.job) => {
+                    self.backlog.lost.push_back((id, entry.job.attempt));
+                }
                 State::Dispatched | State::Running | State::Cancelling => repeat(&entry.job, step),
                 State::Blocked
                 | State::ApprovalRequired
@@ -103,10 +106,21 @@ impl Shard {
         }
     }
 
+    /// Whether its attempt is in the hands of an incarnation that is known to be gone: the crash came before the
+    /// step that would have said so.
+    fn is_orphan(&self, job: &Job) -> bool {
+        let holder = job.runner();
+        holder.is_some_and(|(id, incarnation)| {
+            self.runners.iter().any(|(other, runner)| *other == id && incarnation < runner.incarnation)
+        })
+    }
+
     pub(crate) fn fetched(&mut self, fetched: Fetched, step: &mut Step) {
         match fetched {
             Fetched::Job { id, job } => self.fetched_job(id, job, step),
-            Fetched::Keys { entries } => self.fetched_keys(entries, step),
+            Fetched::Keys { entries } => self.backlog.keys.extend(entries),
+            Fetched::UnreadableJob { id } => self.unreadable_job(id, step),
+            Fetched::UnreadableKeys { keys } => self.unreadable_keys(&keys, step),
             Fetched::Finished { jobs, more } => self.fetched_finished(&jobs, more, step),
             Fetched::OldKeys { keys, more } => self.fetched_old_keys(&keys, more, step),
         }

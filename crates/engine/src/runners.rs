@@ -139,7 +139,7 @@ impl Shard {
             return self.ask_inventory(id, incarnation, step);
         }
         if known.is_none_or(|(current, _)| incarnation > current) {
-            self.welcome(id, incarnation, step);
+            self.welcome(id, incarnation);
         }
         if let Some(runner) = self.runner_mut(id) {
             runner.sequence = word.sequence;
@@ -175,7 +175,7 @@ impl Shard {
     }
 
     /// A runner that is new, or new again: whatever an earlier incarnation had in hand is gone.
-    fn welcome(&mut self, id: RunnerId, incarnation: Incarnation, step: &mut Step) {
+    fn welcome(&mut self, id: RunnerId, incarnation: Incarnation) {
         self.strangers.remove(&id);
         let lost = self.on_runner(id, |entry_incarnation| entry_incarnation < incarnation);
         let runner = Runner::new(RunnerCursor { incarnation, sequence: 0 });
@@ -186,7 +186,9 @@ impl Shard {
                 self.runners.sort_unstable_by_key(|(id, _)| *id);
             }
         }
-        self.lose(&lost, step);
+        // They may be many: a step of bounded size at a time.
+        let attempts = lost.into_iter().filter_map(|job| Some((job, self.jobs.get(&job)?.job.attempt)));
+        self.backlog.lost.extend(attempts.collect::<Vec<_>>());
     }
 
     /// Jobs with an attempt in the hands of a runner, in the order of their ids.
@@ -199,15 +201,6 @@ impl Shard {
         jobs
     }
 
-    fn lose(&mut self, jobs: &[JobId], step: &mut Step) {
-        for id in jobs {
-            let Some(entry) = self.jobs.get(id) else { continue };
-            let attempt = entry.job.attempt;
-            let fault = if entry.job.lane.restarts_free_of_charge() { Fault::NotTheJobs } else { Fault::Unknown };
-            let _ = self.fire(*id, Event::Lost { attempt, fault }, step);
-        }
-    }
-
     pub(crate) fn runner_lost(&mut self, id: RunnerId, incarnation: Incarnation, step: &mut Step) {
         let lost = self.on_runner(id, |entry_incarnation| entry_incarnation <= incarnation);
         if let Some(runner) = self.runner_mut(id).filter(|runner| runner.incarnation <= incarnation) {
@@ -216,7 +209,10 @@ impl Shard {
             runner.lingering.clear();
             runner.dispatched.clear();
         }
-        self.lose(&lost, step);
+        for job in lost {
+            let attempt = self.jobs.get(&job).map(|entry| entry.job.attempt).unwrap_or_default();
+            self.lose(job, attempt, step);
+        }
     }
 
     /// Asks a runner what it has in hand, now and then.

@@ -11,6 +11,7 @@ use model::spec::{KeyHash, Lane};
 use model::state::State;
 use model::time::Millis;
 
+use crate::backlog::Backlog;
 use crate::config::Config;
 use crate::input::{Input, RequestId};
 use crate::keys::KeyWaiter;
@@ -105,6 +106,9 @@ pub struct Shard {
     /// Operations that wait for a terminal job to be fetched, in their order.
     pub(crate) asked_jobs: Map<JobId, Vec<WaitingOperation>>,
     pub(crate) sweep: Sweep,
+    /// About how much the flush will write of the jobs that have changed.
+    pub(crate) dirty_bytes: usize,
+    pub(crate) backlog: Backlog,
     pub(crate) stats: Stats,
 }
 
@@ -135,6 +139,8 @@ impl Shard {
             open_submits: Map::default(),
             asked_jobs: Map::default(),
             sweep: Sweep::new(now),
+            dirty_bytes: 0,
+            backlog: Backlog::default(),
             stats: Stats::default(),
             config,
         }
@@ -167,12 +173,13 @@ impl Shard {
             Input::Fetched(fetched) => self.fetched(fetched, step),
             Input::Tick => self.tick(step),
         }
+        self.work_off(step);
         self.fill_runners(step);
     }
 
     /// When the shard wants its next [`Input::Tick`], at the latest. Past means: now.
     pub fn next_tick(&self) -> Millis {
-        if !self.cancelling_queues.is_empty() {
+        if !self.cancelling_queues.is_empty() || self.backlog.is_due() {
             return self.now;
         }
         let timer = [self.timers.next(), self.next_runner_check()].into_iter().flatten().min();

@@ -8,6 +8,7 @@ use model::key::{self, KeyEntry, Made};
 use model::queue::{QueueRef, QueueState};
 use model::state::State;
 
+use crate::backlog::record_bytes;
 use crate::input::{Accepted, Answer, Refusal, RequestId, Submission};
 use crate::keys::KeyWaiter;
 use crate::shard::{Entry, Shard};
@@ -173,6 +174,7 @@ impl Shard {
         });
         self.timers.arm(&job, &self.config);
         self.dirty_jobs.push(id);
+        self.dirty_bytes += record_bytes(&job);
         self.jobs.insert(id, Box::new(Entry { dirty: true, ..Entry::new(job) }));
         Ok(id)
     }

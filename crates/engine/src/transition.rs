@@ -6,6 +6,7 @@ use model::machine::{self, Event, Ignored, Transition};
 use model::message::{Ticket, ToRunner};
 use model::state::State;
 
+use crate::backlog::record_bytes;
 use crate::input::Effect;
 use crate::shard::{Entry, Shard};
 use crate::step::Step;
@@ -68,12 +69,18 @@ impl Shard {
         // After the change the job no longer says which runner had it.
         let runner = entry.job.runner();
         let ticket = Ticket { job: id, attempt: entry.job.attempt };
+        let result_bytes = match &event {
+            Event::Ended { outcome, .. } => outcome.result.as_ref().map_or(0, |result| result.as_bytes().len()),
+            _ => 0,
+        };
         entry.job.apply(self.now, event, &transition, self.config.retry_backoff);
         self.timers.arm(&entry.job, &self.config);
         if !entry.dirty {
             entry.dirty = true;
             self.dirty_jobs.push(id);
+            self.dirty_bytes += record_bytes(&entry.job);
         }
+        self.dirty_bytes += result_bytes;
         let (queue, lane) = (entry.job.queue, entry.job.lane);
         announce(entry, from, &transition, step);
         if let Some((runner_id, incarnation)) = runner {

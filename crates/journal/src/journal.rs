@@ -89,6 +89,7 @@ impl Journal {
             Some(spare) => spare,
             None => prepare(&spares.reserve_path(), options.first_segment_bytes)?,
         };
+        recovered.settle()?;
         // Writing always goes on in a new segment: its header states where the log ended, so a cut is final.
         let active = put_in_place(directory, &spare.path, spare.file, spare.file_bytes, recovered.next)?;
         let active = Arc::new(active);

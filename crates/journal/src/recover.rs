@@ -1,6 +1,7 @@
 //! Opening: every segment is read once, checked against its successor, and the end of the log is found.
 
 use std::fs::{File, OpenOptions};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,6 +38,21 @@ pub(crate) struct Recovered {
     pub segments: Vec<Arc<Segment>>,
     pub next: SegmentHeader,
     pub cut: Option<Cut>,
+    /// The last frame of the last segment: nobody knows whether it was synced.
+    last_frame: Option<Range<u64>>,
+}
+
+impl Recovered {
+    /// Makes the last frame as durable as those before it. It may be in the page cache only, because the process was
+    /// killed between write and sync, or because a sync failed and left its pages marked as clean: so it is written
+    /// again and then synced. Without this, what is built upon it could survive a power cut that it does not.
+    pub fn settle(&self) -> Result<(), Error> {
+        let (Some(segment), Some(place)) = (self.segments.last(), &self.last_frame) else { return Ok(()) };
+        let mut frame = vec![0; (place.end - place.start) as usize];
+        segment.file.read_exact_at(&mut frame, place.start).map_err(Error::io("read", &segment.path))?;
+        segment.file.write_all_at(&frame, place.start).map_err(Error::io("write to", &segment.path))?;
+        segment.file.sync_data().map_err(Error::io("sync", &segment.path))
+    }
 }
 
 /// Reads the log. Changes nothing.
@@ -50,6 +66,7 @@ pub(crate) fn recover(directory: &Path, names: &[String], generation: u64) -> Re
     check_chain(directory, &opened)?;
 
     let mut cut = None;
+    let mut last_frame = None;
     let mut next = SegmentHeader { generation, first: Position(1), previous_first: Position::NONE, previous_end: 0 };
     let mut segments = Vec::with_capacity(opened.len());
     let ends: Vec<_> = opened.iter().skip(1).map(|successor| successor.header.previous_end).collect();
@@ -73,9 +90,10 @@ pub(crate) fn recover(directory: &Path, names: &[String], generation: u64) -> Re
             previous_first: segment.header.first,
             previous_end: scan.end,
         };
+        last_frame = (scan.last_frame < scan.end).then_some(scan.last_frame..scan.end);
         segments.push(Arc::new(segment));
     }
-    Ok(Recovered { segments, next, cut })
+    Ok(Recovered { segments, next, cut, last_frame })
 }
 
 fn open_segment(directory: &Path, first: Position) -> Result<Segment, Error> {
@@ -118,6 +136,8 @@ fn check_chain(directory: &Path, segments: &[Segment]) -> Result<(), Error> {
 
 struct Scan {
     next: Position,
+    /// Where the last frame begins; the same as the end when there is none.
+    last_frame: u64,
     end: u64,
     cut: Option<Cut>,
 }
@@ -164,7 +184,8 @@ fn begins_like_a_frame(segment: &Segment, offset: u64) -> Result<bool, Error> {
 /// Reads frames until one is not valid; says why it is not.
 fn scan_frames(segment: &Segment, limit: u64) -> Result<(Scan, &'static str), Error> {
     let mut cursor = FrameCursor::new(CHUNK_BYTES);
-    let mut scan = Scan { next: segment.header.first, end: SEGMENT_HEADER_BYTES, cut: None };
+    let begin = SEGMENT_HEADER_BYTES;
+    let mut scan = Scan { next: segment.header.first, last_frame: begin, end: begin, cut: None };
     loop {
         let found = cursor
             .frame(&segment.file, segment.header.generation, scan.end, limit)
@@ -181,6 +202,7 @@ fn scan_frames(segment: &Segment, limit: u64) -> Result<(Scan, &'static str), Er
             FrameKind::Seal => {}
         }
         segment.publish(frame.header.first, scan.end, frame.end());
+        scan.last_frame = scan.end;
         scan.end = frame.end();
     }
 }

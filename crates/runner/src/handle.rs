@@ -199,8 +199,13 @@ impl Inner {
             now: self.options.now,
         };
         let inner = self.clone();
+        let attempt = self.tasks.spawn(process::run(process, place, stopped));
         self.tasks.spawn(async move {
-            let outcome = process::run(process, place, stopped).await;
+            // A panic is a bug; the attempt must not stay in hand for ever because of it.
+            let outcome = attempt.await.unwrap_or_else(|error| Outcome {
+                message: Some(format!("the runner failed: {error}")),
+                ..Outcome::of(End::Infrastructure)
+            });
             inner.end(shard, vec![(ticket, outcome)]);
         });
     }

@@ -55,6 +55,10 @@ fn marked(marks: &[String]) -> Vec<Pid> {
     let mut found = Vec::new();
     for entry in entries.flatten() {
         let Some(number) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        // A server that is itself started by a job of its own node must not end itself.
+        if rustix::process::getpid().as_raw_nonzero().get() == number {
+            continue;
+        }
         // Of processes of other users nothing can be read, and none of them is ours.
         let Ok(environment) = fs::read(entry.path().join("environ")) else { continue };
         let variables: Vec<&[u8]> = environment.split(|byte| *byte == 0).collect();

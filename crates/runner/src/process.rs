@@ -26,6 +26,8 @@ use crate::logs::{Stream, Writer};
 const RESULT_BYTES_MAX: usize = 64 * 1024;
 /// How many pieces of output may wait to be written before the process is made to wait.
 const PIECES_WAITING_MAX: usize = 64;
+/// How long the rest of the output is waited for after the end of the program.
+const OUTPUT_PATIENCE: Duration = Duration::from_secs(2);
 /// What a program finds in its environment besides what its job gives it.
 const INHERITED: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
 
@@ -132,17 +134,20 @@ async fn attend(
             let _ = stdin.write_all(process.stdin.as_bytes()).await;
         });
     }
+    let mut pumps = Vec::new();
     if let Some(stdout) = child.stdout.take() {
-        tokio::spawn(pump(Stream::Stdout, stdout, pieces.clone()));
+        pumps.push(tokio::spawn(pump(Stream::Stdout, stdout, pieces.clone())));
     }
     if let Some(stderr) = child.stderr.take() {
-        tokio::spawn(pump(Stream::Stderr, stderr, pieces.clone()));
+        pumps.push(tokio::spawn(pump(Stream::Stderr, stderr, pieces.clone())));
     }
     drop(pieces);
-    let kept = tokio::spawn(keep(output, writer, place.now));
+    let mut kept = tokio::spawn(keep(output, writer, place.now));
     let group = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
     let mut asked_to_stop = false;
     let status = tokio::select! {
+        // What has ended has ended, also if it was asked to stop at the same moment.
+        biased;
         status = child.wait() => {
             clear(group, place).await;
             status
@@ -152,7 +157,15 @@ async fn attend(
             stop(&mut child, group, place).await
         }
     };
-    let stdout = match kept.await {
+    let kept = match tokio::time::timeout(OUTPUT_PATIENCE, &mut kept).await {
+        Ok(kept) => kept,
+        Err(_) => {
+            // Something has got away from us and holds the output open; what the program itself has said is read.
+            pumps.iter().for_each(tokio::task::JoinHandle::abort);
+            kept.await
+        }
+    };
+    let stdout = match kept {
         Ok(Ok(stdout)) => stdout,
         Ok(Err(error)) => return failure(End::Infrastructure, format!("its output cannot be kept: {error}")),
         Err(error) => return failure(End::Infrastructure, format!("its output was lost: {error}")),

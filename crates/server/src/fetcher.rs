@@ -33,38 +33,71 @@ impl Fetches {
     }
 }
 
-/// Answers until nobody can ask any more. A read that fails ends the node: an answer cannot be made up.
+/// Answers until nobody can ask any more. A store that fails as a whole ends the node; a single record that is
+/// damaged is said to be so, and everything else goes on.
 pub(crate) fn run(
     questions: &mpsc::Receiver<(ShardId, Fetch)>,
     store: &Arc<dyn Store>,
     inboxes: &[Inbox],
 ) -> Result<(), Error> {
     while let Ok((shard, fetch)) = questions.recv() {
-        let fetched = answer(store.as_ref(), shard, fetch)?;
-        if let Some(inbox) = inboxes.get(usize::from(shard.0)) {
-            let _ = inbox.post(Message::Fetched(fetched));
+        for fetched in answer(store.as_ref(), shard, fetch)? {
+            if let Some(inbox) = inboxes.get(usize::from(shard.0)) {
+                let _ = inbox.post(Message::Fetched(fetched));
+            }
         }
     }
     Ok(())
 }
 
-fn answer(store: &dyn Store, shard: ShardId, fetch: Fetch) -> Result<Fetched, Error> {
+fn answer(store: &dyn Store, shard: ShardId, fetch: Fetch) -> Result<Vec<Fetched>, Error> {
     match fetch {
         Fetch::Job { id } => {
-            let job = reads::done(store, shard, id)?.map(Box::new);
-            Ok(Fetched::Job { id, job })
+            let job = unless_damaged(reads::done(store, shard, id))?;
+            Ok(vec![match job {
+                Some(job) => Fetched::Job { id, job: job.map(Box::new) },
+                None => Fetched::UnreadableJob { id },
+            }])
         }
         Fetch::Keys { keys, days } => {
-            let entries = keys.into_iter().map(|key| Ok((key, find_key(store, shard, key, days)?)));
-            Ok(Fetched::Keys { entries: entries.collect::<Result<_, Error>>()? })
+            let (mut entries, mut unreadable) = (Vec::with_capacity(keys.len()), Vec::new());
+            for key in keys {
+                match unless_damaged(find_key(store, shard, key, days))? {
+                    Some(entry) => entries.push((key, entry)),
+                    None => unreadable.push(key),
+                }
+            }
+            let mut answers = vec![Fetched::Keys { entries }];
+            if !unreadable.is_empty() {
+                answers.push(Fetched::UnreadableKeys { keys: unreadable });
+            }
+            Ok(answers)
         }
-        Fetch::Finished { after, limit } => finished(store, shard, after, limit),
+        Fetch::Finished { after, limit } => {
+            // Nothing is forgotten from behind a damaged record until it is mended: the rest of the work goes on.
+            let none = Fetched::Finished { jobs: Vec::new(), more: false };
+            Ok(vec![unless_damaged(finished(store, shard, after, limit))?.unwrap_or(none)])
+        }
         Fetch::OldKeys { before, limit } => {
             let end = store::Key::new(&before.0.to_be_bytes());
-            let found = store.scan(shard, Keyspace::Keys, Range::all().before(&end), Order::Ascending, limit)?;
+            let range = Range::all().before(&end);
+            let found = store.scan(shard, Keyspace::Keys, range, Order::Ascending, limit).map_err(Error::from);
+            let found = unless_damaged(found)?.unwrap_or_default();
             let more = found.len() == limit;
-            Ok(Fetched::OldKeys { keys: found.into_iter().map(|(key, _)| key.to_vec()).collect(), more })
+            Ok(vec![Fetched::OldKeys { keys: found.into_iter().map(|(key, _)| key.to_vec()).collect(), more }])
         }
+    }
+}
+
+/// `None` for a record that is damaged, which is logged.
+fn unless_damaged<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
+    match read {
+        Ok(value) => Ok(Some(value)),
+        Err(error @ (Error::Record { .. } | Error::Store(store::Error::DamagedRecord { .. }))) => {
+            tracing::error!(%error, "a record is damaged");
+            Ok(None)
+        }
+        Err(error) => Err(error),
     }
 }
 

@@ -47,6 +47,8 @@ pub struct Node {
     failure: oneshot::Receiver<Error>,
     stopping: watch::Sender<bool>,
     serving: tokio::task::JoinHandle<()>,
+    /// How long attempts get to stop.
+    stop_patience: Duration,
 }
 
 /// Tells the first failure of any part.
@@ -101,7 +103,9 @@ impl Node {
             ready.push(is_ready);
         }
         drop(fetches);
-        let mut node = Self { address, app, store, runner, inboxes, threads, failure, stopping, serving };
+        let stop_patience = Duration::from_millis(options.stop_grace_ms) + GOODBYE * 5;
+        let mut node =
+            Self { address, app, store, runner, inboxes, threads, failure, stopping, serving, stop_patience };
         for is_ready in ready {
             if is_ready.await.is_err() {
                 return Err(node.failed().await);
@@ -141,7 +145,10 @@ impl Node {
     /// Stops in order: no new requests, attempts stopped and reported, everything committed and in the tables.
     pub async fn stop(self) -> Result<(), Error> {
         self.stopping.send_replace(true);
-        self.runner.stop().await;
+        if tokio::time::timeout(self.stop_patience, self.runner.stop()).await.is_err() {
+            // Not waiting is safe: what they were is in the records, and the next start ends what is left of them.
+            tracing::warn!("some attempts do not stop; their jobs begin again with the next start");
+        }
         for inbox in &self.inboxes {
             let _ = inbox.post(Message::Stop);
         }
@@ -221,11 +228,9 @@ fn start_fetcher(
 ) -> Result<JoinHandle<()>, Error> {
     let body = move || {
         let store: Arc<dyn Store> = store;
-        if let Err(error) = fetcher::run(&questions, &store, &inboxes) {
-            alarm.raise(error);
-        }
+        fetcher::run(&questions, &store, &inboxes)
     };
-    Ok(thread::Builder::new().name("fetcher".to_owned()).spawn(body)?)
+    start_thread("fetcher".to_owned(), alarm, body)
 }
 
 /// What a shard's thread begins with.
@@ -240,16 +245,25 @@ struct ShardStart {
 }
 
 fn start_shard(id: ShardId, start: ShardStart, alarm: Alarm) -> Result<JoinHandle<()>, Error> {
-    let body = move || {
+    start_thread(format!("shard-{id}"), alarm, move || live(id, start))
+}
+
+/// A thread without which the node cannot go on.
+fn start_thread(
+    name: String,
+    alarm: Alarm,
+    body: impl FnOnce() -> Result<(), Error> + Send + 'static,
+) -> Result<JoinHandle<()>, Error> {
+    let own_name = name.clone();
+    let guarded = move || {
         // A panic is a bug; it must not leave a node that looks alive and does nothing.
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| live(id, start)));
-        match outcome {
+        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => alarm.raise(error),
-            Err(_) => alarm.raise(Error::Panicked(format!("shard {id}"))),
+            Err(_) => alarm.raise(Error::Panicked(own_name)),
         }
     };
-    Ok(thread::Builder::new().name(format!("shard-{id}")).spawn(body)?)
+    Ok(thread::Builder::new().name(name).spawn(guarded)?)
 }
 
 fn live(id: ShardId, start: ShardStart) -> Result<(), Error> {
@@ -277,6 +291,11 @@ pub fn run(options: Options, on_ready: impl FnOnce(&Address)) -> Result<(), Erro
             _ = terminate.recv() => {}
             _ = tokio::signal::ctrl_c() => {}
         }
-        node.stop().await
+        tokio::select! {
+            stopped = node.stop() => stopped,
+            // Whoever asks twice does not want to wait. Everything that was acknowledged is safe.
+            _ = terminate.recv() => Ok(()),
+            _ = tokio::signal::ctrl_c() => Ok(()),
+        }
     })
 }

@@ -1,5 +1,6 @@
 //! A shard's thread: take what is waiting, handle it, commit once, and only then act.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
@@ -8,7 +9,7 @@ use std::time::Duration;
 use engine::{Answer, Effect, Input, RequestId, Shard, Step};
 use hashbrown::HashMap;
 use model::id::{Incarnation, JobId, ShardId};
-use model::message::{ShardFace, ToRunner};
+use model::message::{FromRunner, ShardFace, ToRunner};
 use model::spec::Lane;
 use store::Store;
 use tokio::sync::oneshot;
@@ -44,6 +45,8 @@ pub(crate) struct ShardLoop {
     replies: Map<RequestId, Reply>,
     watchers: Map<JobId, Vec<Watch>>,
     to_runner: Vec<ToRunner>,
+    /// Words of the runner that did not fit into their round.
+    words: VecDeque<FromRunner>,
     commits: u64,
     logs: std::path::PathBuf,
 }
@@ -75,6 +78,7 @@ impl ShardLoop {
             replies: Map::default(),
             watchers: Map::default(),
             to_runner: Vec::new(),
+            words: VecDeque::new(),
             commits: 0,
             logs,
         }
@@ -88,13 +92,16 @@ impl ShardLoop {
     /// Goes round until it is told to stop. An error means that memory may be ahead of the disk: nothing of
     /// this shard may be used after it.
     pub fn run(mut self) -> Result<(), Error> {
+        let mut stopping = false;
         loop {
-            let stopping = self.gather();
+            // What waits from earlier rounds comes first, so that new inputs cannot keep it waiting for ever.
             if self.shard.next_tick() <= clock::now() {
                 self.shard.handle(clock::now(), Input::Tick, &mut self.step);
             }
+            stopping |= self.gather();
             self.finish_round()?;
-            if stopping {
+            // The last words are those of attempts that were stopped: heard, they cost their jobs nothing.
+            if stopping && self.words.is_empty() {
                 return Ok(());
             }
         }
@@ -102,10 +109,11 @@ impl ShardLoop {
 
     /// Waits for something to do and handles everything that is waiting. Says whether it is time to stop.
     fn gather(&mut self) -> bool {
+        self.hear_words();
         let Some(first) = self.wait() else { return false };
         let mut stopping = self.take(first);
         for _ in 1..ROUND_MESSAGES_MAX {
-            if stopping || self.step.batch.as_bytes().len() >= ROUND_BYTES_MAX {
+            if stopping || self.is_full() {
                 break;
             }
             match self.outlet.receiver.try_recv() {
@@ -117,9 +125,23 @@ impl ShardLoop {
         stopping
     }
 
+    /// Whether this round has enough to write.
+    fn is_full(&self) -> bool {
+        self.shard.pending_bytes(&self.step) >= ROUND_BYTES_MAX
+    }
+
+    /// Hears the runner's words in their order, as many as fit into this round.
+    fn hear_words(&mut self) {
+        while !self.is_full()
+            && let Some(word) = self.words.pop_front()
+        {
+            self.shard.handle(clock::now(), Input::Runner(word), &mut self.step);
+        }
+    }
+
     fn wait(&mut self) -> Option<Message> {
         let until = self.shard.next_tick().saturating_sub(clock::now());
-        if until.0 == 0 {
+        if until.0 == 0 || !self.words.is_empty() || !self.step.batch.is_empty() {
             return self.outlet.receiver.try_recv().ok();
         }
         match self.outlet.receiver.recv_timeout(Duration::from_millis(until.0).min(SLEEP_MAX)) {
@@ -139,13 +161,12 @@ impl ShardLoop {
             }
             Message::Watch { job, ended } => {
                 if self.shard.job(job).is_some() {
-                    self.watchers.entry(job).or_default().push(ended);
+                    self.add_watcher(job, ended);
                 }
             }
             Message::Runner(words) => {
-                for word in words {
-                    self.shard.handle(now, Input::Runner(word), &mut self.step);
-                }
+                self.words.extend(words);
+                self.hear_words();
             }
             Message::Fetched(fetched) => self.shard.handle(now, Input::Fetched(fetched), &mut self.step),
             Message::Stop => return true,
@@ -211,11 +232,20 @@ impl ShardLoop {
         {
             // A job that is live, or ends with this very step, tells when it ends; of any other the store knows.
             if accepted.state.is_some() {
-                self.watchers.entry(accepted.id).or_default().push(ended);
+                self.add_watcher(accepted.id, ended);
             }
         }
         // A client that has gone away needs no answer.
         let _ = reply.answer.send(answer);
+    }
+
+    /// Now and then it forgets those whose clients have gone away: a job may live long, a poll does not.
+    fn add_watcher(&mut self, job: JobId, ended: Watch) {
+        let watchers = self.watchers.entry(job).or_default();
+        if watchers.len() >= 8 && watchers.len().is_power_of_two() {
+            watchers.retain(|watcher| !watcher.is_closed());
+        }
+        watchers.push(ended);
     }
 
     fn publish(&mut self) {
@@ -246,7 +276,7 @@ pub(crate) struct Uplink {
 }
 
 impl runner::Uplink for Uplink {
-    fn deliver(&self, shard: ShardId, words: Vec<model::message::FromRunner>) {
+    fn deliver(&self, shard: ShardId, words: Vec<FromRunner>) {
         if let Some(inbox) = self.inboxes.get(usize::from(shard.0)) {
             // A shard that has stopped asks for everything again when it comes back.
             let _ = inbox.post(Message::Runner(words));

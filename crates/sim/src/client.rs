@@ -282,5 +282,6 @@ fn refusal_name(refusal: &engine::Refusal) -> &'static str {
         Refusal::Full { .. } => "refused: full",
         Refusal::TooManyQueues { .. } => "refused: too many queues",
         Refusal::OtherContent => "refused: other content",
+        Refusal::Unreadable => "refused: unreadable",
     }
 }

@@ -215,6 +215,8 @@ fn config(rng: &mut Rng, shards: Shards) -> Config {
     config.interactive_ages_after = Millis(rng.between(SECOND, 30 * SECOND));
     config.batch_ages_after = Millis(rng.between(SECOND, 60 * SECOND));
     config.queue_idle_expiry = Millis(rng.between(10 * SECOND, 2 * MINUTE));
+    // Small enough that what follows from a lost runner, or a batch of keys, takes many steps.
+    config.step_bytes_max = if rng.one_in(2) { rng.between(300, 6_000) as usize } else { 4 << 20 };
     config.retention = Millis(if rng.one_in(2) { rng.between(30 * SECOND, 2 * MINUTE) } else { 7 * DAY });
     config.sweep_interval = Millis(rng.between(SECOND, 20 * SECOND));
     config.sweep_chunk = rng.between(2, 50) as usize;

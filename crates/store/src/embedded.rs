@@ -120,7 +120,15 @@ impl Embedded {
     }
 
     fn start_thread(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(|error| Error::Io {
+        let pipeline = Arc::clone(&self.pipeline);
+        let guarded = move || {
+            // A panic is a bug; commits and reads must be told instead of waiting for ever.
+            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err() {
+                let reason = "one of the store's threads panicked, which is a bug".to_owned();
+                pipeline.fail(&Error::Tables { reason });
+            }
+        };
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(guarded).map_err(|error| Error::Io {
             action: "start a thread for",
             path: self.directory.path().to_path_buf(),
             reason: error.to_string(),

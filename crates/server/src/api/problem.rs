@@ -188,6 +188,7 @@ impl From<Refusal> for Refused {
             Refusal::Full { .. } => Fault::Full,
             Refusal::TooManyQueues { .. } => Fault::TooManyQueues,
             Refusal::OtherContent => Fault::OtherContent,
+            Refusal::Unreadable => Fault::Internal,
         };
         Self::saying(fault, refusal.to_string())
     }

@@ -2,6 +2,7 @@
 
 mod common;
 
+mod bounded;
 mod cancel_and_retract;
 mod idempotency;
 mod order;

@@ -243,3 +243,12 @@ async fn no_more_programs_run_at_once_than_there_are_slots() {
         assert_eq!(server.ended(&id).await["state"], "succeeded");
     }
 }
+
+#[tokio::test]
+async fn what_gets_away_from_us_does_not_hold_its_attempt_open() {
+    let server = Server::start().await;
+    // It leaves its group, its session and its environment behind, and keeps the output open.
+    let job = server.run(&shell("env -i setsid sleep 10 & sleep 0.3; echo said; exit 0")).await;
+    assert_eq!((&job["state"], &job["exit_code"]), (&json!("succeeded"), &json!(0)));
+    assert_eq!(logs(&server, &job, "").await, "said\n");
+}

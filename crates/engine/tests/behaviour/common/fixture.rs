@@ -44,6 +44,8 @@ pub struct Fixture {
     /// The commit after which everything but the records is lost.
     pub crash_at: Option<usize>,
     pub commits: usize,
+    /// In bytes.
+    pub largest_commit: usize,
     /// Whether each queue knows every job it has ever had, and none was removed.
     pub exact_counters: bool,
     answers: BTreeMap<RequestId, Answer>,
@@ -82,6 +84,7 @@ impl Fixture {
             fetches: VecDeque::new(),
             crash_at: None,
             commits: 0,
+            largest_commit: 0,
             exact_counters: true,
             answers: BTreeMap::new(),
             inbox: VecDeque::new(),
@@ -132,6 +135,7 @@ impl Fixture {
         self.changes.extend(self.records.commit(&step.batch));
         self.records.check(self.exact_counters);
         self.commits += 1;
+        self.largest_commit = self.largest_commit.max(step.batch.as_bytes().len());
         if self.crash_at == Some(self.commits) {
             return self.crash();
         }

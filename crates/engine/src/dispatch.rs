@@ -69,6 +69,11 @@ impl Shard {
     }
 
     fn dispatch(&mut self, id: JobId, runner_index: usize, step: &mut Step) {
+        // Its timer has not rung yet; nobody must start it in between.
+        if self.jobs.get(&id).is_some_and(|entry| entry.job.deadline.is_some_and(|deadline| deadline <= self.now)) {
+            let _ = self.fire(id, Event::DeadlinePassed, step);
+            return;
+        }
         let (runner, question, incarnation): (RunnerId, u64, Incarnation) = {
             let (id, runner) = &self.runners[runner_index];
             (*id, runner.question, runner.incarnation)

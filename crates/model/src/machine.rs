@@ -291,7 +291,7 @@ fn started(job: &Job, attempt: Attempt) -> Stepped {
 fn ended(job: &Job, attempt: Attempt, outcome: &Outcome) -> Stepped {
     current(job, attempt)?;
     if job.state == State::Cancelling {
-        return Ok(cancelled(job));
+        return Ok(stopped(job));
     }
     let message = || outcome.message.clone();
     Ok(match outcome.end {
@@ -317,7 +317,7 @@ fn ended(job: &Job, attempt: Attempt, outcome: &Outcome) -> Stepped {
 fn lost(job: &Job, attempt: Attempt, fault: Fault) -> Stepped {
     current(job, attempt)?;
     if job.state == State::Cancelling {
-        return Ok(cancelled(job));
+        return Ok(stopped(job));
     }
     if job.retracting {
         return Ok(Transition::to(State::Scheduled).because(ReasonCode::Retracted));
@@ -339,10 +339,12 @@ fn infrastructure(job: &Job, code: ReasonCode, message: Option<String>) -> Trans
     }
 }
 
-/// The end of a cancel, for the reason it was asked for.
-fn cancelled(job: &Job) -> Transition {
-    let code = job.reason.as_ref().map_or(ReasonCode::CancelRequested, |reason| reason.code);
-    Transition::to(State::Cancelled).because(code)
+/// The end of a job that was asked to stop, for the reason it was asked for: its time was up, or someone cancelled it.
+fn stopped(job: &Job) -> Transition {
+    let reason = job.reason.clone().unwrap_or_else(|| Reason::new(ReasonCode::CancelRequested));
+    let out_of_time = matches!(reason.code, ReasonCode::AttemptTimedOut | ReasonCode::DeadlinePassed);
+    let to = if out_of_time { State::TimedOut } else { State::Cancelled };
+    Transition::to(to).saying(reason.code, reason.message)
 }
 
 fn cancel(job: &Job, code: ReasonCode) -> Stepped {
@@ -376,10 +378,15 @@ fn retract(job: &Job) -> Stepped {
 }
 
 fn deadline_passed(job: &Job) -> Stepped {
-    let timed_out = Transition::to(State::TimedOut).because(ReasonCode::DeadlinePassed);
+    let because = |transition: Transition| {
+        transition.saying(ReasonCode::DeadlinePassed, Some("it had not ended by its deadline".to_owned()))
+    };
     match job.state {
-        State::Pending | State::Blocked | State::ApprovalRequired | State::Scheduled => Ok(timed_out),
-        State::Dispatched | State::Running => Ok(timed_out.stopping()),
+        State::Pending | State::Blocked | State::ApprovalRequired | State::Scheduled => {
+            Ok(because(Transition::to(State::TimedOut)))
+        }
+        // Timed out only when its runner has let go: until then it takes its slot, and no retry may run beside it.
+        State::Dispatched | State::Running => Ok(because(Transition::to(State::Cancelling)).stopping()),
         // The work is done or being undone: the deadline was for the work.
         State::Cancelling | State::Scanning => Err(Ignored::OutOfOrder),
         State::Succeeded
@@ -396,7 +403,7 @@ fn attempt_timed_out(job: &Job, attempt: Attempt) -> Stepped {
     current(job, attempt)?;
     only_in(job, State::Running)?;
     let message = job.timeout.map(|limit| format!("the attempt ran longer than {} ms", limit.0));
-    Ok(Transition::to(State::TimedOut).saying(ReasonCode::AttemptTimedOut, message).stopping())
+    Ok(Transition::to(State::Cancelling).saying(ReasonCode::AttemptTimedOut, message).stopping())
 }
 
 fn dispatch_timed_out(job: &Job, attempt: Attempt) -> Stepped {
@@ -417,7 +424,11 @@ fn dispatch_timed_out(job: &Job, attempt: Attempt) -> Stepped {
 fn stop_overdue(job: &Job, attempt: Attempt) -> Stepped {
     current(job, attempt)?;
     only_in(job, State::Cancelling)?;
-    Ok(Transition::to(State::Cancelled).because(ReasonCode::StopOverdue))
+    let ended = stopped(job);
+    Ok(match ended.to {
+        State::Cancelled => ended.because(ReasonCode::StopOverdue),
+        _ => ended,
+    })
 }
 
 fn scanned(job: &Job, clean: bool, message: Option<&String>) -> Stepped {

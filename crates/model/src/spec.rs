@@ -200,6 +200,9 @@ impl JobSpec {
         name("topic", &self.topic)?;
         name("tenant", &self.tenant)?;
         duration("timeout_ms", self.timeout_ms)?;
+        if self.timeout_ms == Some(0) {
+            return Err(Invalid::new("timeout_ms", "with 0 no attempt could ever end in time".to_owned()));
+        }
         if let Some(retries) = self.max_retries.filter(|retries| *retries > limits::RETRIES_MAX) {
             return Err(Invalid::new(
                 "max_retries",

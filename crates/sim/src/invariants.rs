@@ -94,7 +94,7 @@ fn is_a_step(from: State, to: State) -> bool {
             matches!(to, Running | Scheduled | Scanning | Succeeded | Failed | TimedOut | Cancelling | Abandoned)
         }
         Running => matches!(to, Scheduled | Scanning | Succeeded | Failed | TimedOut | Cancelling | Abandoned),
-        Cancelling => matches!(to, Cancelled | Abandoned),
+        Cancelling => matches!(to, Cancelled | TimedOut | Abandoned),
         Scanning => matches!(to, Succeeded | Quarantined | Cancelled | Abandoned),
         Succeeded => to == Quarantined,
         Quarantined => matches!(to, Succeeded | Pending),

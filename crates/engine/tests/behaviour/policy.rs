@@ -137,6 +137,7 @@ fn constraints_narrow_what_a_job_asked_for() {
     shard.verdict(id, Verdict::AllowWith(constraints));
     shard.start(shard.current(id));
     shard.pass(SECOND);
+    shard.end(shard.current(id), End::Stopped);
     assert_eq!(shard.state(id), State::TimedOut);
     assert_eq!(shard.retry(id), Err(Refusal::RetriesUsedUp { max: 0 }));
 }

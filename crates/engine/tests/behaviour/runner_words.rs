@@ -246,11 +246,11 @@ fn a_slot_is_taken_until_its_runner_lets_go() {
     let current = shard.current(id);
     shard.start(current);
     shard.pass(SECOND);
-    assert_eq!(shard.state(id), State::TimedOut);
+    assert_eq!(shard.state(id), State::Cancelling);
     let next = shard.submit(&process());
     assert_eq!(shard.state(next), State::Scheduled, "the process may still be there");
     shard.end(current, End::Stopped);
-    assert_eq!(shard.state(next), State::Dispatched);
+    assert_eq!((shard.state(id), shard.state(next)), (State::TimedOut, State::Dispatched));
 }
 
 /// Neither the order to run nor the one to stop arrived: the runner will never speak of it by itself.

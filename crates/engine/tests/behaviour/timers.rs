@@ -36,12 +36,16 @@ fn a_passed_deadline_ends_waiting_and_running_jobs() {
     shard.pass(10 * SECOND - 1);
     assert_eq!((shard.state(running), shard.state(waiting)), (State::Running, State::Scheduled));
     shard.pass(1);
-    for id in [running, waiting] {
-        assert_eq!((shard.state(id), shard.reason(id)), (State::TimedOut, Some(ReasonCode::DeadlinePassed)));
-    }
+    assert_eq!((shard.state(running), shard.state(waiting)), (State::Cancelling, State::TimedOut));
     assert_eq!(shard.stops, [ticket]);
     shard.end(ticket, End::Succeeded);
-    assert_eq!(shard.state(running), State::TimedOut, "too late");
+    for id in [running, waiting] {
+        assert_eq!(
+            (shard.state(id), shard.reason(id)),
+            (State::TimedOut, Some(ReasonCode::DeadlinePassed)),
+            "too late"
+        );
+    }
 }
 
 #[test]
@@ -50,6 +54,13 @@ fn a_deadline_in_the_past_is_passed() {
     let id = shard.submit(&job(|spec| spec.deadline = at(0)));
     shard.pass(0);
     assert_eq!(shard.state(id), State::TimedOut);
+}
+
+#[test]
+fn nothing_is_started_after_its_deadline() {
+    let mut shard = Fixture::with_runner(1);
+    let id = shard.submit(&job(|spec| spec.deadline = at(0)));
+    assert_eq!((shard.state(id), shard.runs.len()), (State::TimedOut, 0));
 }
 
 // FEATURES: D4
@@ -63,8 +74,10 @@ fn an_attempt_has_its_time_from_its_start() {
     shard.pass(5 * SECOND - 1);
     assert_eq!(shard.state(id), State::Running);
     shard.pass(1);
-    assert_eq!((shard.state(id), shard.reason(id)), (State::TimedOut, Some(ReasonCode::AttemptTimedOut)));
+    assert_eq!((shard.state(id), shard.reason(id)), (State::Cancelling, Some(ReasonCode::AttemptTimedOut)));
     assert_eq!(shard.stops, [ticket]);
+    shard.end(ticket, End::Stopped);
+    assert_eq!((shard.state(id), shard.reason(id)), (State::TimedOut, Some(ReasonCode::AttemptTimedOut)));
 }
 
 #[test]
@@ -79,7 +92,9 @@ fn a_second_attempt_has_its_own_time() {
     shard.pass(5 * SECOND - 1);
     assert_eq!(shard.state(id), State::Running);
     shard.pass(1);
-    assert_eq!(shard.state(id), State::TimedOut);
+    assert_eq!(shard.state(id), State::Cancelling);
+    shard.pass(shard.config.stop_timeout.0);
+    assert_eq!(shard.state(id), State::TimedOut, "whether its runner says so or not");
 }
 
 // FEATURES: D4
@@ -122,7 +137,7 @@ fn an_attempt_that_never_starts_is_found_in_time_after_a_restart() {
 fn past_due_job(shard: &mut Fixture, kind: &str) -> (JobId, State) {
     match kind {
         "delay" => (shard.submit(&job(|spec| spec.not_before = at(10 * SECOND))), State::Dispatched),
-        "deadline" => (shard.submit(&job(|spec| spec.deadline = at(10 * SECOND))), State::TimedOut),
+        "deadline" => (shard.submit(&job(|spec| spec.deadline = at(10 * SECOND))), State::Cancelling),
         "backoff" => {
             let id = shard.submit(&echo());
             shard.play(id, End::Error);
@@ -131,7 +146,7 @@ fn past_due_job(shard: &mut Fixture, kind: &str) -> (JobId, State) {
         "timeout" => {
             let id = shard.submit(&job(|spec| spec.timeout_ms = Some(10 * SECOND)));
             shard.start(shard.current(id));
-            (id, State::TimedOut)
+            (id, State::Cancelling)
         }
         _ => {
             let id = shard.submit(&echo());

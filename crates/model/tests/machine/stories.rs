@@ -167,7 +167,10 @@ fn a_passed_deadline_ends_what_is_not_done() {
         let life = Life::in_state(state);
         let transition = model::machine::step(&life.job, &Event::DeadlinePassed).unwrap();
         assert_eq!(transition.stop, state.is_on_runner(), "{state}: a runner is told to stop");
-        life.then(Event::DeadlinePassed).is(State::TimedOut).because(ReasonCode::DeadlinePassed);
+        let life = life.then(Event::DeadlinePassed).because(ReasonCode::DeadlinePassed);
+        // Who has it in hand must let go first, so that nothing runs beside a retry.
+        let life = if state.is_on_runner() { life.is(State::Cancelling).then(ended(1, End::Stopped)) } else { life };
+        life.is(State::TimedOut).because(ReasonCode::DeadlinePassed);
     }
     for state in [State::Cancelling, State::Scanning] {
         Life::in_state(state).ignores(Event::DeadlinePassed, Ignored::OutOfOrder);
@@ -178,7 +181,8 @@ fn a_passed_deadline_ends_what_is_not_done() {
 #[test]
 fn an_attempt_that_runs_too_long_ends_the_job() {
     let overdue = || Event::AttemptTimedOut { attempt: Attempt(1) };
-    let life = Life::in_state(State::Running).then(overdue()).is(State::TimedOut);
+    let life = Life::in_state(State::Running).then(overdue()).is(State::Cancelling);
+    let life = life.then(ended(1, End::Succeeded)).is(State::TimedOut);
     life.because(ReasonCode::AttemptTimedOut).ignores(ended(1, End::Succeeded), Ignored::Terminal);
     Life::in_state(State::Dispatched).ignores(overdue(), Ignored::OutOfOrder);
     let next = Life::in_state(State::Running).then(lost(1, Fault::NotTheJobs)).runs_again(1);

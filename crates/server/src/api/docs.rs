@@ -35,7 +35,7 @@ pub(crate) async fn page() -> Html<&'static str> {
 }
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fdfdfc}\
- h1,h2{font-weight:600}h2{margin-top:2.5rem}code{font:14px ui-monospace,monospace}table{border-collapse:collapse;width:100%}\
+ h1,h2{font-weight:600}h2{margin-top:2.5rem}code{font:14px ui-monospace,monospace}small{color:#667}pre{overflow:auto}table{border-collapse:collapse;width:100%}\
  td{padding:.35rem .8rem .35rem 0;vertical-align:top;border-top:1px solid #eee}td:first-child{white-space:nowrap;color:#456}\
  @media(prefers-color-scheme:dark){body{color:#ddd;background:#181a1b}td{border-color:#333}td:first-child{color:#9bc}}";
 
@@ -54,14 +54,17 @@ fn render(document: &Value) -> String {
     page.push_str("<h2>Routes</h2><table>");
     for (path, methods) in document["paths"].as_object().unwrap_or(&empty) {
         for (method, operation) in methods.as_object().unwrap_or(&empty) {
-            let _ = write!(
-                page,
-                "<tr><td><code>{} {}</code><td>{}",
-                method.to_uppercase(),
-                escape(path),
-                text(&operation["summary"])
-            );
+            let (method, path, summary) = (method.to_uppercase(), escape(path), text(&operation["summary"]));
+            let _ = write!(page, "<tr><td><code>{method} {path}</code><td>{summary}");
+            for parameter in operation["parameters"].as_array().into_iter().flatten() {
+                let (name, meaning) = (text(&parameter["name"]), text(&parameter["description"]));
+                let _ = write!(page, "<br><small><code>{name}</code> {meaning}</small>");
+            }
         }
+    }
+    for (schema, title) in [("JobSpec", "A job"), ("Run", "What it runs"), ("QueueSpec", "A queue")] {
+        let shape = serde_json::to_string_pretty(&document["components"]["schemas"][schema]).unwrap_or_default();
+        let _ = write!(page, "</table><h2>{title}</h2><pre><code>{}</code></pre><table>", escape(&shape));
     }
     page.push_str("</table><h2>Errors</h2><table>");
     for (code, meaning) in document["x-error-codes"].as_object().unwrap_or(&empty) {

@@ -235,3 +235,20 @@ async fn a_key_makes_one_queue() {
         create_keyed(&server, "k", &spec).await.refused(409, "idempotency_gone");
     }
 }
+
+/// A process that does not want to stop keeps its place until it is gone.
+#[tokio::test]
+async fn a_timeout_keeps_its_place_in_the_queue_until_its_process_is_gone() {
+    let server = Server::with(|options| options.stop_grace_ms = 300).await;
+    let queue = server.create_queue(&json!({"max_running": 1})).await;
+    let stubborn = json!({"command": ["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"]});
+    let job = json!({"run": {"process": stubborn}, "sandbox": "none", "queue": queue["id"], "timeout_ms": 100});
+    let (first, second) = (server.submit(&job).await, server.submit(&job).await);
+    assert_eq!(server.ended(&first).await["state"], "timed_out");
+    assert_eq!(server.ended(&second).await["state"], "timed_out");
+    let attempt = |history: Value| history["attempts"][0].clone();
+    let first = attempt(server.get(&format!("/v1/jobs/{first}/history")).await.expect(200));
+    let second = attempt(server.get(&format!("/v1/jobs/{second}/history")).await.expect(200));
+    assert_eq!((&first["end"], &first["signal"]), (&json!("stopped"), &json!(9)));
+    assert!(text(&first["ended_at"]) <= text(&second["dispatched_at"]), "{first} {second}");
+}

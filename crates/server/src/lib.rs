@@ -14,6 +14,7 @@ mod options;
 mod reads;
 mod rehydrate;
 mod shard;
+mod tidy;
 
 pub use error::Error;
 pub use node::{Address, Node, run};

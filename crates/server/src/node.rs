@@ -20,6 +20,7 @@ use crate::inbox::{Inbox, Message, Outlet};
 use crate::options::Options;
 use crate::rehydrate;
 use crate::shard::{Parts, ShardLoop, Uplink};
+use crate::tidy;
 
 /// How long open connections get to finish when the node stops.
 const GOODBYE: Duration = Duration::from_secs(2);
@@ -128,6 +129,11 @@ impl Node {
             commits,
         };
         self.app.open(core);
+        let (store, logs) = (Arc::downgrade(&self.store), options.data_dir.join("logs"));
+        // Without it nothing but disk space is lost.
+        let _ = thread::Builder::new()
+            .name("tidy".to_owned())
+            .spawn(move || tidy::clear_orphaned_logs(&store, shards, &logs));
     }
 
     pub fn address(&self) -> Address {

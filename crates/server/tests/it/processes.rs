@@ -252,3 +252,17 @@ async fn what_gets_away_from_us_does_not_hold_its_attempt_open() {
     assert_eq!((&job["state"], &job["exit_code"]), (&json!("succeeded"), &json!(0)));
     assert_eq!(logs(&server, &job, "").await, "said\n");
 }
+
+#[tokio::test]
+async fn output_of_jobs_that_are_gone_is_cleared_away() {
+    let mut server = Server::start().await;
+    let kept = server.run(&shell("echo kept")).await;
+    server.stop().await;
+    // As a crash between the removal of a record and that of its output leaves it.
+    let gone = server.directory().join("logs/000/job_0000000000007");
+    fs::create_dir_all(&gone).unwrap();
+    fs::write(gone.join("1.log"), "").unwrap();
+    server.start_again().await;
+    until("the output of the job that is gone", || !gone.exists()).await;
+    assert_eq!(logs(&server, &kept, "").await, "kept\n");
+}

@@ -14,7 +14,7 @@ pub enum Error {
     #[error("cannot reach the server at {url}: {}", innermost(.source.as_ref()))]
     Unreachable { url: String, source: Box<dyn StdError + Send + Sync> },
     /// The server understood and said no.
-    #[error("{} ({})", .0.detail, .0.code)]
+    #[error("{}", in_words(.0))]
     Refused(Box<Problem>),
     /// The answer is not one that an Outlast server gives.
     #[error("the server's answer makes no sense: {0}")]
@@ -39,6 +39,12 @@ impl Error {
             Self::Unreachable { .. } | Self::Protocol(_) | Self::Address(_) => None,
         }
     }
+}
+
+/// What is wrong with which field, and the stable code of it.
+pub fn in_words(problem: &Problem) -> String {
+    let field = problem.field.as_ref().map(|field| format!("{field}: ")).unwrap_or_default();
+    format!("{field}{} ({})", problem.detail, problem.code)
 }
 
 /// HTTP libraries wrap an error many times, and only the innermost one tells a person something.

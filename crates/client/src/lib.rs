@@ -19,4 +19,4 @@ mod transport;
 
 pub use address::{Address, BadAddress};
 pub use client::{Client, Options};
-pub use error::Error;
+pub use error::{Error, in_words};

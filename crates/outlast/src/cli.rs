@@ -110,6 +110,7 @@ mod tests {
         let waits = |line: &str| Cli::try_parse_from(line.split(' ')).unwrap().waits();
         assert!(waits("outlast submit --wait -- true"));
         assert!(!waits("outlast submit -- true --wait"));
+        assert!(!waits("outlast submit true --wait"));
         assert!(!waits("outlast queues drain --wait q_1"));
     }
 }

@@ -27,7 +27,7 @@ pub struct Options {
 }
 
 pub async fn run(options: Options, context: &Context) -> Result<u8> {
-    let mut checks = server::check(&context.client).await;
+    let mut checks = server::check(&context.client, options.verify).await;
     checks.extend(disk::check(&options.data_dir));
     if options.verify {
         checks.push(tables::check(&options.data_dir));

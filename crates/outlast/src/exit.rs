@@ -15,6 +15,8 @@ const UNREACHABLE: u8 = 4;
 pub const REFUSED: u8 = 5;
 /// As shells have it for a program that Ctrl-C ended.
 pub const INTERRUPTED: u8 = 130;
+/// As shells have it for a program that ended because nobody reads its output any more.
+pub const NOT_READ: u8 = 141;
 /// With `--wait` small numbers are the job's own, so Outlast's failures are moved up by this much.
 pub const WAIT_OFFSET: u8 = 120;
 
@@ -35,14 +37,37 @@ pub fn finish(waits: bool, result: Result<u8>) -> ExitCode {
         Err(error) => error,
     };
     if is_broken_pipe(&error) {
-        // Whoever reads has seen enough, as with `| head`.
-        return ExitCode::from(DONE);
+        // Whoever reads has seen enough, as with `| head`. That is no success of a job, though.
+        return ExitCode::from(if waits { NOT_READ } else { DONE });
     }
-    eprintln!("{} {error:#}", Paint::for_stderr().apply(Tone::Bad, "error:"));
-    if let Some(hint) = hint(&error) {
+    ExitCode::from(complain(&error) + if waits { WAIT_OFFSET } else { 0 })
+}
+
+/// Says what went wrong and what may help, and gives the exit code for it.
+pub fn complain(error: &anyhow::Error) -> u8 {
+    eprintln!("{} {}", Paint::for_stderr().apply(Tone::Bad, "error:"), in_words(error));
+    if let Some(hint) = hint(error) {
         eprintln!("{hint}");
     }
-    ExitCode::from(code_of(&error) + if waits { WAIT_OFFSET } else { 0 })
+    code_of(error)
+}
+
+/// The error and its causes, each said once: many errors already say their cause.
+fn in_words(error: &anyhow::Error) -> String {
+    let mut words = String::new();
+    for cause in error.chain() {
+        let text = cause.to_string();
+        if words.is_empty() {
+            words = text;
+        } else if !words.contains(&text) {
+            words = format!("{words}: {text}");
+        }
+        // It says the innermost cause itself, and what is in between tells nobody anything.
+        if cause.is::<client::Error>() {
+            break;
+        }
+    }
+    words
 }
 
 /// For a command line that could not be understood; help and version end here, too.
@@ -100,7 +125,7 @@ fn client_error(error: &anyhow::Error) -> Option<&client::Error> {
     error.chain().find_map(|cause| cause.downcast_ref())
 }
 
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let kinds = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind);
     // An HTTP connection that breaks has a client error around it, and is a failure.
     client_error(error).is_none() && kinds.into_iter().any(|kind| kind == io::ErrorKind::BrokenPipe)
@@ -138,6 +163,19 @@ mod tests {
         let unreachable = client::Error::Unreachable { url: String::new(), source: "x".into() };
         assert_eq!(code_of(&anyhow::Error::from(unreachable).context("while waiting")), 4);
         assert_eq!(code_of(&anyhow::anyhow!("anything else")), 1);
+    }
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        let wrapped = io::Error::other(anyhow::Error::from(refused()).context("tcp connect error"));
+        let unreachable = client::Error::Unreachable { url: "http://x".to_owned(), source: wrapped.into() };
+        let error = anyhow::Error::from(unreachable).context("while waiting");
+        let expected = "while waiting: cannot reach the server at http://x: connection refused";
+        assert_eq!(in_words(&error), expected);
+        let error = anyhow::Error::from(refused()).context("it fails: connection refused. Try later");
+        assert_eq!(in_words(&error), "it fails: connection refused. Try later");
+        assert_eq!(in_words(&anyhow::Error::from(refused()).context("outer")), "outer: connection refused");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use client::jobs::List;
 
 use crate::context::Context;
 
-/// List jobs, look at one, cancel, retry, retract or remove it.
+/// List jobs, look at one, cancel, retry, retract or remove them.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Options {
@@ -33,10 +33,16 @@ enum Command {
         #[arg(required = true)]
         ids: Vec<String>,
     },
-    /// Run a job that did not succeed once more, if its retry limit allows it.
-    Retry { id: String },
-    /// Take a job away from its runner, to be started again; uses no retry.
-    Retract { id: String },
+    /// Run jobs that did not succeed once more, if their retry limits allow it.
+    Retry {
+        #[arg(required = true)]
+        ids: Vec<String>,
+    },
+    /// Take jobs away from their runners, to be started again; uses no retry.
+    Retract {
+        #[arg(required = true)]
+        ids: Vec<String>,
+    },
     /// Remove jobs that have ended.
     Rm {
         #[arg(required = true)]
@@ -63,8 +69,8 @@ pub async fn run(options: Options, context: &Context) -> Result<u8> {
         Command::History { id: Some(id), .. } => show::history(&id, context).await,
         Command::Show { id } => show::job(&id, context).await,
         Command::Cancel { ids } => act::each(act::Act::Cancel, &ids, context).await,
-        Command::Retry { id } => act::each(act::Act::Retry, &[id], context).await,
-        Command::Retract { id } => act::each(act::Act::Retract, &[id], context).await,
+        Command::Retry { ids } => act::each(act::Act::Retry, &ids, context).await,
+        Command::Retract { ids } => act::each(act::Act::Retract, &ids, context).await,
         Command::Rm { ids } => act::each(act::Act::Remove, &ids, context).await,
     }
 }

@@ -3,10 +3,13 @@
 mod ordered;
 
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde::Serialize;
+use tokio::io::Interest;
+use tokio::net::unix::pipe::Sender;
 
 use crate::paint::Paint;
 use ordered::Ordered;
@@ -54,6 +57,22 @@ pub fn write(bytes: &[u8]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes)?;
     stdout.flush()
+}
+
+/// Ends when nobody reads standard output any more, which a write would notice only when there is something to write.
+pub async fn unread() {
+    // What cannot be watched, such as a file, has no reader that could leave.
+    if let Ok(stdout) = watched_stdout()
+        && stdout.ready(Interest::ERROR).await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
+}
+
+/// For watching only. Unchecked, because the checks would make standard output non-blocking, for everyone who shares it.
+fn watched_stdout() -> io::Result<Sender> {
+    Sender::from_owned_fd_unchecked(io::stdout().as_fd().try_clone_to_owned()?)
 }
 
 /// By way of JSON, because some values are carried as JSON texts that only a JSON writer can write.

@@ -1,6 +1,7 @@
 //! `outlast submit`: one job from the command line, or one or many from a file.
 
 mod chunk;
+mod input;
 mod many;
 mod source;
 mod spec;
@@ -22,12 +23,19 @@ use source::Source;
 /// Submit a job and print its id.
 #[derive(Args)]
 #[command(group = ArgGroup::new("what").required(true).args(["command", "echo", "file"]))]
+#[command(override_usage = "\
+outlast submit [OPTIONS] [--] COMMAND [ARGUMENT]...
+       outlast submit [OPTIONS] --echo JSON
+       outlast submit [OPTIONS] --file FILE")]
 #[command(after_help = "\
+A command runs in an empty working directory of its own, with PATH, HOME, LANG, TZ, TMPDIR and OUTLAST_* in its \
+environment. It is not a shell line: for pipes, variables and the like use sh -c.
 This version runs processes without isolation, with the server's own rights (\"sandbox\": \"none\").
 
 Examples:
   outlast submit --wait -- sh -c 'echo hello; exit 3'
-  outlast submit --topic reports --timeout 10m --retries 2 -- ./report.sh monthly
+  outlast submit --topic reports --timeout 10m --retries 2 -- sh -c 'date > report; wc report'
+  outlast submit --wait --stdin table.csv sort -n
   outlast submit --wait --echo '{\"answer\": 42}'
   generate-jobs | outlast submit --file -")]
 pub struct Options {
@@ -43,13 +51,14 @@ pub struct Options {
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
     /// Submit a job that returns this JSON value.
-    #[arg(long, value_name = "JSON", conflicts_with = "env")]
+    #[arg(long, value_name = "JSON", conflicts_with_all = ["env", "stdin"])]
     echo: Option<String>,
     /// Submit what is in a file: JSON or YAML with one job, a list or `jobs:`, or NDJSON with a job per line; `-` is standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = spec::Options::NAMES)]
     file: Option<PathBuf>,
-    /// The program to run and its arguments.
-    #[arg(last = true, value_name = "COMMAND")]
+    /// The program to run and its arguments; options of this command go before it.
+    // Hyphens are the command's own only behind its name: before it, a mistyped option of ours must not become a program.
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 

@@ -1,16 +1,16 @@
 //! Whether there is a server, and whether it and this command belong together.
 
-use client::Client;
+use client::{Client, Error};
 
 use super::check::Check;
 
-pub async fn check(client: &Client) -> Vec<Check> {
+/// `may_be_down`: whoever has stopped the server on purpose need not be told to start it.
+pub async fn check(client: &Client, may_be_down: bool) -> Vec<Check> {
     let health = match client.health().await {
         Ok(health) => health,
         Err(error) => {
-            let advice = "`outlast up` starts one here; --server or OUTLAST_SERVER names another";
             return vec![
-                Check::bad("server", error.to_string()).advice(advice),
+                no_health(&error, may_be_down),
                 Check::skipped("ready", "no server to ask"),
                 Check::skipped("version", "no server to ask"),
             ];
@@ -23,6 +23,18 @@ pub async fn check(client: &Client) -> Vec<Check> {
         }
     };
     vec![Check::good("server", format!("{} answers", client.address())), ready, version(health.version.as_deref())]
+}
+
+fn no_health(error: &Error, may_be_down: bool) -> Check {
+    match error {
+        Error::Unreachable { .. } if may_be_down => {
+            Check::skipped("server", format!("{error}, as it should be while records are checked"))
+        }
+        Error::Unreachable { .. } | Error::Refused(_) | Error::Protocol(_) | Error::Address(_) => {
+            Check::bad("server", error.to_string())
+                .advice("`outlast up` starts one here; --server or OUTLAST_SERVER names another")
+        }
+    }
 }
 
 fn version(server: Option<&str>) -> Check {

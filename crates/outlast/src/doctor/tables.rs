@@ -20,11 +20,16 @@ pub fn check(directory: &Path) -> Check {
     options.journal.keep_for = Duration::MAX;
     match Embedded::open(directory, options).and_then(|store| store.verify()) {
         Ok(verification) => judge(&verification),
-        Err(error @ Error::InUse { .. }) => {
-            Check::skipped(NAME, error.to_string()).advice("stop the server first: records are checked at rest")
-        }
+        Err(Error::InUse { pid, .. }) => in_use(pid),
         Err(error) => Check::bad(NAME, error.to_string()),
     }
+}
+
+/// A failure: who asks for a check must not take its absence for a good result.
+fn in_use(pid: Option<u32>) -> Check {
+    let pid = pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
+    Check::bad(NAME, format!("in use by a server{pid}, not checked"))
+        .advice("stop the server, then run this again: records are checked at rest")
 }
 
 fn judge(verification: &Verification) -> Check {
@@ -55,7 +60,7 @@ mod tests {
     fn a_store_is_read_at_rest_and_left_alone_in_use() {
         let directory = tempfile::tempdir().unwrap();
         let store = Embedded::open(directory.path(), Options::default()).unwrap();
-        assert_eq!(check(directory.path()).mark, Mark::Skipped);
+        assert_eq!(check(directory.path()).mark, Mark::Bad);
         drop(store);
         assert_eq!(check(directory.path()).mark, Mark::Good);
     }

@@ -1,7 +1,6 @@
 //! Deciding about jobs: cancel, retry, retract, remove.
 
-use anyhow::{Context as _, Result};
-use model::id::JobId;
+use anyhow::Result;
 use model::view::JobView;
 
 use crate::context::Context;
@@ -15,33 +14,38 @@ pub enum Act {
     Remove,
 }
 
-/// One after the other; the first that fails ends it, and is named where there are several.
+/// All of them, one after the other: what fails is reported and does not keep the others from being done. The exit
+/// code is the highest of all.
 pub async fn each(act: Act, texts: &[String], context: &Context) -> Result<u8> {
-    // All of them are looked at before anything is done.
-    let ids: Vec<JobId> = texts.iter().map(|text| ids::job(text)).collect::<Result<_>>()?;
     let mut jobs = Vec::new();
-    for id in &ids {
-        let job = one(act, *id, context).await;
-        let job = if ids.len() > 1 { job.with_context(|| id.to_string())? } else { job? };
-        match job {
-            Some(job) if context.printer.is_for_people() => {
+    let mut worst = exit::DONE;
+    for text in texts {
+        match one(act, text, context).await {
+            Ok(Some(job)) if context.printer.is_for_people() => {
                 output::write(format!("{} {}\n", job.id, job.state).as_bytes())?;
             }
-            Some(job) => jobs.push(job),
-            None if context.printer.is_for_people() => output::write(format!("{id} removed\n").as_bytes())?,
-            None => {}
+            Ok(Some(job)) => jobs.push(job),
+            Ok(None) if context.printer.is_for_people() => output::write(format!("{text} removed\n").as_bytes())?,
+            Ok(None) => {}
+            Err(error) => {
+                // Among several it must be clear which one is meant, and many errors say so themselves.
+                let is_named = texts.len() == 1 || error.to_string().contains(text);
+                let error = if is_named { error } else { error.context(text.clone()) };
+                worst = worst.max(exit::complain(&error));
+            }
         }
     }
     match &jobs[..] {
         [] => {}
-        [job] if ids.len() == 1 => context.printer.print(job, |_, _| String::new())?,
+        [job] if texts.len() == 1 => context.printer.print(job, |_, _| String::new())?,
         jobs => context.printer.print(&jobs, |_, _| String::new())?,
     }
-    Ok(exit::DONE)
+    Ok(worst)
 }
 
 /// The job as it is now; nothing if it is gone.
-async fn one(act: Act, id: JobId, context: &Context) -> Result<Option<JobView>> {
+async fn one(act: Act, text: &str, context: &Context) -> Result<Option<JobView>> {
+    let id = ids::job(text)?;
     let client = &context.client;
     Ok(match act {
         Act::Cancel => Some(client.cancel(id).await?),

@@ -17,7 +17,7 @@ use crate::{duration, exit, ids};
 const PAGE_JOBS: usize = 500;
 const RUN_WIDTH: usize = 48;
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 #[group(skip)]
 pub struct Options {
     /// Only jobs in this state.
@@ -46,10 +46,19 @@ pub struct Options {
 pub async fn run(list: List, options: &Options, context: &Context) -> Result<u8> {
     let page = fetch(list, options, context).await?;
     context.printer.print(&page, |page: &Page<JobView>, paint| table(&page.items, now(), paint))?;
-    if context.printer.is_for_people() && Paint::for_stderr() != Paint::NONE && page.next_cursor.is_some() {
+    if context.printer.is_for_people() && is_cut(list, options, page.next_cursor, context).await? {
         eprintln!("{}", Paint::for_stderr().apply(Tone::Quiet, "there are more: --limit N or --all shows them"));
     }
     Ok(exit::DONE)
+}
+
+/// Whether there are jobs behind the cursor: it only says where to look, and a list may end right there.
+async fn is_cut(list: List, options: &Options, cursor: Option<String>, context: &Context) -> Result<bool> {
+    if cursor.is_none() {
+        return Ok(false);
+    }
+    let one_more = Options { cursor, limit: 1, all: false, ..options.clone() };
+    Ok(!fetch(list, &one_more, context).await?.items.is_empty())
 }
 
 /// Pages may be short or even empty, so they are asked for until there are enough jobs or no more pages.

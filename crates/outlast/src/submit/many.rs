@@ -73,8 +73,7 @@ async fn send(
 }
 
 fn describe(place: Place, problem: &Problem) -> String {
-    let field = problem.field.as_ref().map(|field| format!("{field}: ")).unwrap_or_default();
-    format!("{place}: {field}{} ({})", problem.detail, problem.code)
+    format!("{place}: {}", client::in_words(problem))
 }
 
 /// Only a terminal gets to see it.

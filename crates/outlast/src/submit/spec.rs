@@ -1,5 +1,6 @@
 //! A job made from the options of the command line.
 
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
@@ -9,6 +10,7 @@ use model::json::Json;
 use model::spec::{EchoRun, JobSpec, Priority, ProcessRun, Run, Sandbox};
 use model::time::{Millis, Timestamp};
 
+use super::input;
 use crate::duration;
 use crate::exit::Usage;
 
@@ -36,18 +38,23 @@ pub struct Options {
     /// A variable for its environment; may be repeated.
     #[arg(long, value_parser = parse_pair, value_name = "NAME=VALUE")]
     env: Vec<(String, String)>,
-    /// A label to find it by; may be repeated.
+    /// A label, kept and shown with the job; may be repeated.
     #[arg(long, value_parser = parse_pair, value_name = "NAME=VALUE")]
     label: Vec<(String, String)>,
+    /// Give the process this file's text, at most 8 MiB, as its standard input; `-` is our own.
+    #[arg(long, value_name = "FILE")]
+    stdin: Option<PathBuf>,
 }
 
 impl Options {
     /// What a job from a file says itself.
-    pub const NAMES: [&str; 8] = ["topic", "tenant", "priority", "timeout", "retries", "delay", "env", "label"];
+    pub const NAMES: [&str; 9] =
+        ["topic", "tenant", "priority", "timeout", "retries", "delay", "env", "label", "stdin"];
 }
 
 pub fn process(options: &Options, command: Vec<String>) -> Result<Bytes> {
-    let run = ProcessRun { command, env: options.env.iter().cloned().collect(), ..ProcessRun::default() };
+    let stdin = options.stdin.as_deref().map(input::read).transpose()?.unwrap_or_default();
+    let run = ProcessRun { command, env: options.env.iter().cloned().collect(), stdin };
     let spec = JobSpec { sandbox: Some(Sandbox::None), ..with_options(options, Run::Process(run))? };
     to_json(&spec)
 }

@@ -33,23 +33,46 @@ pub async fn until_terminal(id: JobId, context: &Context) -> Result<u8> {
         if !with_output {
             return terminal(client, id).await;
         }
-        let (job, stdout, stderr) = tokio::join!(
+        // The first that fails ends it: nobody should wait for a job whose output cannot be written any more.
+        let (job, (), ()) = tokio::try_join!(
             terminal(client, id),
             follow(client, id, Stream::Stdout, output::write),
             follow(client, id, Stream::Stderr, |bytes| io::stderr().lock().write_all(bytes)),
-        );
-        stdout.and(stderr).and(job)
+        )?;
+        Ok(job)
     };
-    match race(work).await? {
-        Raced::Done(job) => {
+    let work = async {
+        tokio::select! {
+            // What is there in time counts, even if nobody reads it.
+            biased;
+            result = work => result,
+            () = output::unread() => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
+        }
+    };
+    match race(work).await {
+        Ok(Raced::Done(job)) => {
             context.printer.print(&job, |job: &JobView, _| last_words(job))?;
             Ok(exit_code(&job))
         }
-        Raced::Interrupted => {
-            eprintln!("\n{id} goes on. `outlast jobs cancel {id}` stops it, `outlast logs -f {id}` follows it.");
+        Ok(Raced::Interrupted) => {
+            leave(&format!("\n{}", goes_on(id)));
             Ok(exit::INTERRUPTED)
         }
+        Err(error) if exit::is_broken_pipe(&error) => {
+            leave(&goes_on(id));
+            Ok(exit::NOT_READ)
+        }
+        Err(error) => Err(error),
     }
+}
+
+fn goes_on(id: JobId) -> String {
+    format!("{id} goes on. `outlast jobs cancel {id}` stops it, `outlast logs -f {id}` follows it.")
+}
+
+/// Unlike `eprintln!`, without a panic where standard error went away together with standard output.
+fn leave(words: &str) {
+    let _ = writeln!(io::stderr().lock(), "{words}");
 }
 
 async fn terminal(client: &Client, id: JobId) -> Result<JobView> {

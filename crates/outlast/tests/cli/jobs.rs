@@ -21,6 +21,8 @@ fn lists_have_no_colour_in_pipes_and_are_json_where_asked() {
         "{table}"
     );
     assert_eq!(server.run(["jobs", "--topic", "none"]).expect(0).stdout.lines().count(), 1);
+    // A list that ends just at the limit is not cut.
+    assert_eq!(server.run(["jobs", "--limit", "1"]).expect(0).stderr, "");
     let page = server.run(["jobs", "list", "--state", "succeeded", "--output", "json"]).expect(0).json();
     assert_eq!(page["items"][0]["id"], id.as_str());
     let yaml = server.run(["jobs", "show", &id, "--output", "yaml"]).expect(0).stdout;
@@ -39,6 +41,10 @@ fn pages_are_put_together() {
     assert_eq!(count(&["jobs", "--limit", "3"]), (3, false));
     assert_eq!(count(&["jobs", "--all"]), (700, true));
     assert_eq!(count(&["jobs", "--limit", "650"]).0, 650);
+    let cut = server.run(["jobs", "--limit", "3"]).expect(0);
+    assert!(cut.stderr.starts_with("there are more: "), "{}", cut.stderr);
+    assert_eq!(server.run(["jobs", "--all"]).expect(0).stderr, "");
+    assert_eq!(server.run(["jobs", "--limit", "3", "--output", "json"]).expect(0).stderr, "");
 }
 
 #[test]
@@ -80,6 +86,26 @@ fn jobs_are_cancelled_retried_and_removed() {
     assert_eq!(retried["id"], failed.as_str());
     let job = server.wait_for_state(&failed, &["failed"]);
     assert_eq!(job["attempt"], 2, "{job}");
+}
+
+#[test]
+fn what_fails_for_one_job_is_told_and_the_others_are_done() {
+    let server = Server::start();
+    let submit = || server.run(["submit", "--delay", "1h", "true"]).expect(0).line().to_owned();
+    let (first, last, unknown) = (submit(), submit(), "job_0000000000001");
+    let ran = server.run(["jobs", "cancel", &first, "nonsense", unknown, &last]).expect(3);
+    assert_eq!(ran.stdout.lines().count(), 2, "{ran:?}");
+    assert!(ran.stdout.starts_with(&first) && ran.stdout.contains(&last), "{ran:?}");
+    let errors: Vec<_> = ran.stderr.lines().collect();
+    assert_eq!(errors.len(), 2, "{ran:?}");
+    assert!(errors[0].contains("nonsense") && errors[1].contains(unknown), "{ran:?}");
+    server.wait_for_state(&last, &["cancelled"]);
+    let running = submit();
+    let ran = server.run(["jobs", "rm", &running, &first, &last]).expect(1);
+    assert_eq!(ran.stdout, format!("{first} removed\n{last} removed\n"));
+    assert!(ran.stderr.contains(&running), "{ran:?}");
+    server.run(["jobs", "retry", unknown, "nonsense"]).expect(3);
+    server.run(["jobs", "retract", unknown, "nonsense"]).expect(3);
 }
 
 #[test]

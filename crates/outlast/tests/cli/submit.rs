@@ -1,8 +1,8 @@
 //! Submitting: one job, many jobs, and waiting for them.
 
 use std::fs;
-use std::io::Read;
-use std::process::Command;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
 
 use crate::fixture::{Server, finish};
 
@@ -134,4 +134,65 @@ fn a_wait_outlasts_its_server() {
         None => assert_ne!(ran.code, Some(0), "{ran:?} {job}"),
     }
     assert_ne!(ran.code, Some(124), "{ran:?}");
+}
+
+#[test]
+fn a_command_needs_no_dashes_before_it_and_keeps_those_behind() {
+    let server = Server::start();
+    let print = ["printf", "%s,", "--wait", "-x", "--", "--output", "json"];
+    let ran = server.run(["submit", "--wait"].iter().chain(&print)).expect(0);
+    assert_eq!(ran.stdout, "--wait,-x,--,--output,json,");
+    let ran = server.run(["submit", "--wait", "--"].iter().chain(&print)).expect(0);
+    assert_eq!(ran.stdout, "--wait,-x,--,--output,json,");
+    let ran = server.run(["submit", "--bogus", "echo", "hi"]).expect(2);
+    assert!(ran.stderr.contains("--bogus"), "{}", ran.stderr);
+    server.run(["submit", "--echo", "1", "echo", "hi"]).expect(2);
+    let help = server.run(["submit", "--help"]).expect(0).stdout;
+    assert!(help.contains("outlast submit [OPTIONS] [--] COMMAND [ARGUMENT]...\n"), "{help}");
+}
+
+#[test]
+fn a_process_reads_what_it_was_given() {
+    let server = Server::start();
+    fs::write(server.directory.path().join("lines"), "b\na\n").unwrap();
+    assert_eq!(server.run(["submit", "--wait", "--stdin", "lines", "sort"]).expect(0).stdout, "a\nb\n");
+    let ran = server.run_with_input(&["submit", "--wait", "--stdin", "-", "--", "cat"], "grüße").expect(0);
+    assert_eq!(ran.stdout, "grüße");
+    fs::write(server.directory.path().join("bytes"), b"ab\xff").unwrap();
+    let ran = server.run(["submit", "--stdin", "bytes", "cat"]).expect(2);
+    assert!(ran.stderr.contains("bytes is not UTF-8 text"), "{}", ran.stderr);
+    server.run(["submit", "--stdin", "missing", "cat"]).expect(3);
+    server.run(["submit", "--stdin", "lines", "--echo", "1"]).expect(2);
+    server.run(["submit", "--stdin", "lines", "--file", "lines"]).expect(2);
+}
+
+/// A wait whose reader leaves after two lines, as `head -2` does; the script says what the job does then.
+fn wait_with_a_reader_that_leaves(script: &str) {
+    let server = Server::start();
+    let mut child = server.command(["submit", "--wait", "sh", "-c", script]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.by_ref().take(2).map(Result::unwrap).collect::<Vec<_>>(), ["y", "y"]);
+    drop(lines);
+    let ran = finish(child).expect(141);
+    let id = ran.stderr.split(' ').next().unwrap();
+    assert!(ran.stderr.starts_with("job_") && ran.stderr.contains(" goes on. "), "{}", ran.stderr);
+    server.run(["jobs", "cancel", id]).expect(0);
+    server.wait_for_state(id, &["cancelled"]);
+}
+
+#[test]
+fn a_wait_ends_when_nobody_reads_it_any_more() {
+    wait_with_a_reader_that_leaves("while :; do echo y; sleep 0.05; done");
+}
+
+#[test]
+fn a_wait_ends_without_a_reader_even_if_the_job_is_silent() {
+    wait_with_a_reader_that_leaves("echo y; echo y; sleep 60");
+}
+
+#[test]
+fn a_single_refused_job_names_the_field() {
+    let server = Server::start();
+    let ran = server.run(["submit", "--topic", "", "true"]).expect(1);
+    assert!(ran.stderr.starts_with("error: topic: "), "{}", ran.stderr);
 }

@@ -27,6 +27,8 @@ fn an_unreachable_server_is_4_with_a_hint_and_124_with_wait() {
     assert!(ran.stderr.starts_with("error: "), "{}", ran.stderr);
     assert!(ran.stderr.contains("outlast up"), "{}", ran.stderr);
     assert!(ran.stderr.lines().count() <= 2, "{}", ran.stderr);
+    assert_eq!(ran.stderr.matches("Connection refused").count(), 1, "{}", ran.stderr);
+    assert!(!ran.stderr.contains("tcp connect error"), "{}", ran.stderr);
     run_alone(["submit", "--wait", "--server", &url, "--", "true"]).expect(124);
     run_alone(["bench", "--server", &url]).expect(4);
 }
@@ -67,10 +69,14 @@ fn a_server_greets_answers_its_doctor_and_stops_cleanly() {
     for name in ["server", "ready", "version", "data directory"] {
         assert_eq!(mark(&checks, name), "good", "{checks}");
     }
+    let in_use = server.run(arguments.into_iter().chain(["--verify"])).expect(1);
+    assert_eq!(mark(&in_use.json(), "records"), "bad");
+    assert!(in_use.stdout.contains("stop the server"), "{}", in_use.stdout);
     assert_eq!(server.stop(), Some(0));
-    let ran = server.run(arguments.into_iter().chain(["--verify"])).expect(1);
-    assert_eq!(mark(&ran.json(), "server"), "bad");
-    assert_eq!(mark(&ran.json(), "records"), "good");
+    assert_eq!(mark(&server.run(arguments).expect(1).json(), "server"), "bad");
+    let at_rest = server.run(arguments.into_iter().chain(["--verify"])).json();
+    assert_eq!(mark(&at_rest, "server"), "skipped");
+    assert_eq!(mark(&at_rest, "records"), "good");
 }
 
 #[test]
@@ -80,6 +86,7 @@ fn a_second_server_on_the_same_address_says_what_is_wrong() {
     let listen = server.url.trim_start_matches("http://");
     let ran = run_alone(["up", "--data-dir", other.to_str().unwrap(), "--listen", listen]).expect(1);
     assert!(ran.stderr.contains("--listen"), "{}", ran.stderr);
+    assert_eq!(ran.stderr.matches("in use").count(), 1, "{}", ran.stderr);
     let open = ["up", "--data-dir", other.to_str().unwrap(), "--listen", "0.0.0.0:0"];
     assert!(run_alone(open).expect(2).stderr.contains("--insecure"));
 }

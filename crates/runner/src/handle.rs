@@ -96,8 +96,9 @@ impl Handle {
         }
         let mut state = self.0.state.lock();
         if state.links.get_mut(&face.shard).is_some_and(|link| link.accepts(face.epoch)) {
+            let now = (self.0.options.now)();
             for message in messages {
-                self.0.obey(&mut state, face.shard, message);
+                self.0.obey(&mut state, face.shard, message, now);
             }
         }
         state.deliver(self.0.uplink.as_ref());
@@ -131,8 +132,7 @@ impl State {
 }
 
 impl Inner {
-    fn obey(self: &Arc<Self>, state: &mut State, shard: ShardId, message: ToRunner) {
-        let now = (self.options.now)();
+    fn obey(self: &Arc<Self>, state: &mut State, shard: ShardId, message: ToRunner, now: Millis) {
         let Some(link) = state.links.get_mut(&shard) else { return };
         match message {
             ToRunner::Run { ticket, .. } if link.knows(ticket) => {}

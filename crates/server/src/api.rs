@@ -128,8 +128,6 @@ fn router(app: Arc<App>) -> Router {
         .route("/", get(docs::front))
         .fallback(problem::unknown_route)
         .method_not_allowed_fallback(problem::method_not_allowed)
-        .layer(axum::middleware::from_fn_with_state(app.clone(), guard::check))
-        .layer(axum::extract::DefaultBodyLimit::disable())
         .with_state(app)
 }
 
@@ -143,7 +141,9 @@ pub(crate) async fn serve(listener: TcpListener, app: Arc<App>, mut stop: watch:
     let stopped = async move {
         let _ = stop.wait_for(|stopping| *stopping).await;
     };
-    if let Err(error) = axum::serve(listener, router(app)).with_graceful_shutdown(stopped).await {
+    let service = guard::Guarded { router: router(app.clone()), app };
+    let service = axum::ServiceExt::<axum::extract::Request>::into_make_service(service);
+    if let Err(error) = axum::serve(listener, service).with_graceful_shutdown(stopped).await {
         tracing::error!(%error, "the API has stopped");
     }
 }

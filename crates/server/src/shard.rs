@@ -11,6 +11,7 @@ use hashbrown::HashMap;
 use model::id::{Incarnation, JobId, ShardId};
 use model::message::{FromRunner, ShardFace, ToRunner};
 use model::spec::Lane;
+use model::time::Millis;
 use store::Store;
 use tokio::sync::oneshot;
 
@@ -48,6 +49,8 @@ pub(crate) struct ShardLoop {
     /// Words of the runner that did not fit into their round.
     words: VecDeque<FromRunner>,
     commits: u64,
+    /// The time of this round: reading the clock for each of its messages would cost more than some of them.
+    now: Millis,
     logs: std::path::PathBuf,
 }
 
@@ -80,6 +83,7 @@ impl ShardLoop {
             to_runner: Vec::new(),
             words: VecDeque::new(),
             commits: 0,
+            now: clock::now(),
             logs,
         }
     }
@@ -95,8 +99,9 @@ impl ShardLoop {
         let mut stopping = false;
         loop {
             // What waits from earlier rounds comes first, so that new inputs cannot keep it waiting for ever.
-            if self.shard.next_tick() <= clock::now() {
-                self.shard.handle(clock::now(), Input::Tick, &mut self.step);
+            self.now = clock::now();
+            if self.shard.next_tick() <= self.now {
+                self.shard.handle(self.now, Input::Tick, &mut self.step);
             }
             stopping |= self.gather();
             self.finish_round()?;
@@ -111,6 +116,7 @@ impl ShardLoop {
     fn gather(&mut self) -> bool {
         self.hear_words();
         let Some(first) = self.wait() else { return false };
+        self.now = clock::now();
         let mut stopping = self.take(first);
         for _ in 1..ROUND_MESSAGES_MAX {
             if stopping || self.is_full() {
@@ -135,12 +141,12 @@ impl ShardLoop {
         while !self.is_full()
             && let Some(word) = self.words.pop_front()
         {
-            self.shard.handle(clock::now(), Input::Runner(word), &mut self.step);
+            self.shard.handle(self.now, Input::Runner(word), &mut self.step);
         }
     }
 
     fn wait(&mut self) -> Option<Message> {
-        let until = self.shard.next_tick().saturating_sub(clock::now());
+        let until = self.shard.next_tick().saturating_sub(self.now);
         if until.0 == 0 || !self.words.is_empty() || !self.step.batch.is_empty() {
             return self.outlet.receiver.try_recv().ok();
         }
@@ -152,7 +158,7 @@ impl ShardLoop {
     }
 
     fn take(&mut self, message: Message) -> bool {
-        let now = clock::now();
+        let now = self.now;
         match message {
             Message::Request { request, input, reply, ended } => {
                 self.outlet.waiting.fetch_sub(1, Ordering::Relaxed);

@@ -74,7 +74,11 @@ pub(crate) async fn show(
     Ok(JsonBody(shown))
 }
 
-pub(crate) async fn result(Shared(app): Shared<Arc<App>>, Path(id): Path<String>) -> Result<Response, Refused> {
+pub(crate) async fn result(
+    Shared(app): Shared<Arc<App>>,
+    Path(id): Path<String>,
+    _: Parameters,
+) -> Result<Response, Refused> {
     let core = app.core()?;
     let job = load(&core, parse_id(&id)?)?;
     if !job.state.is_terminal() {
@@ -91,6 +95,7 @@ pub(crate) async fn result(Shared(app): Shared<Arc<App>>, Path(id): Path<String>
 pub(crate) async fn history(
     Shared(app): Shared<Arc<App>>,
     Path(id): Path<String>,
+    _: Parameters,
 ) -> Result<JsonBody<HistoryView>, Refused> {
     let core = app.core()?;
     Ok(JsonBody(HistoryView::new(&load(&core, parse_id(&id)?)?)))
@@ -175,6 +180,7 @@ pub(crate) async fn cancel(
     Shared(app): Shared<Arc<App>>,
     Path(id): Path<String>,
     headers: HeaderMap,
+    _: Parameters,
 ) -> Result<Response, Refused> {
     act(&app, &id, &headers, |request, job| Input::Cancel { request, job }).await
 }
@@ -183,6 +189,7 @@ pub(crate) async fn retry(
     Shared(app): Shared<Arc<App>>,
     Path(id): Path<String>,
     headers: HeaderMap,
+    _: Parameters,
 ) -> Result<Response, Refused> {
     act(&app, &id, &headers, |request, job| Input::Retry { request, job }).await
 }
@@ -191,6 +198,7 @@ pub(crate) async fn retract(
     Shared(app): Shared<Arc<App>>,
     Path(id): Path<String>,
     headers: HeaderMap,
+    _: Parameters,
 ) -> Result<Response, Refused> {
     act(&app, &id, &headers, |request, job| Input::Retract { request, job }).await
 }
@@ -199,6 +207,7 @@ pub(crate) async fn remove(
     Shared(app): Shared<Arc<App>>,
     Path(id): Path<String>,
     headers: HeaderMap,
+    _: Parameters,
 ) -> Result<Response, Refused> {
     act(&app, &id, &headers, |request, job| Input::Remove { request, job }).await
 }

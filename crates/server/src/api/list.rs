@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRequestParts, MatchedPath};
 use axum::http::request::Parts;
 use model::batch::Keyspace;
 use model::id::{JobId, QueueId, ShardId};
@@ -15,9 +15,9 @@ use model::state::State;
 use model::view::{JobView, Page};
 use store::{Key, Order, Range, Store};
 
-use super::Core;
 use super::problem::{Fault, Refused};
 use super::submit::WAIT_MAX;
+use super::{Core, docs};
 use crate::error::Error;
 use crate::reads;
 
@@ -27,7 +27,7 @@ const LIMIT_MAX: usize = 1_000;
 const LOOKED_AT_MAX: usize = 20_000;
 const CHUNK: usize = 500;
 
-/// The query of a request; [`super::guard`] has refused what the route does not know.
+/// The query of a request. What the route does not know is refused: a misspelt filter must not list everything.
 #[derive(Debug, Default)]
 pub(crate) struct Parameters {
     values: BTreeMap<String, String>,
@@ -41,11 +41,24 @@ impl<S: Send + Sync> FromRequestParts<S> for Parameters {
         if query.is_empty() {
             return Ok(Self::default());
         }
+        expect_known(parts)?;
         let axum::extract::Query(values) =
             axum::extract::Query::<BTreeMap<String, String>>::try_from_uri(&parts.uri)
                 .map_err(|error| Refused::saying(Fault::InvalidParameter, error.to_string()))?;
         Ok(Self { values })
     }
+}
+
+fn expect_known(parts: &Parts) -> Result<(), Refused> {
+    let Some(path) = parts.extensions.get::<MatchedPath>() else { return Ok(()) };
+    let pairs = parts.uri.query().unwrap_or_default().split('&');
+    for name in pairs.filter_map(|pair| pair.split('=').next()).filter(|name| !name.is_empty()) {
+        if !docs::has_parameter(path.as_str(), parts.method.as_str(), name) {
+            let detail = format!("`{name}` is not a parameter of this route; /docs lists them");
+            return Err(Refused::saying(Fault::InvalidParameter, detail).at(name));
+        }
+    }
+    Ok(())
 }
 
 impl Parameters {

@@ -11,6 +11,7 @@ use model::spec::Lane;
 use model::state::State;
 
 use super::App;
+use super::list::Parameters;
 use super::problem::Refused;
 use crate::inbox::Status;
 
@@ -24,7 +25,7 @@ fn lane_name(lane: Lane) -> &'static str {
     }
 }
 
-pub(crate) async fn metrics(Shared(app): Shared<Arc<App>>) -> Result<Response, Refused> {
+pub(crate) async fn metrics(Shared(app): Shared<Arc<App>>, _: Parameters) -> Result<Response, Refused> {
     let core = app.core()?;
     let statuses: Vec<Status> = core.inboxes.iter().map(crate::inbox::Inbox::status).collect();
     let mut text = String::with_capacity(4096);

@@ -79,6 +79,7 @@ fn shown(queue: &Queue, reference: Option<QueueRef>) -> QueueView {
 pub(crate) async fn create(
     Shared(app): Shared<Arc<App>>,
     headers: HeaderMap,
+    _: Parameters,
     request_body: Body,
 ) -> Result<Response, Refused> {
     let core = app.core()?;
@@ -174,6 +175,7 @@ fn parse_cursor(text: &str) -> Result<QueueId, Refused> {
 pub(crate) async fn show(
     Shared(app): Shared<Arc<App>>,
     Path(queue): Path<String>,
+    _: Parameters,
 ) -> Result<JsonBody<QueueView>, Refused> {
     let core = app.core()?;
     let reference = parse_ref(&queue)?;
@@ -202,6 +204,7 @@ pub(crate) async fn drain(
     Shared(app): Shared<Arc<App>>,
     Path(queue): Path<String>,
     headers: HeaderMap,
+    _: Parameters,
 ) -> Result<Response, Refused> {
     act(&app, &queue, &headers, |request, queue| Input::DrainQueue { request, queue }).await
 }
@@ -210,6 +213,7 @@ pub(crate) async fn cancel(
     Shared(app): Shared<Arc<App>>,
     Path(queue): Path<String>,
     headers: HeaderMap,
+    _: Parameters,
 ) -> Result<Response, Refused> {
     act(&app, &queue, &headers, |request, queue| Input::CancelQueue { request, queue }).await
 }
@@ -218,6 +222,7 @@ pub(crate) async fn remove(
     Shared(app): Shared<Arc<App>>,
     Path(queue): Path<String>,
     headers: HeaderMap,
+    _: Parameters,
 ) -> Result<Response, Refused> {
     act(&app, &queue, &headers, |request, queue| Input::RemoveQueue { request, queue }).await
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Json as JsonBody;
-use axum::body::{Body, Bytes};
-use axum::extract::State;
+use axum::body::Bytes;
+use axum::extract::{FromRequestParts, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use engine::{Accepted, Answer, Input, Submission};
@@ -40,37 +40,27 @@ enum Ask<'a> {
     Many(Vec<&'a [u8]>),
 }
 
-pub(crate) async fn submit(
-    State(app): State<Arc<App>>,
-    parameters: Parameters,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Refused> {
-    accept(&app, None, &parameters, &headers, body).await
+// Both take the request as it is: an extractor of headers would copy them for every job.
+pub(crate) async fn submit(State(app): State<Arc<App>>, request: Request) -> Result<Response, Refused> {
+    accept(&app, None, request).await
 }
 
 pub(crate) async fn submit_to_queue(
     State(app): State<Arc<App>>,
     Path(queue): Path<String>,
-    parameters: Parameters,
-    headers: HeaderMap,
-    body: Body,
+    request: Request,
 ) -> Result<Response, Refused> {
     let queue: QueueRef = super::queues::parse_ref(&queue)?;
-    accept(&app, Some(queue), &parameters, &headers, body).await
+    accept(&app, Some(queue), request).await
 }
 
-async fn accept(
-    app: &App,
-    queue: Option<QueueRef>,
-    parameters: &Parameters,
-    headers: &HeaderMap,
-    body: Body,
-) -> Result<Response, Refused> {
+async fn accept(app: &App, queue: Option<QueueRef>, request: Request) -> Result<Response, Refused> {
     let core = app.core()?;
-    let media = body::media(headers)?;
+    let (mut head, body) = request.into_parts();
+    let parameters = Parameters::from_request_parts(&mut head, &()).await?;
+    let media = body::media(&head.headers)?;
     let bytes = body::read(body, limits::BATCH_BODY_BYTES_MAX).await?;
-    let key = idempotency_key(headers)?;
+    let key = idempotency_key(&head.headers)?;
     match read(media, &bytes)? {
         Ask::One(spec) => one(app, &core, prepare(*spec, queue, key)?, parameters.wait()?).await,
         Ask::Many(_) if key.is_some() => {
@@ -145,8 +135,8 @@ fn prepare(mut spec: JobSpec, queue: Option<QueueRef>, key: Option<String>) -> R
         spec.idempotency_key = key;
     }
     spec.validate()?;
-    let far = clock::now() + limits::DURATION_MAX;
-    if spec.not_before.is_some_and(|Timestamp(time)| time > far) {
+    let too_far = |Timestamp(time): Timestamp| time > clock::now() + limits::DURATION_MAX;
+    if spec.not_before.is_some_and(too_far) {
         return Err(Refused::saying(Fault::InvalidField, "it lies more than a year ahead").at("not_before"));
     }
     let queue = spec.queue;

@@ -2,10 +2,11 @@
 
 use model::batch::Keyspace;
 use model::change::Change;
-use model::id::QueueId;
+use model::id::{JobId, QueueId};
 use model::job::{Birth, Job};
 use model::key::{self, KeyEntry, Made};
 use model::queue::{QueueRef, QueueState};
+use model::spec::PackedSpec;
 use model::state::State;
 
 use crate::backlog::record_bytes;
@@ -141,13 +142,8 @@ impl Shard {
     }
 
     /// Makes the job's record and files it.
-    fn enter_queue(
-        &mut self,
-        queue_id: QueueId,
-        spec: model::spec::PackedSpec,
-        step: &mut Step,
-    ) -> Result<model::id::JobId, Refusal> {
-        let id = model::id::JobId(self.next_id(queue_id.slot()));
+    fn enter_queue(&mut self, queue_id: QueueId, spec: PackedSpec, step: &mut Step) -> Result<JobId, Refusal> {
+        let id = JobId(self.next_id(queue_id.slot()));
         let unknown = Refusal::UnknownQueue(QueueRef::Id(queue_id));
         let queue = self.queues.get_mut(&queue_id).ok_or(unknown)?;
         let seq = queue.queue.next_seq;

@@ -1,6 +1,7 @@
 //! Putting a node together, and taking it apart in order.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -246,7 +247,7 @@ struct ShardStart {
     outlet: Outlet,
     runner: runner::Handle,
     fetches: Fetches,
-    logs: std::path::PathBuf,
+    logs: PathBuf,
     ready: oneshot::Sender<()>,
 }
 

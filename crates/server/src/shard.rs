@@ -1,6 +1,7 @@
 //! A shard's thread: take what is waiting, handle it, commit once, and only then act.
 
 use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
@@ -51,7 +52,7 @@ pub(crate) struct ShardLoop {
     commits: u64,
     /// The time of this round: reading the clock for each of its messages would cost more than some of them.
     now: Millis,
-    logs: std::path::PathBuf,
+    logs: PathBuf,
 }
 
 /// What a loop is made of.
@@ -64,7 +65,7 @@ pub(crate) struct Parts {
     pub outlet: Outlet,
     pub runner: runner::Handle,
     pub fetches: Fetches,
-    pub logs: std::path::PathBuf,
+    pub logs: PathBuf,
 }
 
 impl ShardLoop {
@@ -267,7 +268,7 @@ impl ShardLoop {
     }
 }
 
-fn forget_logs(logs: &std::path::Path, job: JobId) {
+fn forget_logs(logs: &Path, job: JobId) {
     let directory = runner::logs::directory(logs, job);
     if let Err(error) = std::fs::remove_dir_all(&directory)
         && error.kind() != std::io::ErrorKind::NotFound

@@ -12,15 +12,17 @@ use model::key;
 use model::queue::QueueRef;
 use model::spec::JobSpec;
 use model::state::State;
+use model::time::Millis;
 use model::view::{JobView, Page};
 use store::{Key, Order, Range, Store};
 
 use super::problem::{Fault, Refused};
-use super::submit::WAIT_MAX;
 use super::{Core, docs};
 use crate::error::Error;
 use crate::reads;
 
+/// The longest wait that a request may ask for.
+const WAIT_MAX: Millis = Millis::from_secs(300);
 const LIMIT_DEFAULT: usize = 100;
 const LIMIT_MAX: usize = 1_000;
 /// How many records one request looks at; a page may be short for it, and says where to go on.

@@ -162,7 +162,7 @@ pub(crate) async fn list(
         }
     }
     items.sort_by_key(|queue| queue.id);
-    let more = items.len() > limit || items.len() == limit;
+    let more = items.len() >= limit;
     items.truncate(limit);
     let next_cursor = items.last().filter(|_| more).map(|last| last.id.to_string());
     Ok(JsonBody(Page { items, next_cursor }))

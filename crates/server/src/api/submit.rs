@@ -14,7 +14,7 @@ use model::id::{JobId, ShardId, Slot};
 use model::limits;
 use model::queue::QueueRef;
 use model::spec::{JobSpec, KeyHash, validate_key};
-use model::time::{Millis, Timestamp};
+use model::time::Timestamp;
 use model::view::{AcceptedView, BatchItem, BatchView, JobView};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -292,6 +292,3 @@ fn fill(places: &[usize], results: &mut [Option<BatchItem>], item: &BatchItem) {
         results[*place] = Some(item.clone());
     }
 }
-
-/// The longest wait that a request may ask for.
-pub(crate) const WAIT_MAX: Millis = Millis::from_secs(300);

@@ -3,6 +3,7 @@
 //! Pure data and pure functions. No clock, no randomness, no I/O: whoever calls brings the time.
 
 pub mod batch;
+pub mod blob;
 pub mod change;
 pub mod codec;
 pub mod id;

@@ -1,0 +1,152 @@
+//! Names of content: blobs, and the bundles of files that workers are made of.
+
+use std::fmt;
+use std::str::FromStr;
+
+use minicbor::{Decode, Encode};
+use serde::{Deserialize, Serialize};
+
+/// Content-addressed bytes: the BLAKE3 hash of their plain content. Written `blob:` and 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode, Serialize, Deserialize)]
+#[cbor(transparent)]
+#[serde(try_from = "String", into = "String")]
+pub struct BlobId(#[cbor(n(0), with = "minicbor::bytes")] pub [u8; 32]);
+
+impl BlobId {
+    const PREFIX: &str = "blob:";
+
+    pub fn of(content: &[u8]) -> Self {
+        Self(*blake3::hash(content).as_bytes())
+    }
+
+    /// The digits alone, as in file names.
+    pub fn hex(self) -> String {
+        hex(&self.0)
+    }
+}
+
+/// A registered bundle: the start of the hash of its manifest. Written `w_` and 32 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode, Serialize, Deserialize)]
+#[cbor(transparent)]
+#[serde(try_from = "String", into = "String")]
+pub struct WorkerId(#[cbor(n(0), with = "minicbor::bytes")] pub [u8; 16]);
+
+impl WorkerId {
+    const PREFIX: &str = "w_";
+
+    /// The name of a bundle with this manifest, in its canonical encoding.
+    pub fn of(manifest: &[u8]) -> Self {
+        let mut id = [0; 16];
+        id.copy_from_slice(&blake3::hash(manifest).as_bytes()[..16]);
+        Self(id)
+    }
+}
+
+/// A text that names no blob or worker.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not of the form `{form}`")]
+pub struct BadName {
+    text: String,
+    form: &'static str,
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use fmt::Write;
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    // Capital letters would give one thing two names.
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let mut bytes = [0; N];
+    if text.len() != 2 * N {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(bytes)
+}
+
+fn bad(text: &str, form: &'static str) -> BadName {
+    BadName { text: text.chars().take(100).collect(), form }
+}
+
+macro_rules! named {
+    ($name:ident, $form:literal) => {
+        impl FromStr for $name {
+            type Err = BadName;
+
+            fn from_str(text: &str) -> Result<Self, BadName> {
+                text.strip_prefix(Self::PREFIX).and_then(unhex).map(Self).ok_or_else(|| bad(text, $form))
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = BadName;
+
+            fn try_from(text: String) -> Result<Self, BadName> {
+                text.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(id: $name) -> Self {
+                id.to_string()
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}{}", Self::PREFIX, hex(&self.0))
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+    };
+}
+
+named!(BlobId, "blob:<64 lower-case hexadecimal digits>");
+named!(WorkerId, "w_<32 lower-case hexadecimal digits>");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_read_back() {
+        let blob = BlobId::of(b"hello");
+        assert_eq!(blob.to_string().parse(), Ok(blob));
+        let worker = WorkerId::of(b"hello");
+        assert_eq!(worker.to_string().parse(), Ok(worker));
+        assert_eq!(crate::codec::decode::<BlobId>(&crate::codec::encode(&blob)).unwrap(), blob);
+    }
+
+    #[test]
+    fn one_thing_has_one_name() {
+        let text = BlobId::of(b"x").to_string();
+        assert!(text.to_uppercase().parse::<BlobId>().is_err());
+        assert!(text.replace("blob:", "").parse::<BlobId>().is_err());
+        assert!(format!("{text}0").parse::<BlobId>().is_err());
+        assert!("blob:".parse::<BlobId>().is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_as_a_name_ends_without_a_panic(text in ".{0,80}") {
+            let _ = text.parse::<BlobId>();
+            let _ = text.parse::<WorkerId>();
+        }
+    }
+}

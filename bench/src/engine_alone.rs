@@ -29,7 +29,7 @@ pub fn measure(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
         spent: Duration::ZERO,
     };
     bench.word(RunnerWord::Here {
-        capacity: Capacity { process: 0, echo: 1_000_000 },
+        capacity: Capacity { process: 0, echo: 1_000_000, wasm: 0 },
         holding: Vec::new(),
         question: 0,
         oldest_kept: 1,

@@ -1,6 +1,7 @@
 //! What can go wrong between a client and its server.
 
 use std::error::Error as StdError;
+use std::path::PathBuf;
 
 use model::view::Problem;
 
@@ -21,6 +22,9 @@ pub enum Error {
     Protocol(String),
     #[error(transparent)]
     Address(#[from] BadAddress),
+    /// A file on this side.
+    #[error("cannot {action} {}: {source}", path.display())]
+    File { action: &'static str, path: PathBuf, source: std::io::Error },
 }
 
 impl Error {
@@ -28,7 +32,7 @@ impl Error {
     pub fn code(&self) -> Option<&str> {
         match self {
             Self::Refused(problem) => Some(&problem.code),
-            Self::Unreachable { .. } | Self::Protocol(_) | Self::Address(_) => None,
+            Self::Unreachable { .. } | Self::Protocol(_) | Self::Address(_) | Self::File { .. } => None,
         }
     }
 
@@ -36,7 +40,7 @@ impl Error {
     pub fn status(&self) -> Option<u16> {
         match self {
             Self::Refused(problem) => Some(problem.status),
-            Self::Unreachable { .. } | Self::Protocol(_) | Self::Address(_) => None,
+            Self::Unreachable { .. } | Self::Protocol(_) | Self::Address(_) | Self::File { .. } => None,
         }
     }
 }

@@ -1,10 +1,12 @@
 //! A typed client of Outlast's HTTP API.
 //!
 //! [`Client`] is cheap to clone and reuses its connections. Its methods are grouped as the API is: [`jobs`],
-//! [`queues`], [`logs`] and [`events`]. [`load`] is something else: raw connections that cost as little as possible,
+//! [`queues`], [`blobs`], [`workers`], [`nodes`], [`logs`] and [`events`]. [`load`] is something else: raw connections that cost as little as possible,
 //! for benchmarks that share their machine with the server.
 
 mod address;
+mod base64;
+pub mod blobs;
 mod client;
 mod error;
 pub mod events;
@@ -12,10 +14,12 @@ pub mod health;
 pub mod jobs;
 pub mod load;
 pub mod logs;
+pub mod nodes;
 mod query;
 pub mod queues;
 pub mod sse;
 mod transport;
+pub mod workers;
 
 pub use address::{Address, BadAddress};
 pub use client::{Client, Options};

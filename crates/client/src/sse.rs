@@ -1,6 +1,6 @@
 //! Server-sent events, taken apart: bytes in, events out, whatever way the bytes were cut into pieces.
 
-/// The largest line, and the largest event, that is accepted.
+/// The largest line, and the largest event, that is accepted unless a parser is made for larger ones.
 pub const EVENT_BYTES_MAX: usize = 1024 * 1024;
 
 /// One event as it was sent.
@@ -9,16 +9,21 @@ pub struct Event {
     /// Empty: an ordinary message.
     pub kind: String,
     pub data: String,
+    /// How far the stream had got with this event: its own id, or else that of the last one that had any.
+    pub id: Option<String>,
 }
 
-/// An event or line beyond [`EVENT_BYTES_MAX`]. The parser is of no further use.
+/// An event or line beyond what the parser accepts. The parser is of no further use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("an event is larger than {EVENT_BYTES_MAX} bytes")]
-pub struct TooLarge;
+#[error("an event is larger than {bytes_max} bytes")]
+pub struct TooLarge {
+    pub bytes_max: usize,
+}
 
 /// Remembers what is not complete yet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Parser {
+    bytes_max: usize,
     line: Vec<u8>,
     /// A carriage return ended the last line: a line feed right after it belongs to it.
     after_carriage_return: bool,
@@ -30,7 +35,28 @@ pub struct Parser {
     last_id: Option<String>,
 }
 
+impl Default for Parser {
+    fn default() -> Self {
+        Self::accepting(EVENT_BYTES_MAX)
+    }
+}
+
 impl Parser {
+    /// A parser for events, and lines, up to this size.
+    pub fn accepting(bytes_max: usize) -> Self {
+        Self {
+            bytes_max,
+            line: Vec::new(),
+            after_carriage_return: false,
+            past_first_line: false,
+            kind: String::new(),
+            data: String::new(),
+            has_data: false,
+            id: None,
+            last_id: None,
+        }
+    }
+
     /// Takes the next bytes and appends the events that they complete.
     pub fn push(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), TooLarge> {
         for &byte in bytes {
@@ -41,7 +67,7 @@ impl Parser {
                     self.after_carriage_return = byte == b'\r';
                     self.end_line(events)?;
                 }
-                _ if self.line.len() == EVENT_BYTES_MAX => return Err(TooLarge),
+                _ if self.line.len() == self.bytes_max => return Err(self.too_large()),
                 _ => self.line.push(byte),
             }
         }
@@ -51,6 +77,10 @@ impl Parser {
     /// The id that the stream had reached with its last complete event, even one without data.
     pub fn last_id(&self) -> Option<&str> {
         self.last_id.as_deref()
+    }
+
+    fn too_large(&self) -> TooLarge {
+        TooLarge { bytes_max: self.bytes_max }
     }
 
     fn end_line(&mut self, events: &mut Vec<Event>) -> Result<(), TooLarge> {
@@ -75,8 +105,8 @@ impl Parser {
         match name {
             "event" => value.clone_into(&mut self.kind),
             "data" => {
-                if self.data.len() + value.len() >= EVENT_BYTES_MAX {
-                    return Err(TooLarge);
+                if self.data.len() + value.len() >= self.bytes_max {
+                    return Err(self.too_large());
                 }
                 if self.has_data {
                     self.data.push('\n');
@@ -98,7 +128,7 @@ impl Parser {
         let kind = std::mem::take(&mut self.kind);
         let data = std::mem::take(&mut self.data);
         if std::mem::take(&mut self.has_data) {
-            events.push(Event { kind, data });
+            events.push(Event { kind, data, id: self.last_id.clone() });
         }
     }
 }
@@ -118,16 +148,18 @@ mod tests {
         (events, parser.last_id().map(str::to_owned), outcome)
     }
 
-    fn event(kind: &str, data: &str) -> Event {
-        Event { kind: kind.to_owned(), data: data.to_owned() }
+    fn event(kind: &str, data: &str, id: &str) -> Event {
+        Event { kind: kind.to_owned(), data: data.to_owned(), id: Some(id.to_owned()) }
     }
+
+    const TOO_LARGE: Result<(), TooLarge> = Err(TooLarge { bytes_max: EVENT_BYTES_MAX });
 
     #[test]
     fn events_are_read_as_the_standard_says() {
         let text =
             b"\xef\xbb\xbf: hello\nid: 7\nevent: job\ndata: {\"a\":1}\ndata:more\r\n\r\ndata\rretry: 5\r\rignored\n\n";
         let (events, last_id, outcome) = parse([&text[..]]);
-        assert_eq!(events, [event("job", "{\"a\":1}\nmore"), event("", "")]);
+        assert_eq!(events, [event("job", "{\"a\":1}\nmore", "7"), event("", "", "7")]);
         assert_eq!(last_id.as_deref(), Some("7"));
         assert_eq!(outcome, Ok(()));
     }
@@ -143,9 +175,11 @@ mod tests {
     fn what_is_too_large_is_an_error_and_what_just_fits_is_not() {
         let line = |length: usize| [&b"data:"[..], &vec![b'x'; length - 5], b"\n\n"].concat();
         assert_eq!(parse([&line(EVENT_BYTES_MAX)[..]]).0.len(), 1);
-        assert_eq!(parse([&line(EVENT_BYTES_MAX + 1)[..]]).2, Err(TooLarge));
+        assert_eq!(parse([&line(EVENT_BYTES_MAX + 1)[..]]).2, TOO_LARGE);
         let many_lines = b"data: 0123456789\n".repeat(EVENT_BYTES_MAX / 10);
-        assert_eq!(parse([&many_lines[..]]).2, Err(TooLarge));
+        assert_eq!(parse([&many_lines[..]]).2, TOO_LARGE);
+        let mut larger = Parser::accepting(2 * EVENT_BYTES_MAX);
+        assert_eq!(larger.push(&line(EVENT_BYTES_MAX + 1), &mut Vec::new()), Ok(()));
     }
 
     proptest! {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_RANGE, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -33,6 +33,12 @@ pub(crate) struct Ask {
     pub body: Bytes,
     pub content_type: Option<&'static str>,
     pub idempotency_key: Option<String>,
+    /// The form of the answer, where the server has more than one.
+    pub accept: Option<&'static str>,
+    /// Where a stream of events is taken up again.
+    pub last_event_id: Option<String>,
+    /// Where the body belongs in a whole that comes in pieces.
+    pub content_range: Option<String>,
     /// How much longer than usual the server may take, because it was asked to wait.
     pub patience: Duration,
 }
@@ -45,6 +51,9 @@ impl Ask {
             body: Bytes::new(),
             content_type: None,
             idempotency_key: None,
+            accept: None,
+            last_event_id: None,
+            content_range: None,
             patience: Duration::ZERO,
         }
     }
@@ -145,6 +154,15 @@ impl Transport {
         if let Some(key) = &ask.idempotency_key {
             headers.insert(HeaderName::from_static("idempotency-key"), header_value("the idempotency key", key)?);
         }
+        if let Some(accept) = ask.accept {
+            headers.insert(ACCEPT, HeaderValue::from_static(accept));
+        }
+        if let Some(id) = &ask.last_event_id {
+            headers.insert(HeaderName::from_static("last-event-id"), header_value("the id of the last event", id)?);
+        }
+        if let Some(range) = &ask.content_range {
+            headers.insert(CONTENT_RANGE, header_value("the place of a piece", range)?);
+        }
         if let Some(token) = &self.options.token {
             let mut value = header_value("the token", &format!("Bearer {token}"))?;
             value.set_sensitive(true);
@@ -179,6 +197,8 @@ fn refusal(status: StatusCode, body: &[u8]) -> Error {
             detail: if words.is_empty() { format!("the server answered {status}") } else { words },
             code: reason.to_lowercase().replace([' ', '-'], "_"),
             field: None,
+            blobs: Vec::new(),
+            offset: None,
         }
     });
     Error::Refused(Box::new(problem))

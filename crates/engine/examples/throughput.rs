@@ -32,7 +32,7 @@ struct Bench {
 impl Bench {
     fn new(room: u32) -> Option<Self> {
         let config = Config::new(ShardId(0), Shards::new(1)?);
-        let capacity = Capacity { process: 0, echo: room };
+        let capacity = Capacity { process: 0, echo: room, wasm: 0 };
         let here = RunnerWord::Here { capacity, holding: Vec::new(), question: 0, oldest_kept: 1 };
         Some(Self {
             shard: Shard::new(config, Epoch(1), START),

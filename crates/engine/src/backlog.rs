@@ -1,14 +1,13 @@
 //! Work that did not fit into the step that began it.
 //!
-//! A runner that is gone may have had a hundred thousand jobs in hand, and as many keys may be answered at once.
-//! What they lead to is worked off in steps of bounded size. All of it can be derived from the records again.
+//! A runner that is gone, or comes back, may have a hundred thousand jobs in hand, and as many keys may be answered at
+//! once. What they lead to is worked off in steps of bounded size. All of it can be derived from the records again.
 
 use std::collections::VecDeque;
 
-use model::id::{Attempt, JobId};
+use model::id::JobId;
 use model::job::Job;
 use model::key::KeyEntry;
-use model::machine::{Event, Fault};
 use model::spec::KeyHash;
 
 use crate::shard::Shard;
@@ -20,8 +19,8 @@ const RECORD_BYTES: usize = 300;
 /// What waits for the next step.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    /// Attempts that were in the hands of an earlier incarnation of their runner.
-    pub lost: VecDeque<(JobId, Attempt)>,
+    /// Jobs with something decided about the attempt in hand: [`crate::shard::Entry::decided`].
+    pub attempts: VecDeque<JobId>,
     /// Keys that the store has told of.
     pub keys: VecDeque<(KeyHash, Option<KeyEntry>)>,
     /// There are jobs and room for them, but the step was full.
@@ -30,7 +29,7 @@ pub(crate) struct Backlog {
 
 impl Backlog {
     pub fn is_due(&self) -> bool {
-        !self.lost.is_empty() || !self.keys.is_empty() || self.unfilled
+        !self.attempts.is_empty() || !self.keys.is_empty() || self.unfilled
     }
 }
 
@@ -53,21 +52,14 @@ impl Shard {
     /// Does as much of what waits as fits into this step.
     pub(crate) fn work_off(&mut self, step: &mut Step) {
         while !self.is_full(step)
-            && let Some((job, attempt)) = self.backlog.lost.pop_front()
+            && let Some(job) = self.backlog.attempts.pop_front()
         {
-            self.lose(job, attempt, step);
+            self.do_decided(job, step);
         }
         while !self.is_full(step)
             && let Some((key, entry)) = self.backlog.keys.pop_front()
         {
             self.answered_key(key, entry, step);
         }
-    }
-
-    /// Nobody knows how far an attempt came. Without effect if the job has gone on since.
-    pub(crate) fn lose(&mut self, id: JobId, attempt: Attempt, step: &mut Step) {
-        let Some(entry) = self.jobs.get(&id) else { return };
-        let fault = if entry.job.lane.restarts_free_of_charge() { Fault::NotTheJobs } else { Fault::Unknown };
-        let _ = self.fire(id, Event::Lost { attempt, fault }, step);
     }
 }

@@ -14,7 +14,16 @@ use crate::step::{Ended, Step};
 
 impl Entry {
     pub fn new(job: Job) -> Self {
-        Self { job, dirty: false, stored: false, was_done: None, in_ready: false, wakes_at: None, dispatched_after: 0 }
+        Self {
+            job,
+            dirty: false,
+            stored: false,
+            was_done: None,
+            in_ready: false,
+            wakes_at: None,
+            dispatched_after: 0,
+            decided: None,
+        }
     }
 }
 

@@ -11,6 +11,7 @@
 //! one is made from the records ([`Shard::new`], `restore_*`, [`Shard::resume`]). Every effect can
 //! be derived from the records again, so one that was lost between commit and doing is made up for.
 
+mod adopt;
 mod backlog;
 mod config;
 mod dispatch;
@@ -28,6 +29,7 @@ mod remove;
 mod retention;
 mod runners;
 mod shard;
+mod spread;
 mod step;
 mod submit;
 mod timers;

@@ -43,7 +43,7 @@ impl Shard {
             check("ready jobs", self.ready.len(lane) as u64, ready[lane as usize])?;
         }
         for (id, runner) in &self.runners {
-            let in_hand = self.jobs.values().filter(|e| e.job.runner() == Some((*id, runner.incarnation))).count();
+            let in_hand = self.jobs.values().filter(|e| e.holder() == Some((*id, runner.incarnation))).count();
             let held: u32 = Lane::ALL.into_iter().map(|lane| runner.held(lane)).sum();
             check(&format!("attempts with {id}"), u64::from(held), (in_hand + runner.lingering()) as u64)?;
         }

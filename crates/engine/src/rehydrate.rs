@@ -69,13 +69,13 @@ impl Shard {
         let mut ids: Vec<JobId> = self.jobs.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
-            let Some(entry) = self.jobs.get(&id) else { continue };
+            let Some(entry) = self.jobs.get_mut(&id) else { continue };
+            if entry.job.retracting {
+                self.timers.wake(entry, self.now + self.config.stop_timeout);
+            }
             match entry.job.state {
                 State::Pending => self.ask_policy(id, step),
                 State::Scheduled => self.make_ready(id, step),
-                State::Dispatched | State::Running | State::Cancelling if self.is_orphan(&entry.job) => {
-                    self.backlog.lost.push_back((id, entry.job.attempt));
-                }
                 State::Dispatched | State::Running | State::Cancelling => repeat(&entry.job, step),
                 State::Blocked
                 | State::ApprovalRequired
@@ -106,15 +106,6 @@ impl Shard {
         }
     }
 
-    /// Whether its attempt is in the hands of an incarnation that is known to be gone: the crash came before the
-    /// step that would have said so.
-    fn is_orphan(&self, job: &Job) -> bool {
-        let holder = job.runner();
-        holder.is_some_and(|(id, incarnation)| {
-            self.runners.iter().any(|(other, runner)| *other == id && incarnation < runner.incarnation)
-        })
-    }
-
     pub(crate) fn fetched(&mut self, fetched: Fetched, step: &mut Step) {
         match fetched {
             Fetched::Job { id, job } => self.fetched_job(id, job, step),
@@ -127,7 +118,8 @@ impl Shard {
     }
 }
 
-/// Says again to the runner what the record says it was told; it ignores what it knows.
+/// Says again to the runner what the record says it was told; it ignores what it knows. An incarnation that is gone does
+/// not hear it: the next one says by itself what it has in hand.
 fn repeat(job: &Job, step: &mut Step) {
     let Some((runner, incarnation)) = job.runner() else { return };
     let ticket = Ticket { job: job.id, attempt: job.attempt };

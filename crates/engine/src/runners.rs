@@ -12,11 +12,14 @@ use model::state::State;
 use model::time::Millis;
 
 use crate::input::Effect;
-use crate::shard::{Map, Shard};
+use crate::shard::{Decided, Map, Shard};
 use crate::step::Step;
 
 /// A gap in a runner's words is asked about at most this often.
 const ASK_INTERVAL: Millis = Millis(1_000);
+
+/// A runner that has not said what it has in hand, and how much room, is asked this often.
+const ASK_UNHEARD_INTERVAL: Millis = Millis(5_000);
 
 /// A runner as this shard sees it.
 #[derive(Debug)]
@@ -35,6 +38,9 @@ pub(crate) struct Runner {
     lingers_since: Millis,
     /// Attempts in the order they were given out, to find those that never start.
     dispatched: VecDeque<(Millis, Ticket)>,
+    /// Since this incarnation, or this owner of the shard, began it has not said what it has in hand. What earlier
+    /// incarnations were given waits for that.
+    pub is_unheard: bool,
     pub dirty: bool,
 }
 
@@ -51,6 +57,7 @@ impl Runner {
             lingering: Map::default(),
             lingers_since: Millis(0),
             dispatched: VecDeque::new(),
+            is_unheard: true,
             dirty: false,
         }
     }
@@ -82,12 +89,44 @@ impl Runner {
         self.dispatched.make_contiguous().sort_unstable();
     }
 
-    fn next_lingering_check(&self, stop_timeout: Millis) -> Option<Millis> {
-        (!self.lingering.is_empty()).then(|| self.lingers_since.max(self.asked_at) + stop_timeout)
+    /// When it is to be asked what it has in hand, if it is.
+    fn next_question(&self, stop_timeout: Millis) -> Option<Millis> {
+        let lingering = (!self.lingering.is_empty()).then(|| self.lingers_since.max(self.asked_at) + stop_timeout);
+        let unheard = self.is_unheard.then(|| self.asked_at + ASK_UNHEARD_INTERVAL);
+        [lingering, unheard].into_iter().flatten().min()
     }
 
     pub fn lingering(&self) -> usize {
         self.lingering.len()
+    }
+
+    /// Takes a slot for an attempt that no job waits for any more, until its end is said.
+    fn linger(&mut self, lane: Lane, ticket: Ticket, now: Millis) {
+        if self.lingering.is_empty() {
+            self.lingers_since = now;
+        }
+        // What is known of it from before, when its job may still have been there, is the better knowledge.
+        self.lingering.entry(ticket).or_insert_with(|| {
+            self.held[lane as usize] += 1;
+            lane
+        });
+    }
+
+    /// Frees the slot of an attempt whose job did not wait for its end.
+    fn let_go(&mut self, ticket: Ticket) {
+        if let Some(lane) = self.lingering.remove(&ticket) {
+            self.release(lane);
+        }
+    }
+
+    /// It is gone: it gets nothing more, and nobody waits for what it had.
+    pub fn close(&mut self) {
+        self.capacity = Capacity::default();
+        self.is_unheard = false;
+        self.dispatched.clear();
+        for lane in std::mem::take(&mut self.lingering).into_values() {
+            self.release(lane);
+        }
     }
 }
 
@@ -111,10 +150,9 @@ impl Shard {
         if let Some(runner) = self.runner_mut(id)
             && runner.incarnation == incarnation
         {
-            if runner.lingering.is_empty() {
-                runner.lingers_since = now;
-            }
-            runner.lingering.insert(ticket, lane);
+            // It takes the slot that its job had, not another one.
+            runner.release(lane);
+            runner.linger(lane, ticket, now);
         }
     }
 
@@ -159,60 +197,22 @@ impl Shard {
                 }
             }
             RunnerWord::Ended { ticket, outcome, .. } => {
-                self.settle(id, ticket);
+                if let Some(runner) = self.runner_mut(id) {
+                    runner.let_go(ticket);
+                }
                 let _ = self.fire(ticket.job, Event::Ended { attempt: ticket.attempt, outcome }, step);
             }
         }
     }
 
-    /// Frees the slot of an attempt whose job did not wait for its end.
-    fn settle(&mut self, id: RunnerId, ticket: Ticket) {
-        if let Some(runner) = self.runner_mut(id)
-            && let Some(lane) = runner.lingering.remove(&ticket)
-        {
-            runner.release(lane);
-        }
-    }
-
-    /// A runner that is new, or new again: whatever an earlier incarnation had in hand is gone.
-    fn welcome(&mut self, id: RunnerId, incarnation: Incarnation) {
-        self.strangers.remove(&id);
-        let lost = self.on_runner(id, |entry_incarnation| entry_incarnation < incarnation);
-        let runner = Runner::new(RunnerCursor { incarnation, sequence: 0 });
-        match self.runner_mut(id) {
-            Some(old) => *old = runner,
-            None => {
-                self.runners.push((id, runner));
-                self.runners.sort_unstable_by_key(|(id, _)| *id);
-            }
-        }
-        // They may be many: a step of bounded size at a time.
-        let attempts = lost.into_iter().filter_map(|job| Some((job, self.jobs.get(&job)?.job.attempt)));
-        self.backlog.lost.extend(attempts.collect::<Vec<_>>());
-    }
-
     /// Jobs with an attempt in the hands of a runner, in the order of their ids.
-    fn on_runner(&self, id: RunnerId, matches: impl Fn(Incarnation) -> bool) -> Vec<JobId> {
+    pub(crate) fn on_runner(&self, id: RunnerId, matches: impl Fn(Incarnation) -> bool) -> Vec<JobId> {
         let holds =
-            |runner: Option<(RunnerId, Incarnation)>| runner.is_some_and(|(other, inc)| other == id && matches(inc));
+            |holder: Option<(RunnerId, Incarnation)>| holder.is_some_and(|(other, inc)| other == id && matches(inc));
         let mut jobs: Vec<JobId> =
-            self.jobs.values().filter(|entry| holds(entry.job.runner())).map(|entry| entry.job.id).collect();
+            self.jobs.values().filter(|entry| holds(entry.holder())).map(|entry| entry.job.id).collect();
         jobs.sort_unstable();
         jobs
-    }
-
-    pub(crate) fn runner_lost(&mut self, id: RunnerId, incarnation: Incarnation, step: &mut Step) {
-        let lost = self.on_runner(id, |entry_incarnation| entry_incarnation <= incarnation);
-        if let Some(runner) = self.runner_mut(id).filter(|runner| runner.incarnation <= incarnation) {
-            runner.capacity = Capacity::default();
-            runner.held = [0; Lane::ALL.len()];
-            runner.lingering.clear();
-            runner.dispatched.clear();
-        }
-        for job in lost {
-            let attempt = self.jobs.get(&job).map(|entry| entry.job.attempt).unwrap_or_default();
-            self.lose(job, attempt, step);
-        }
     }
 
     /// Asks a runner what it has in hand, now and then.
@@ -248,32 +248,42 @@ impl Shard {
         runner.capacity = capacity;
         let incarnation = runner.incarnation;
         let answers = question != 0 && question == runner.question;
+        if runner.is_unheard {
+            self.decide_orphans(id, incarnation, holding);
+        }
         for ticket in holding {
-            let wanted = self.jobs.get(&ticket.job).is_some_and(|entry| {
-                entry.job.attempt == ticket.attempt
-                    && entry.job.runner() == Some((id, incarnation))
-                    && !entry.job.is_to_stop()
-            });
-            if !wanted {
-                let message = ToRunner::Stop { ticket: *ticket };
-                step.effects.push(Effect::Send { runner: id, incarnation, message });
-            }
+            self.see_held(id, incarnation, *ticket, step);
         }
         if answers {
-            self.reconcile(id, incarnation, holding, question, step);
+            self.reconcile(id, incarnation, holding, question);
         }
     }
 
+    /// A runner has an attempt in hand: that may be as it should, or it is to let go of it.
+    fn see_held(&mut self, id: RunnerId, incarnation: Incarnation, ticket: Ticket, step: &mut Step) {
+        let entry = self.jobs.get(&ticket.job);
+        let its_own = entry.filter(|entry| {
+            let given_up = matches!(entry.decided, Some(Decided::Lose(_)));
+            entry.job.attempt == ticket.attempt && entry.holder() == Some((id, incarnation)) && !given_up
+        });
+        match its_own {
+            Some(entry) if !entry.job.is_to_stop() => return,
+            Some(_) => {}
+            None => {
+                // Of a job that is gone nobody knows the kind; what outlives all else is a process.
+                let lane = entry.map_or(Lane::Process, |entry| entry.job.lane);
+                let now = self.now;
+                if let Some(runner) = self.runner_mut(id) {
+                    runner.linger(lane, ticket, now);
+                }
+            }
+        }
+        step.effects.push(Effect::Send { runner: id, incarnation, message: ToRunner::Stop { ticket } });
+    }
+
     /// Compares what the shard gave out before it asked with what the runner has.
-    fn reconcile(
-        &mut self,
-        id: RunnerId,
-        incarnation: Incarnation,
-        holding: &[Ticket],
-        question: u64,
-        step: &mut Step,
-    ) {
-        for job in self.on_runner(id, |other| other == incarnation) {
+    fn reconcile(&mut self, id: RunnerId, incarnation: Incarnation, holding: &[Ticket], question: u64) {
+        for job in self.on_runner(id, |holder| holder == incarnation) {
             let Some(entry) = self.jobs.get(&job) else { continue };
             let ticket = Ticket { job, attempt: entry.job.attempt };
             if entry.dispatched_after >= question || holding.binary_search(&ticket).is_ok() {
@@ -284,18 +294,13 @@ impl Shard {
                 State::Running if !entry.job.lane.restarts_free_of_charge() => Fault::Unknown,
                 _ => Fault::NotTheJobs,
             };
-            let _ = self.fire(job, Event::Lost { attempt: ticket.attempt, fault }, step);
+            self.give_up(job, fault);
         }
         let Some(runner) = self.runner_mut(id) else { return };
-        let gone: Vec<(Ticket, Lane)> = runner
-            .lingering
-            .iter()
-            .filter(|(ticket, _)| holding.binary_search(ticket).is_err())
-            .map(|(t, l)| (*t, *l))
-            .collect();
-        for (ticket, lane) in gone {
-            runner.lingering.remove(&ticket);
-            runner.release(lane);
+        let gone = |(ticket, _): &(&Ticket, &Lane)| holding.binary_search(ticket).is_err();
+        let gone: Vec<Ticket> = runner.lingering.iter().filter(gone).map(|(ticket, _)| *ticket).collect();
+        for ticket in gone {
+            runner.let_go(ticket);
         }
     }
 
@@ -311,20 +316,9 @@ impl Shard {
                     break;
                 }
                 runner.dispatched.pop_front();
-                let timed_out = self.fire(ticket.job, Event::DispatchTimedOut { attempt: ticket.attempt }, step);
-                if let Err(Ignored::OutOfOrder) = timed_out {
-                    self.ask_back_again(index, ticket, step);
-                }
+                let _ = self.fire(ticket.job, Event::DispatchTimedOut { attempt: ticket.attempt }, step);
             }
         }
-    }
-
-    /// A retracted attempt of which nothing was heard: both words, to run and to stop, may have been lost.
-    fn ask_back_again(&mut self, index: usize, ticket: Ticket, step: &mut Step) {
-        let (id, runner) = &mut self.runners[index];
-        runner.dispatched.push_back((self.now, ticket));
-        let message = ToRunner::Stop { ticket };
-        step.effects.push(Effect::Send { runner: *id, incarnation: runner.incarnation, message });
     }
 
     /// Forgets attempts that have started or ended.
@@ -345,12 +339,13 @@ impl Shard {
         }
     }
 
-    /// Asks runners about attempts that they should have let go of by now: the order to stop may have been lost.
-    pub(crate) fn check_lingering(&mut self, step: &mut Step) {
+    /// Asks runners about attempts that they should have let go of by now, since the order to stop may have been lost,
+    /// and about those of which they have not yet said that they have them.
+    pub(crate) fn check_hands(&mut self, step: &mut Step) {
         for index in 0..self.runners.len() {
             let (id, runner) = &self.runners[index];
             let (id, incarnation) = (*id, runner.incarnation);
-            if runner.next_lingering_check(self.config.stop_timeout).is_some_and(|at| at <= self.now) {
+            if runner.next_question(self.config.stop_timeout).is_some_and(|at| at <= self.now) {
                 self.ask_inventory(id, incarnation, step);
             }
         }
@@ -360,7 +355,7 @@ impl Shard {
     pub(crate) fn next_runner_check(&self) -> Option<Millis> {
         let checks = self.runners.iter().map(|(_, runner)| {
             let start = runner.dispatched.front().map(|(at, _)| *at + self.config.dispatch_timeout);
-            [start, runner.next_lingering_check(self.config.stop_timeout)].into_iter().flatten().min()
+            [start, runner.next_question(self.config.stop_timeout)].into_iter().flatten().min()
         });
         checks.flatten().min()
     }

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use hashbrown::HashMap;
-use model::id::{Epoch, IdSource, JobId, QueueId, RunnerId, Slot};
+use model::id::{Epoch, IdSource, Incarnation, JobId, QueueId, RunnerId, Slot};
 use model::job::Job;
 use model::key::KeyEntry;
+use model::machine::Fault;
 use model::queue::{Queue, QueueToken};
 use model::spec::{KeyHash, Lane};
 use model::state::State;
@@ -43,6 +44,27 @@ pub(crate) struct Entry {
     pub wakes_at: Option<Millis>,
     /// The inventory question that was the newest when the current attempt was given out.
     pub dispatched_after: u64,
+    /// What is decided about the attempt in hand, and waits in the backlog for its step.
+    pub decided: Option<Decided>,
+}
+
+/// What becomes of an attempt after its runner was restarted, was lost, or does not know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Decided {
+    /// This newer incarnation of its runner has it in hand. Its slot counts as taken there from the decision on.
+    Adopt(Incarnation),
+    Lose(Fault),
+}
+
+impl Entry {
+    /// The runner that has the current attempt in hand, also where the record is still to be told.
+    pub fn holder(&self) -> Option<(RunnerId, Incarnation)> {
+        let (runner, known) = self.job.runner()?;
+        match self.decided {
+            Some(Decided::Adopt(newer)) => Some((runner, newer)),
+            Some(Decided::Lose(_)) | None => Some((runner, known)),
+        }
+    }
 }
 
 /// A queue with what is derived from its jobs.
@@ -67,6 +89,8 @@ pub struct Stats {
     pub refused: u64,
     pub dispatched: u64,
     pub retried: u64,
+    /// Attempts that outlived their runner and were found again by its next incarnation.
+    pub adopted: u64,
     pub ended: [u64; State::ALL.len()],
     pub ignored: [u64; 6],
     pub duplicate_words: u64,
@@ -169,7 +193,7 @@ impl Shard {
                 self.operate(None, job, Operation::Scanned { clean, message }, step);
             }
             Input::Runner(word) => self.runner_word(word, step),
-            Input::RunnerLost { runner, incarnation } => self.runner_lost(runner, incarnation, step),
+            Input::RunnerLost { runner, incarnation } => self.runner_lost(runner, incarnation),
             Input::Fetched(fetched) => self.fetched(fetched, step),
             Input::Tick => self.tick(step),
         }

@@ -5,10 +5,12 @@ use std::collections::BTreeSet;
 use model::id::{JobId, QueueId};
 use model::job::Job;
 use model::machine::Event;
+use model::message::{Ticket, ToRunner};
 use model::state::State;
 use model::time::Millis;
 
 use crate::config::Config;
+use crate::input::Effect;
 use crate::shard::{Entry, QueueEntry, Shard};
 use crate::step::Step;
 
@@ -17,7 +19,7 @@ use crate::step::Step;
 enum Timer {
     /// A blocked job's time has come.
     Due(JobId),
-    /// A pending or scheduled job is to be looked at again: [`Entry::wakes_at`].
+    /// A job that waits, or is being taken back, is to be looked at again: [`Entry::wakes_at`].
     Wake(JobId),
     AttemptTimeout(JobId),
     StopOverdue(JobId),
@@ -128,7 +130,7 @@ impl Shard {
             self.ring(timer, step);
         }
         self.check_dispatched(step);
-        self.check_lingering(step);
+        self.check_hands(step);
         self.go_on_cancelling(step);
         self.go_on_sweeping(step);
     }
@@ -158,10 +160,9 @@ impl Shard {
         match entry.job.state {
             State::Pending => self.ask_policy(id, step),
             State::Scheduled => self.make_ready(id, step),
+            State::Dispatched | State::Running => self.stop_again(id, step),
             State::Blocked
             | State::ApprovalRequired
-            | State::Dispatched
-            | State::Running
             | State::Cancelling
             | State::Scanning
             | State::Succeeded
@@ -172,5 +173,14 @@ impl Shard {
             | State::Quarantined
             | State::Abandoned => {}
         }
+    }
+
+    /// A job that is being taken back and that its runner has not let go of: the order to stop may have been lost.
+    fn stop_again(&mut self, id: JobId, step: &mut Step) {
+        let Some(entry) = self.jobs.get_mut(&id).filter(|entry| entry.job.retracting) else { return };
+        let Some((runner, incarnation)) = entry.holder() else { return };
+        let ticket = Ticket { job: id, attempt: entry.job.attempt };
+        step.effects.push(Effect::Send { runner, incarnation, message: ToRunner::Stop { ticket } });
+        self.timers.wake(entry, self.now + self.config.stop_timeout);
     }
 }

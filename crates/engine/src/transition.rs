@@ -8,7 +8,7 @@ use model::state::State;
 
 use crate::backlog::record_bytes;
 use crate::input::Effect;
-use crate::shard::{Entry, Shard};
+use crate::shard::{Decided, Entry, Shard};
 use crate::step::Step;
 
 /// What a transition means for the runner that has the attempt in hand.
@@ -32,6 +32,7 @@ fn hand(event: &Event, from: State, to: State) -> Hand {
         | Event::Verdict(_)
         | Event::Approval(_)
         | Event::Dispatch { .. }
+        | Event::Adopted { .. }
         | Event::Started { .. }
         | Event::Cancel(_)
         | Event::Retract
@@ -49,9 +50,17 @@ fn hand(event: &Event, from: State, to: State) -> Hand {
 impl Shard {
     /// Lets `event` happen to a job in memory. An ignored event is counted and changes nothing.
     pub(crate) fn fire(&mut self, id: JobId, event: Event, step: &mut Step) -> Result<State, Ignored> {
-        let Some(entry) = self.jobs.get_mut(&id) else {
+        let Some(mut entry) = self.jobs.get_mut(&id) else {
             return Err(self.ignore(Ignored::Terminal));
         };
+        if let Some(Decided::Adopt(incarnation)) = entry.decided {
+            // Whatever happens to it happens in the hands of the runner that has it.
+            self.adopt(id, incarnation, step);
+            match self.jobs.get_mut(&id) {
+                Some(adopted) => entry = adopted,
+                None => return Err(self.ignore(Ignored::Terminal)),
+            }
+        }
         let transition = match machine::step(&entry.job, &event) {
             Ok(transition) => transition,
             Err(why) => return Err(self.ignore(why)),
@@ -70,11 +79,17 @@ impl Shard {
         let runner = entry.job.runner();
         let ticket = Ticket { job: id, attempt: entry.job.attempt };
         let result_bytes = match &event {
-            Event::Ended { outcome, .. } => outcome.result.as_ref().map_or(0, |result| result.as_bytes().len()),
+            Event::Ended { outcome, .. } => outcome.record_bytes(),
             _ => 0,
         };
         entry.job.apply(self.now, event, &transition, self.config.retry_backoff);
         self.timers.arm(&entry.job, &self.config);
+        if entry.job.retracting {
+            self.timers.wake(entry, self.now + self.config.stop_timeout);
+        }
+        if !to.is_on_runner() {
+            entry.decided = None;
+        }
         if !entry.dirty {
             entry.dirty = true;
             self.dirty_jobs.push(id);

@@ -2,13 +2,15 @@
 
 use bytes::Bytes;
 use minicbor::{Decode, Decoder, Encode, Encoder};
+use serde::{Deserialize, Serialize};
 
+use crate::blob::BlobId;
 use crate::codec::{self, DecodeError};
 use crate::id::{Attempt, Incarnation, JobId, QueueId, RunnerId};
 use crate::json::Json;
 use crate::limits;
 use crate::reason::Reason;
-use crate::spec::{Digest, JobSpec, KeyHash, Lane, PackedSpec, Priority};
+use crate::spec::{Digest, JobSpec, KeyHash, Lane, PackedSpec, Priority, decode_blobs};
 use crate::state::State;
 use crate::time::Millis;
 use crate::verdict::{Approval, Constraints, Decision};
@@ -70,6 +72,47 @@ pub struct Usage {
     pub memory_peak_bytes: u64,
 }
 
+/// The output of an attempt, kept as a blob.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
+pub struct LogRef {
+    #[n(0)]
+    pub blob: BlobId,
+    #[n(1)]
+    pub bytes: u64,
+}
+
+/// A file that a job left behind and its `outputs` asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
+pub struct Artifact {
+    /// In the job's working directory.
+    #[n(0)]
+    pub path: String,
+    #[n(1)]
+    pub blob: BlobId,
+    #[n(2)]
+    pub bytes: u64,
+    #[n(3)]
+    pub executable: bool,
+}
+
+impl Artifact {
+    /// About what a record takes to say so.
+    pub fn record_bytes(&self) -> usize {
+        self.path.len() + 48
+    }
+
+    /// How many of them a record may keep, from the first. Fewer than all are too many: a runner that finds so many
+    /// says so instead of its job's success, since a result of which a part is missing is none.
+    pub fn fitting(artifacts: &[Self]) -> usize {
+        let mut bytes = 0;
+        let fits = |artifact: &&Self| {
+            bytes += artifact.record_bytes();
+            bytes <= limits::ARTIFACTS_RECORD_BYTES_MAX
+        };
+        artifacts.iter().take(limits::ARTIFACTS_MAX).take_while(fits).count()
+    }
+}
+
 /// Everything a runner tells of an attempt's end.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Outcome {
@@ -85,11 +128,30 @@ pub struct Outcome {
     pub message: Option<String>,
     #[n(5)]
     pub result: Option<Json>,
+    #[n(6)]
+    pub log: Option<LogRef>,
+    #[cbor(n(7), skip_if = "Vec::is_empty")]
+    pub artifacts: Vec<Artifact>,
 }
 
 impl Outcome {
     pub fn of(end: End) -> Self {
-        Self { end, exit_code: None, signal: None, usage: None, message: None, result: None }
+        Self {
+            end,
+            exit_code: None,
+            signal: None,
+            usage: None,
+            message: None,
+            result: None,
+            log: None,
+            artifacts: Vec::new(),
+        }
+    }
+
+    /// About how much of it goes into the job's record.
+    pub fn record_bytes(&self) -> usize {
+        let result = self.result.as_ref().map_or(0, |result| result.as_bytes().len());
+        result + self.artifacts.iter().map(Artifact::record_bytes).sum::<usize>()
     }
 }
 
@@ -100,6 +162,7 @@ pub struct AttemptRecord {
     pub attempt: Attempt,
     #[n(1)]
     pub runner: RunnerId,
+    /// Of the runner, as far as it is known: one that finds the attempt when it comes back adopts it.
     #[n(2)]
     pub incarnation: Incarnation,
     #[n(3)]
@@ -119,6 +182,28 @@ pub struct AttemptRecord {
     pub usage: Option<Usage>,
     #[n(10)]
     pub message: Option<String>,
+    #[n(11)]
+    pub log: Option<LogRef>,
+}
+
+impl AttemptRecord {
+    /// An attempt that was just given to a runner.
+    pub fn new(attempt: Attempt, runner: RunnerId, incarnation: Incarnation, dispatched_at: Millis) -> Self {
+        Self {
+            attempt,
+            runner,
+            incarnation,
+            dispatched_at,
+            started_at: None,
+            ended_at: None,
+            end: None,
+            exit_code: None,
+            signal: None,
+            usage: None,
+            message: None,
+            log: None,
+        }
+    }
 }
 
 /// A job: its spec and all that has happened to it.
@@ -188,6 +273,9 @@ pub struct Job {
     pub approval: Option<Box<Approval>>,
     #[n(27)]
     pub constraints: Option<Box<Constraints>>,
+    /// The files that came with the result.
+    #[cbor(n(28), skip_if = "Vec::is_empty")]
+    pub artifacts: Vec<Artifact>,
 }
 
 /// What a new job takes from its queue and its moment.
@@ -239,6 +327,7 @@ impl Job {
             decisions: Vec::new(),
             approval: None,
             constraints: None,
+            artifacts: Vec::new(),
         }
     }
 
@@ -258,6 +347,15 @@ impl Job {
 
     pub fn decode_spec(&self) -> Result<JobSpec, DecodeError> {
         codec::decode(&self.spec)
+    }
+
+    /// Every blob that is needed as long as the job is on record: what its spec, which must be there, refers to, its
+    /// files and the output of its attempts.
+    pub fn blobs(&self) -> Result<Vec<BlobId>, DecodeError> {
+        let mut blobs = decode_blobs(&self.spec)?;
+        blobs.extend(self.artifacts.iter().map(|artifact| artifact.blob));
+        blobs.extend(self.attempts.iter().filter_map(|attempt| attempt.log).map(|log| log.blob));
+        Ok(blobs)
     }
 
     pub fn has_large_spec(&self) -> bool {
@@ -424,6 +522,36 @@ mod tests {
         let old = codec::encode(&Old { first: 2 });
         let read = codec::decode::<New>(&old).unwrap();
         assert_eq!((read.first, read.added), (2, None));
+    }
+
+    fn artifact(path_bytes: usize) -> Artifact {
+        Artifact { path: "x".repeat(path_bytes), blob: BlobId::of(b"x"), bytes: 1, executable: false }
+    }
+
+    #[test]
+    fn a_record_names_all_its_blobs() {
+        let mut job = job("x");
+        assert_eq!(job.blobs().unwrap(), []);
+        job.artifacts.push(artifact(1));
+        let mut attempt = AttemptRecord::new(Attempt(1), RunnerId(1), Incarnation(1), Millis(1));
+        attempt.log = Some(LogRef { blob: BlobId::of(b"log"), bytes: 3 });
+        job.attempts.push(attempt);
+        let mut spec = job.decode_spec().unwrap();
+        spec.inputs.insert("in".to_owned(), BlobId::of(b"in"));
+        job.spec = spec.pack().bytes;
+        assert_eq!(job.blobs().unwrap(), [BlobId::of(b"in"), BlobId::of(b"x"), BlobId::of(b"log")]);
+        assert_eq!(Job::decode(&stored(&job)).unwrap(), job);
+    }
+
+    #[test]
+    fn a_record_keeps_artifacts_up_to_their_number_and_size() {
+        let many = vec![artifact(1); limits::ARTIFACTS_MAX + 1];
+        assert_eq!(Artifact::fitting(&many), limits::ARTIFACTS_MAX);
+        let each = artifact(limits::PATH_BYTES_MAX);
+        let long = vec![each.clone(); limits::ARTIFACTS_MAX];
+        assert_eq!(Artifact::fitting(&long), limits::ARTIFACTS_RECORD_BYTES_MAX / each.record_bytes());
+        let encoded = codec::encode(&each).len();
+        assert!(encoded <= each.record_bytes(), "{encoded}");
     }
 
     proptest::proptest! {

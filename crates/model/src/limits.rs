@@ -19,6 +19,31 @@ pub const LABELS_MAX: usize = 64;
 pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 pub const COMMAND_ARGS_MAX: usize = 4096;
 pub const ENV_VARS_MAX: usize = 1024;
+/// One argument, or one variable with its value: with its zero byte it fits the kernel's `MAX_ARG_STRLEN`.
+pub const ARGUMENT_BYTES_MAX: usize = 128 * 1024 - 1;
+/// All arguments and variables together, with a zero byte for each. The kernel takes twice that where the stack has its
+/// usual limit; what a runner adds of its own must fit as well.
+pub const COMMAND_BYTES_MAX: usize = 1024 * 1024;
+pub const INPUTS_MAX: usize = 1024;
+pub const OUTPUTS_MAX: usize = 256;
+/// A path below a job's working directory, or a pattern for one.
+pub const PATH_BYTES_MAX: usize = 1024;
+/// What file systems take as one name.
+pub const PATH_COMPONENT_BYTES_MAX: usize = 255;
+/// How many files of a job are kept.
+pub const ARTIFACTS_MAX: usize = 10_000;
+/// How much a record says of them, roughly: it is read with every look at the job.
+pub const ARTIFACTS_RECORD_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// A year on one core.
+pub const CPU_LIMIT_MS_MAX: u64 = DURATION_MAX.0;
+pub const MEMORY_LIMIT_BYTES_MAX: u64 = 16 << 40;
+/// The kernel's own.
+pub const PIDS_LIMIT_MAX: u64 = 4 << 20;
+pub const OUTPUT_LIMIT_BYTES_MAX: u64 = 1 << 40;
+/// What the kernel allows unless told otherwise.
+pub const OPEN_FILES_LIMIT_MAX: u64 = 1 << 20;
+/// The largest number that every reader of JSON reads exactly.
+pub const FUEL_LIMIT_MAX: u64 = (1 << 53) - 1;
 /// The longest duration a job may name: one year.
 pub const DURATION_MAX: Millis = Millis::from_secs(366 * 24 * 3600);
 pub const RETRIES_MAX: u32 = 1_000;

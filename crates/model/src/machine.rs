@@ -4,7 +4,7 @@
 //! duplicate and out-of-order events are [`Ignored`] with a reason: counted, never an error.
 
 use crate::id::{Attempt, Incarnation, RunnerId};
-use crate::job::{AttemptRecord, End, Job, Outcome};
+use crate::job::{Artifact, AttemptRecord, End, Job, Outcome};
 use crate::limits;
 use crate::reason::{Reason, ReasonCode, cut};
 use crate::state::State;
@@ -21,6 +21,11 @@ pub enum Event {
     /// A runner was chosen for the next attempt.
     Dispatch {
         runner: RunnerId,
+        incarnation: Incarnation,
+    },
+    /// Its runner was restarted and found the attempt alive: a newer incarnation has it in hand.
+    Adopted {
+        attempt: Attempt,
         incarnation: Incarnation,
     },
     Started {
@@ -167,6 +172,7 @@ pub fn step(job: &Job, event: &Event) -> Stepped {
         Event::Verdict(decision) => verdict(job, decision),
         Event::Approval(approval) => approval_given(job, approval),
         Event::Dispatch { .. } => dispatch(job),
+        Event::Adopted { attempt, incarnation } => adopted(job, *attempt, *incarnation),
         Event::Started { attempt, .. } => started(job, *attempt),
         Event::Ended { attempt, outcome } => ended(job, *attempt, outcome),
         Event::Lost { attempt, fault } => lost(job, *attempt, *fault),
@@ -264,6 +270,15 @@ fn current(job: &Job, attempt: Attempt) -> Result<(), Ignored> {
         return Err(Ignored::StaleAttempt);
     }
     Ok(())
+}
+
+/// Whatever the attempt was about to do it goes on doing, to its end or to be stopped.
+fn adopted(job: &Job, attempt: Attempt, incarnation: Incarnation) -> Stepped {
+    current(job, attempt)?;
+    if job.runner().is_some_and(|(_, known)| incarnation <= known) {
+        return Err(Ignored::Duplicate);
+    }
+    Ok(Transition::to(job.state))
 }
 
 fn started(job: &Job, attempt: Attempt) -> Stepped {
@@ -550,19 +565,14 @@ impl Job {
                 }
             }
             Event::Approval(approval) => self.approval = Some(Box::new(approval)),
-            Event::Dispatch { runner, incarnation } => self.begin_attempt(AttemptRecord {
-                attempt: self.attempt.next(),
-                runner,
-                incarnation,
-                dispatched_at: now,
-                started_at: None,
-                ended_at: None,
-                end: None,
-                exit_code: None,
-                signal: None,
-                usage: None,
-                message: None,
-            }),
+            Event::Dispatch { runner, incarnation } => {
+                self.begin_attempt(AttemptRecord::new(self.attempt.next(), runner, incarnation, now));
+            }
+            Event::Adopted { incarnation, .. } => {
+                if let Some(attempt) = self.last_attempt_mut() {
+                    attempt.incarnation = incarnation;
+                }
+            }
             Event::Started { at, .. } => {
                 if let Some(attempt) = self.last_attempt_mut() {
                     attempt.started_at = Some(at);
@@ -572,6 +582,7 @@ impl Job {
             Event::Retract => self.retracting = true,
             Event::Reschedule => {
                 self.result = None;
+                self.artifacts = Vec::new();
                 self.infrastructure_failures = 0;
                 // Its own time may not have come yet.
                 self.eligible_at = self.eligible_at.max(now);
@@ -597,8 +608,12 @@ impl Job {
             attempt.signal = outcome.signal;
             attempt.usage = outcome.usage;
             attempt.message = outcome.message.map(cut);
+            attempt.log = outcome.log;
         }
         self.result = outcome.result;
+        self.artifacts = outcome.artifacts;
+        // A runner says no more than that; a record stays readable whatever one says.
+        self.artifacts.truncate(Artifact::fitting(&self.artifacts));
     }
 
     fn constrain(&mut self, constraints: Constraints) {

@@ -28,6 +28,8 @@ pub struct Capacity {
     pub process: u32,
     #[n(1)]
     pub echo: u32,
+    #[cbor(n(2), default)]
+    pub wasm: u32,
 }
 
 impl Capacity {
@@ -35,6 +37,7 @@ impl Capacity {
         match lane {
             Lane::Process => self.process,
             Lane::Echo => self.echo,
+            Lane::Wasm => self.wasm,
         }
     }
 }
@@ -64,7 +67,7 @@ pub struct ShardFace {
 pub struct FromRunner {
     pub runner: RunnerId,
     pub incarnation: Incarnation,
-    /// Counts this runner's messages to this shard, from 1.
+    /// Counts this runner's messages to this shard, from 1. The first of an incarnation is [`RunnerWord::Here`].
     pub sequence: u64,
     pub word: RunnerWord,
 }
@@ -72,9 +75,14 @@ pub struct FromRunner {
 /// What a runner says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunnerWord {
-    /// Here I am, with this much room and these attempts in hand (none after a restart).
+    /// Here I am, with this much room and these attempts in hand. The first word of every incarnation, and said
+    /// again whenever there is more room or less.
     Here {
+        /// Less than what is in hand means: nothing more until there is room again.
         capacity: Capacity,
+        /// What has ended is in hand until its end has been said: after a restart a runner names what an earlier
+        /// incarnation took and it finds alive, or finds the end of, and says only then what became of it. What it
+        /// does not name of an earlier incarnation is lost.
         holding: Vec<Ticket>,
         /// The [`ToRunner::Inventory`] this answers; 0 when nobody asked.
         question: u64,

@@ -1,16 +1,23 @@
 //! What the API shows: the JSON shapes that server, client and command line share.
 
+mod content;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{Attempt, JobId, QueueId};
-use crate::job::Job;
+use crate::blob::BlobId;
+use crate::id::{Attempt, JobId, NodeId, QueueId};
+use crate::job::{Artifact, Job, LogRef};
 use crate::json::Json;
 use crate::queue::{Counters, Queue, QueueState};
-use crate::spec::{JobSpec, Priority, Run, Sandbox};
+use crate::spec::{JobSpec, Limits, Priority, Run, Sandbox};
 use crate::state::State;
 use crate::time::Timestamp;
+
+pub use content::{
+    BlobList, BlobView, FunctionView, MissingView, UploadView, WorkerDetailView, WorkerFileView, WorkerView,
+};
 
 /// A state and when it was entered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,8 +46,14 @@ pub struct JobView {
     pub exit_code: Option<i32>,
     pub signal: Option<i32>,
     pub cpu_seconds: Option<f64>,
+    /// Of one core, while it runs and its node knows.
+    #[serde(default)]
+    pub cpu_percent: Option<f64>,
     pub memory_peak_bytes: Option<u64>,
     pub result: Option<Json>,
+    /// The files that its `outputs` have caught.
+    #[serde(default)]
+    pub artifacts: Vec<Artifact>,
     /// When it is looked at next, while it waits.
     pub eligible_at: Option<Timestamp>,
     pub topic: String,
@@ -54,6 +67,12 @@ pub struct JobView {
     pub max_retries: u32,
     pub labels: BTreeMap<String, String>,
     pub sandbox: Option<Sandbox>,
+    #[serde(default)]
+    pub inputs: BTreeMap<String, BlobId>,
+    #[serde(default)]
+    pub outputs: Vec<String>,
+    #[serde(default)]
+    pub limits: Limits,
     pub idempotency_key: Option<String>,
 }
 
@@ -78,7 +97,9 @@ impl JobView {
             signal: last.and_then(|attempt| attempt.signal),
             cpu_seconds: usage.map(|usage| usage.cpu.0 as f64 / 1000.0),
             memory_peak_bytes: usage.map(|usage| usage.memory_peak_bytes),
+            cpu_percent: None,
             result: job.result.clone(),
+            artifacts: job.artifacts.clone(),
             topic: spec.topic,
             tenant: spec.tenant,
             priority: spec.priority,
@@ -89,6 +110,9 @@ impl JobView {
             max_retries: job.max_retries,
             labels: spec.labels,
             sandbox: spec.sandbox,
+            inputs: spec.inputs,
+            outputs: spec.outputs,
+            limits: spec.limits,
             idempotency_key: spec.idempotency_key,
             eligible_at: (!job.state.is_terminal() && job.eligible_at > job.created_at)
                 .then_some(Timestamp(job.eligible_at)),
@@ -134,6 +158,9 @@ pub struct AttemptView {
     pub signal: Option<i32>,
     pub cpu_seconds: Option<f64>,
     pub memory_peak_bytes: Option<u64>,
+    /// Its output, once it is kept as a blob.
+    #[serde(default)]
+    pub log: Option<LogRef>,
     pub message: Option<String>,
 }
 
@@ -172,6 +199,7 @@ impl HistoryView {
             signal: attempt.signal,
             cpu_seconds: attempt.usage.map(|usage| usage.cpu.0 as f64 / 1000.0),
             memory_peak_bytes: attempt.usage.map(|usage| usage.memory_peak_bytes),
+            log: attempt.log,
             message: attempt.message.clone(),
         };
         let decision_view = |decision: &crate::verdict::Decision| DecisionView {
@@ -285,4 +313,40 @@ pub struct Problem {
     /// The value at fault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
+    /// The blobs that the server lacks, where that is the problem.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blobs: Vec<BlobId>,
+    /// Where an upload goes on, where that is the problem.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u64>,
+}
+
+/// A node as the API shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeView {
+    pub id: NodeId,
+    /// Counts its starts.
+    pub incarnation: u64,
+    pub version: String,
+    /// How many jobs of each kind it takes at once.
+    pub capacity: CapacityView,
+    /// What programs could still get without anything being killed.
+    pub memory_available_bytes: Option<u64>,
+    /// What keeps jobs from its host and within their limits.
+    pub protections: Vec<ProtectionView>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CapacityView {
+    pub process: u32,
+    pub wasm: u32,
+    pub echo: u32,
+}
+
+/// A protection or a limit, and how it is kept on a node, or why it is not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProtectionView {
+    pub name: String,
+    pub in_force: bool,
+    pub how: String,
 }

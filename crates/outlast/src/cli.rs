@@ -37,7 +37,7 @@ pub struct Global {
 #[derive(Subcommand)]
 enum Command {
     Up(up::Options),
-    Submit(submit::Options),
+    Submit(Box<submit::Options>),
     Jobs(jobs::Options),
     Logs(logs::Options),
     Queues(queues::Options),
@@ -66,7 +66,7 @@ impl Cli {
         let global = self.global;
         match self.command {
             Command::Up(options) => up::run(options),
-            Command::Submit(options) => block_on(submit::run(options, &Context::new(&global)?)),
+            Command::Submit(options) => block_on(submit::run(*options, &Context::new(&global)?)),
             Command::Jobs(options) => block_on(jobs::run(options, &Context::new(&global)?)),
             Command::Logs(options) => block_on(logs::run(options, &Context::new(&global)?)),
             Command::Queues(options) => block_on(queues::run(options, &Context::new(&global)?)),

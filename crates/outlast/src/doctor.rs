@@ -3,6 +3,7 @@
 mod check;
 mod disk;
 mod host;
+mod protections;
 mod server;
 mod tables;
 
@@ -28,6 +29,7 @@ pub struct Options {
 
 pub async fn run(options: Options, context: &Context) -> Result<u8> {
     let mut checks = server::check(&context.client, options.verify).await;
+    checks.extend(protections::check(&context.client).await);
     checks.extend(disk::check(&options.data_dir));
     if options.verify {
         checks.push(tables::check(&options.data_dir));

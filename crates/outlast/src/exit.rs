@@ -102,7 +102,8 @@ fn code_of(error: &anyhow::Error) -> u8 {
             (_, _) => FAILED,
         },
         Some(client::Error::Address(_)) => USAGE,
-        Some(client::Error::Protocol(_)) | None => FAILED,
+        Some(client::Error::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => NOT_FOUND,
+        Some(client::Error::Protocol(_) | client::Error::File { .. }) | None => FAILED,
     }
 }
 
@@ -117,7 +118,7 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
         client::Error::Protocol(_) => {
             Some("`outlast doctor` tells whether the server has another version than this command.")
         }
-        client::Error::Refused(_) | client::Error::Address(_) => None,
+        client::Error::Refused(_) | client::Error::Address(_) | client::Error::File { .. } => None,
     }
 }
 
@@ -146,6 +147,8 @@ mod tests {
             detail: String::new(),
             code: code.to_owned(),
             field: None,
+            blobs: Vec::new(),
+            offset: None,
         };
         client::Error::Refused(Box::new(problem)).into()
     }

@@ -13,6 +13,7 @@ use anyhow::Result;
 use bytes::Bytes;
 use clap::{ArgGroup, Args};
 use client::jobs::Submit;
+use model::blob::BlobId;
 use model::view::AcceptedView;
 
 use crate::context::Context;
@@ -22,20 +23,23 @@ use source::Source;
 
 /// Submit a job and print its id.
 #[derive(Args)]
-#[command(group = ArgGroup::new("what").required(true).args(["command", "echo", "file"]))]
+#[command(group = ArgGroup::new("what").required(true).multiple(true).args(["command", "echo", "file", "wasm", "function"]))]
 #[command(override_usage = "\
 outlast submit [OPTIONS] [--] COMMAND [ARGUMENT]...
+       outlast submit [OPTIONS] --wasm blob:… [--] [ARGUMENT]...
+       outlast submit [OPTIONS] --worker w_… --function NAME [--] [ARGUMENT]...
        outlast submit [OPTIONS] --echo JSON
        outlast submit [OPTIONS] --file FILE")]
 #[command(after_help = "\
 A command runs in an empty working directory of its own, with PATH, HOME, LANG, TZ, TMPDIR and OUTLAST_* in its \
 environment. It is not a shell line: for pipes, variables and the like use sh -c.
-This version runs processes without isolation, with the server's own rights (\"sandbox\": \"none\").
+It is kept from its host by the `standard` sandbox unless --sandbox says otherwise.
 
 Examples:
   outlast submit --wait -- sh -c 'echo hello; exit 3'
   outlast submit --topic reports --timeout 10m --retries 2 -- sh -c 'date > report; wc report'
   outlast submit --wait --stdin table.csv sort -n
+  outlast submit --memory 512M --cpu 1m --artifact 'out/*.png' -- ./render
   outlast submit --wait --echo '{\"answer\": 42}'
   generate-jobs | outlast submit --file -")]
 pub struct Options {
@@ -51,10 +55,13 @@ pub struct Options {
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
     /// Submit a job that returns this JSON value.
-    #[arg(long, value_name = "JSON", conflicts_with_all = ["env", "stdin"])]
+    #[arg(long, value_name = "JSON", conflicts_with_all = spec::Options::NOT_FOR_ECHO, conflicts_with_all = ["command", "wasm"])]
     echo: Option<String>,
+    /// Run this WebAssembly component; COMMAND is then its arguments.
+    #[arg(long, value_name = "blob:…", conflicts_with_all = spec::Options::NOT_FOR_WASM)]
+    wasm: Option<BlobId>,
     /// Submit what is in a file: JSON or YAML with one job, a list or `jobs:`, or NDJSON with a job per line; `-` is standard input.
-    #[arg(long, value_name = "FILE", conflicts_with_all = spec::Options::NAMES)]
+    #[arg(long, value_name = "FILE", conflicts_with_all = spec::Options::NAMES, conflicts_with_all = ["command", "echo", "wasm"])]
     file: Option<PathBuf>,
     /// The program to run and its arguments; options of this command go before it.
     // Hyphens are the command's own only behind its name: before it, a mistyped option of ours must not become a program.
@@ -69,8 +76,8 @@ pub async fn run(mut options: Options, context: &Context) -> Result<u8> {
     }
     let queue = options.queue.as_deref().map(ids::queue).transpose()?;
     let submit = Submit { idempotency_key: options.key, queue };
-    let job = match (&options.file, &options.echo) {
-        (Some(file), _) => match source::open(file)? {
+    let job = match (&options.file, &options.echo, options.wasm) {
+        (Some(file), _, _) => match source::open(file)? {
             Source::One(job) => job,
             Source::Many(_) if options.wait || submit.idempotency_key.is_some() => {
                 return Err(
@@ -79,8 +86,9 @@ pub async fn run(mut options: Options, context: &Context) -> Result<u8> {
             }
             Source::Many(jobs) => return many::submit(jobs, &submit, context).await,
         },
-        (None, Some(value)) => spec::echo(&options.job, value)?,
-        (None, None) => spec::process(&options.job, options.command)?,
+        (None, Some(value), _) => spec::echo(&options.job, value)?,
+        (None, None, Some(component)) => spec::wasm(&options.job, component, options.command)?,
+        (None, None, None) => spec::process(&options.job, options.command)?,
     };
     one(job, &submit, options.wait, context).await
 }

@@ -12,10 +12,11 @@ use crate::exit::{self, Usage};
 use crate::output;
 use crate::paint::{Paint, Tone};
 
-/// Start a server on this machine; Ctrl-C stops it cleanly.
+/// Start a server on this machine; Ctrl-C stops it and what it runs.
 #[derive(Args)]
 #[command(
-    after_help = "What the server logs is set with OUTLAST_LOG: error, warn (the default), info, debug or trace."
+    after_help = "SIGTERM stops the server alone: its processes go on, and the next server on the same data takes them over.
+What the server logs is set with OUTLAST_LOG: error, warn (the default), info, debug or trace."
 )]
 pub struct Options {
     /// Where everything is kept [default: outlast-data]
@@ -66,12 +67,18 @@ impl Options {
 /// What was asked for cannot be, or what was right did not work out: scripts want to know which.
 fn explain(error: Error) -> anyhow::Error {
     match error {
-        Error::NotLoopback(_) | Error::ShardCount { .. } | Error::ShardsDiffer { .. } | Error::Config { .. } => {
-            Usage(error.to_string()).into()
-        }
-        Error::Listen { .. } | Error::Store(_) | Error::Record { .. } | Error::Io(_) | Error::Panicked(_) => {
-            error.into()
-        }
+        Error::NotLoopback(_)
+        | Error::ShardCount { .. }
+        | Error::ShardsDiffer { .. }
+        | Error::Config { .. }
+        | Error::BlobStore(_) => Usage(error.to_string()).into(),
+        Error::Listen { .. }
+        | Error::Store(_)
+        | Error::Blobs(_)
+        | Error::Spawner(_)
+        | Error::Record { .. }
+        | Error::Io(_)
+        | Error::Panicked(_) => error.into(),
     }
 }
 

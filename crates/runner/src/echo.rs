@@ -58,14 +58,10 @@ impl Delays {
             let outcome = match decode_run(&spec) {
                 Ok(Run::Echo(echo)) => outcome(echo),
                 // It was read as an echo job when it began.
-                Ok(Run::Process(_)) | Err(_) => Outcome::of(End::Infrastructure),
+                Ok(Run::Process(_) | Run::Wasm(_)) | Err(_) => Outcome::of(End::Infrastructure),
             };
             due.entry(shard).or_default().push((ticket, outcome));
         }
         due
-    }
-
-    pub fn tickets(self) -> impl Iterator<Item = (ShardId, Ticket)> {
-        self.waiting.into_keys().map(|(_, shard, ticket)| (shard, ticket))
     }
 }

@@ -1,26 +1,39 @@
 //! The runner itself: takes messages, starts attempts and passes on what they say.
 //!
 //! It has no thread of its own. Messages are obeyed on the sender's thread, so that a job that ends
-//! at once costs no hand-over to another; attempts that take their time run as tasks.
+//! at once costs no hand-over to another; attempts that take their time run as tasks, under the spawner, or on the
+//! threads of the WebAssembly executor.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use blobs::Blobs;
 use bytes::Bytes;
-use model::id::{Incarnation, NodeId, RunnerId, ShardId};
+use hashbrown::HashSet;
+use model::id::{Incarnation, NodeId, RunnerId, ShardId, Shards};
 use model::job::{End, Outcome};
 use model::message::{Capacity, FromRunner, ShardFace, Ticket, ToRunner};
-use model::spec::{ProcessRun, Run, decode_run};
+use model::spec::{Lane, Run, decode_run, decode_task};
 use model::time::Millis;
 use parking_lot::Mutex;
+use spawner::protocol::{Order, Protections};
 use tokio::sync::{Notify, oneshot};
 
+use crate::component::Prepared;
 use crate::echo::{self, Delays};
 use crate::link::{Held, Link};
-use crate::logs;
-use crate::process::{self, Place};
+use crate::place::failure;
+use crate::pressure::{self, Pressure};
+use crate::process::{Env, Note};
+use crate::sampling::Sampling;
+use crate::spawning::{Inherited, SpawnerOptions, Spawning, key_of};
+use crate::{component, end_leftovers, logs, place, process};
+
+/// How often the machine's memory is looked at.
+const PRESSURE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A runner's settings.
 #[derive(Debug, Clone)]
@@ -30,17 +43,35 @@ pub struct Options {
     pub node: NodeId,
     /// What each shard may give it at once.
     pub capacity: Capacity,
-    pub shards: Vec<ShardId>,
-    /// Where the output of processes is kept.
+    pub shards: Shards,
+    /// Where the output of attempts is kept while they run.
     pub logs: PathBuf,
-    /// Where processes have their working directories.
+    /// Where attempts have their directories.
     pub scratch: PathBuf,
     /// Between asking a process to stop and making it.
     pub stop_grace: Duration,
-    /// Of each stream of an attempt this much is kept.
-    pub log_bytes_max: u64,
+    pub defaults: Defaults,
+    /// With less memory than this left on the machine nothing new is started.
+    pub memory_reserve_bytes: u64,
+    pub blobs: Blobs,
+    pub spawner: SpawnerOptions,
+    pub wasm: wasm::Options,
     /// The wall clock.
     pub now: fn() -> Millis,
+}
+
+/// What attempts get that do not ask for less.
+#[derive(Debug, Clone)]
+pub struct Defaults {
+    pub processes: u64,
+    /// In the directory of outputs.
+    pub output_bytes: u64,
+    /// Of output streams together: half for the beginning, half for the end.
+    pub log_bytes: u64,
+    /// The size of a private /tmp.
+    pub tmp_bytes: u64,
+    /// Topics whose jobs may reach the network.
+    pub network_topics: Vec<String>,
 }
 
 /// The way from a runner to its shards. Words of one shard are delivered in their order.
@@ -55,6 +86,9 @@ pub struct Handle(Arc<Inner>);
 
 struct Inner {
     options: Options,
+    env: Arc<Env>,
+    wasm: wasm::Executor,
+    sampling: Sampling,
     uplink: Arc<dyn Uplink>,
     tasks: tokio::runtime::Handle,
     state: Mutex<State>,
@@ -67,25 +101,82 @@ struct Inner {
 struct State {
     links: BTreeMap<ShardId, Link>,
     delays: Delays,
+    /// Attempts with files that go away once their end is safe.
+    residue: HashSet<Ticket, foldhash::fast::FixedState>,
     stopping: bool,
+    /// WebAssembly to be started at the end of this round.
+    guests: Vec<(ShardId, Ticket, Prepared, wasm::Stop, Note)>,
+}
+
+/// What happens to processes when a server stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Departure {
+    /// They are ended; their jobs begin again with the next start.
+    EndProcesses,
+    /// They go on, and the next server takes them over.
+    LeaveProcesses,
 }
 
 /// Starts a runner on the current tokio runtime; it says hello to its shards at once.
-pub fn start(options: Options, uplink: Arc<dyn Uplink>) -> Handle {
-    let new_link = || Link::new(options.id, options.incarnation, options.capacity);
-    let links = options.shards.iter().map(|shard| (*shard, new_link())).collect();
-    let mut state = State { links, delays: Delays::default(), stopping: false };
-    state.deliver(uplink.as_ref());
+pub async fn start(options: Options, uplink: Arc<dyn Uplink>) -> io::Result<Handle> {
+    let settings = options.spawner.clone();
+    let claimed = tokio::task::spawn_blocking(move || settings.claim()).await.map_err(io::Error::other)??;
+    if claimed.child.is_some() {
+        // The earlier spawner is dead. Whatever it had without a sandbox may have left something behind.
+        let node = options.node;
+        let ended = tokio::task::spawn_blocking(move || end_leftovers(node)).await.unwrap_or(0);
+        if ended > 0 {
+            tracing::warn!(ended, "processes of an earlier start were ended");
+        }
+    }
+    let (spawning, inherited) = Spawning::new(options.spawner.clone(), claimed);
+    let env = Arc::new(Env {
+        node: options.node,
+        logs: options.logs.clone(),
+        scratch: options.scratch.clone(),
+        stop_grace: options.stop_grace,
+        defaults: options.defaults.clone(),
+        blobs: options.blobs.clone(),
+        spawning,
+    });
+    let executor = wasm::Executor::new(options.wasm.clone()).map_err(io::Error::other)?;
+    let mut adopted: BTreeMap<ShardId, Vec<(Ticket, oneshot::Sender<()>)>> = BTreeMap::new();
+    let mut attending = Vec::new();
+    for one in inherited {
+        let shard = options.shards.owner(one.ticket.job.slot());
+        let (stop, stopped) = oneshot::channel();
+        adopted.entry(shard).or_default().push((one.ticket, stop));
+        attending.push((shard, one, stopped));
+    }
+    let kept: Vec<String> = attending.iter().map(|(_, one, _)| place::name(one.ticket)).collect();
+    // Found before the first new attempt makes its own, removed when there is time.
+    let left = place::all_but(&options.scratch, &kept);
+    tokio::task::spawn_blocking(move || place::remove_all(&left));
+    let new_link = |shard: ShardId| {
+        let adopted = adopted.remove(&shard).unwrap_or_default();
+        (shard, Link::new(options.id, options.incarnation, options.capacity, adopted))
+    };
+    let links = (0..options.shards.count()).map(ShardId).map(new_link).collect();
+    let state =
+        State { links, delays: Delays::default(), residue: HashSet::default(), stopping: false, guests: Vec::new() };
     let inner = Arc::new(Inner {
+        sampling: Sampling::new(&env),
         options,
+        env,
+        wasm: executor,
         uplink,
         tasks: tokio::runtime::Handle::current(),
         state: Mutex::new(state),
         delays_changed: Notify::new(),
         ended: Notify::new(),
     });
+    inner.state.lock().deliver(inner.uplink.as_ref());
+    for (shard, one, stopped) in attending {
+        inner.adopt(shard, one, stopped);
+    }
     tokio::spawn(end_delays(inner.clone()));
-    Handle(inner)
+    tokio::spawn(watch_memory(Arc::downgrade(&inner)));
+    Ok(Handle(inner))
 }
 
 impl Handle {
@@ -101,22 +192,44 @@ impl Handle {
                 self.0.obey(&mut state, face.shard, message, now);
             }
         }
+        let guests = std::mem::take(&mut state.guests);
         state.deliver(self.0.uplink.as_ref());
+        drop(state);
+        self.0.run_guests(guests);
     }
 
     pub fn incarnation(&self) -> Incarnation {
         self.0.options.incarnation
     }
 
-    /// Stops every attempt and returns when all of them have ended and their shards have been told.
-    pub async fn stop(&self) {
-        self.0.begin_to_stop();
+    /// What this node's attempts are protected by.
+    pub fn protections(&self) -> Protections {
+        self.0.env.spawning.protections()
+    }
+
+    /// What running processes use right now.
+    pub fn sampling(&self) -> &Sampling {
+        &self.0.sampling
+    }
+
+    /// What each shard may give it at once.
+    pub fn capacity(&self) -> Capacity {
+        self.0.options.capacity
+    }
+
+    /// Stops what cannot go on, or everything, and returns when that has ended and the shards have been told.
+    pub async fn stop(&self, departure: Departure) {
+        let ends = move |lane: Lane| lane != Lane::Process || departure == Departure::EndProcesses;
+        self.0.begin_to_stop(ends);
         loop {
             let ended = self.0.ended.notified();
-            if self.0.state.lock().links.values().all(Link::is_idle) {
-                return;
+            if self.0.state.lock().links.values().all(|link| link.holding(ends).is_empty()) {
+                break;
             }
             ended.await;
+        }
+        if departure == Departure::EndProcesses {
+            self.0.env.spawning.order(Order::Quit, Vec::new());
         }
     }
 }
@@ -142,23 +255,18 @@ impl Inner {
             ToRunner::Run { ticket, spec } => match decode_run(&spec) {
                 Ok(run) => self.begin(state, shard, ticket, run, spec, now),
                 Err(error) => {
-                    let message = Some(format!("this node cannot read the job: {error}"));
-                    link.say_ended(ticket, now, Outcome { message, ..Outcome::of(End::Infrastructure) });
+                    link.say_ended(ticket, now, unreadable(&error));
                 }
             },
-            ToRunner::Stop { ticket } => match link.take_stop(ticket) {
-                Some(Held::Echo { due }) => {
-                    state.delays.remove(due, shard, ticket);
-                    link.say_ended(ticket, now, Outcome::of(End::Stopped));
-                    self.ended.notify_waiters();
+            ToRunner::Stop { ticket } => self.stop(state, shard, ticket, now),
+            ToRunner::Committed { sequence } => {
+                let safe = link.forget(sequence);
+                for ticket in safe {
+                    if state.residue.remove(&ticket) {
+                        self.clean_up(ticket);
+                    }
                 }
-                // An attempt that has just ended does not hear it; its end is on the way.
-                Some(Held::Process { stop: Some(stop) }) => drop(stop.send(())),
-                Some(Held::Process { stop: None }) => {}
-                None if link.knows(ticket) => {}
-                None => link.say_ended(ticket, now, Outcome::of(End::Stopped)),
-            },
-            ToRunner::Committed { sequence } => link.forget(sequence),
+            }
             ToRunner::Inventory { question } => {
                 link.repeat();
                 link.say_here(question);
@@ -166,14 +274,32 @@ impl Inner {
         }
     }
 
+    fn stop(&self, state: &mut State, shard: ShardId, ticket: Ticket, now: Millis) {
+        let Some(link) = state.links.get_mut(&shard) else { return };
+        match link.take_stop(ticket) {
+            Some(Held::Echo { due }) => {
+                state.delays.remove(due, shard, ticket);
+                link.say_ended(ticket, now, Outcome::of(End::Stopped));
+                self.ended.notify_waiters();
+            }
+            // An attempt that has just ended does not hear it; its end is on the way.
+            Some(Held::Process { stop: Some(stop) }) => drop(stop.send(())),
+            Some(Held::Process { stop: None }) => {}
+            Some(Held::Wasm { stop }) => stop.stop(),
+            None if link.knows(ticket) => {}
+            None => link.say_ended(ticket, now, Outcome::of(End::Stopped)),
+        }
+    }
+
     fn begin(self: &Arc<Self>, state: &mut State, shard: ShardId, ticket: Ticket, run: Run, spec: Bytes, now: Millis) {
         let Some(link) = state.links.get_mut(&shard) else { return };
-        if !link.has_room(run.lane()) {
+        let at_once = matches!(&run, Run::Echo(echo) if echo.delay_ms == 0);
+        if !at_once && !link.has_room(run.lane()) {
             return link.say_ended(ticket, now, Outcome::of(End::Busy));
         }
         link.say_started(ticket, now);
         match run {
-            Run::Echo(echo) if echo.delay_ms == 0 => link.say_ended(ticket, now, echo::outcome(echo)),
+            Run::Echo(echo) if at_once => link.say_ended(ticket, now, echo::outcome(echo)),
             Run::Echo(echo) => {
                 let delay = Duration::from_millis(echo.delay_ms);
                 let due = state.delays.insert(shard, ticket, delay, spec);
@@ -181,31 +307,125 @@ impl Inner {
                 self.delays_changed.notify_one();
             }
             Run::Process(process) => {
+                let task = match decode_task(&spec) {
+                    Ok(task) => task,
+                    Err(error) => return link.say_ended(ticket, now, unreadable(&error)),
+                };
                 let (stop, stopped) = oneshot::channel();
                 link.hold(ticket, Held::Process { stop: Some(stop) });
-                self.spawn(shard, ticket, process, stopped);
+                state.residue.insert(ticket);
+                let env = self.env.clone();
+                self.attend(shard, ticket, async move { process::run(env, ticket, task, process, stopped).await });
+            }
+            Run::Wasm(run) => {
+                let task = match decode_task(&spec) {
+                    Ok(task) => task,
+                    Err(error) => return link.say_ended(ticket, now, unreadable(&error)),
+                };
+                let stop = wasm::Stop::new();
+                link.hold(ticket, Held::Wasm { stop: stop.clone() });
+                self.begin_guest(state, shard, ticket, task, run, stop);
             }
         }
     }
 
-    fn spawn(self: &Arc<Self>, shard: ShardId, ticket: Ticket, process: ProcessRun, stopped: oneshot::Receiver<()>) {
-        let place = Place {
-            ticket,
-            node: self.options.node,
-            log: logs::path(&self.options.logs, ticket),
-            scratch: self.options.scratch.join(format!("{}.{}", ticket.job, ticket.attempt)),
-            log_bytes_max: self.options.log_bytes_max,
-            stop_grace: self.options.stop_grace,
-            now: self.options.now,
-        };
+    /// A component that is ready and needs no files is started with its batch; any other as soon as it can be.
+    fn begin_guest(
+        self: &Arc<Self>,
+        state: &mut State,
+        shard: ShardId,
+        ticket: Ticket,
+        task: model::spec::Task,
+        run: model::spec::WasmRun,
+        stop: wasm::Stop,
+    ) {
+        let note = Note::of(&task);
+        let metering = component::metering(&task);
+        let needs_files = !task.inputs.is_empty() || !task.outputs.is_empty();
+        if !needs_files && let Some(Ok(program)) = self.wasm.prepared(run.component, metering) {
+            let nowhere = place::Place::default();
+            let prepared = component::prepare(&self.env, ticket, &task, &run, program, &nowhere, self.options.now);
+            return state.guests.push((shard, ticket, prepared, stop, note));
+        }
+        state.residue.insert(ticket);
         let inner = self.clone();
-        let attempt = self.tasks.spawn(process::run(process, place, stopped));
+        self.tasks.spawn(async move {
+            let env = &inner.env;
+            let program = match component::load(&inner.wasm, env, &run, metering).await {
+                Ok(program) => program,
+                Err(outcome) => return inner.end(shard, vec![(ticket, outcome)]),
+            };
+            let place = match place::make(&env.blobs, &env.scratch, ticket, &task).await {
+                Ok(place) => place,
+                Err(outcome) => return inner.end(shard, vec![(ticket, outcome)]),
+            };
+            let prepared = component::prepare(env, ticket, &task, &run, program, &place, inner.options.now);
+            inner.run_guests(vec![(shard, ticket, prepared, stop, note)]);
+        });
+    }
+
+    fn run_guests(self: &Arc<Self>, guests: Vec<(ShardId, Ticket, Prepared, wasm::Stop, Note)>) {
+        if guests.is_empty() {
+            return;
+        }
+        let tickets: Vec<(ShardId, Ticket)> = guests.iter().map(|(shard, ticket, ..)| (*shard, *ticket)).collect();
+        let runs = guests.into_iter().map(|(shard, ticket, prepared, stop, note)| {
+            let Prepared { program, task, output } = prepared;
+            let inner = self.clone();
+            let done = move |ended: wasm::Ended| match component::quick_outcome(&ended, &note, &output) {
+                Some(outcome) => inner.end(shard, vec![(ticket, outcome)]),
+                None => {
+                    inner.state.lock().residue.insert(ticket);
+                    let tasks = inner.tasks.clone();
+                    tasks.spawn(async move {
+                        let outcome = component::finish(&inner.env, ticket, &note, &ended, &output).await;
+                        inner.end(shard, vec![(ticket, outcome)]);
+                    });
+                }
+            };
+            wasm::Run::new(program, task, stop, done)
+        });
+        if self.wasm.run_all(runs.collect()).is_err() {
+            for (shard, ticket) in tickets {
+                self.end(shard, vec![(ticket, Outcome::of(End::Busy))]);
+            }
+        }
+    }
+
+    /// An attempt that an earlier server started.
+    fn adopt(self: &Arc<Self>, shard: ShardId, inherited: Inherited, stopped: oneshot::Receiver<()>) {
+        let Inherited { ticket, note, ended } = inherited;
+        let now = (self.options.now)();
+        {
+            let mut state = self.state.lock();
+            state.residue.insert(ticket);
+            // The word that it started may never have arrived.
+            if let Some(link) = state.links.get_mut(&shard) {
+                link.say_started(ticket, now);
+            }
+            state.deliver(self.uplink.as_ref());
+        }
+        let env = self.env.clone();
+        self.attend(
+            shard,
+            ticket,
+            async move { process::attend(&env, ticket, &Note::decode(&note), ended, stopped).await },
+        );
+    }
+
+    fn attend(
+        self: &Arc<Self>,
+        shard: ShardId,
+        ticket: Ticket,
+        attempt: impl Future<Output = Outcome> + Send + 'static,
+    ) {
+        let inner = self.clone();
+        let attempt = self.tasks.spawn(attempt);
         self.tasks.spawn(async move {
             // A panic is a bug; the attempt must not stay in hand for ever because of it.
-            let outcome = attempt.await.unwrap_or_else(|error| Outcome {
-                message: Some(format!("the runner failed: {error}")),
-                ..Outcome::of(End::Infrastructure)
-            });
+            let outcome = attempt
+                .await
+                .unwrap_or_else(|error| failure(End::Infrastructure, format!("the runner failed: {error}")));
             inner.end(shard, vec![(ticket, outcome)]);
         });
     }
@@ -226,24 +446,40 @@ impl Inner {
         self.ended.notify_waiters();
     }
 
-    fn begin_to_stop(&self) {
+    /// The end of an attempt is safe: nothing of it is needed here any more.
+    fn clean_up(&self, ticket: Ticket) {
+        self.env.spawning.order(Order::Forget { key: key_of(ticket) }, Vec::new());
+        let _guard = self.tasks.enter();
+        let log = logs::path(&self.options.logs, ticket);
+        if let Err(error) = std::fs::remove_file(&log)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(file = %log.display(), %error, "an attempt's output file cannot be removed");
+        }
+        place::remove(&self.options.scratch, ticket);
+    }
+
+    fn begin_to_stop(&self, ends: impl Fn(Lane) -> bool + Copy) {
         let now = (self.options.now)();
         let mut state = self.state.lock();
         state.stopping = true;
-        let delays = std::mem::take(&mut state.delays);
         // Without room nothing new comes in while the rest goes out.
         state.links.values_mut().for_each(Link::close);
-        for (shard, ticket) in delays.tickets() {
-            if let Some(link) = state.links.get_mut(&shard) {
-                link.say_ended(ticket, now, Outcome::of(End::Stopped));
-            }
-        }
-        for stop in state.links.values_mut().flat_map(Link::take_all_stops) {
-            let _ = stop.send(());
+        let held: Vec<(ShardId, Ticket)> = state
+            .links
+            .iter()
+            .flat_map(|(shard, link)| link.holding(ends).into_iter().map(|ticket| (*shard, ticket)))
+            .collect();
+        for (shard, ticket) in held {
+            self.stop(&mut state, shard, ticket, now);
         }
         state.deliver(self.uplink.as_ref());
         self.delays_changed.notify_one();
     }
+}
+
+fn unreadable(error: &model::codec::DecodeError) -> Outcome {
+    failure(End::Infrastructure, format!("this node cannot read the job: {error}"))
 }
 
 /// Ends echo jobs when their delay is over, until the runner stops.
@@ -265,6 +501,33 @@ async fn end_delays(inner: Arc<Inner>) {
         let due = inner.state.lock().delays.take_due(tokio::time::Instant::now());
         for (shard, endings) in due {
             inner.end(shard, endings);
+        }
+    }
+}
+
+/// Offers no room for processes and components while the machine is short of memory.
+async fn watch_memory(inner: std::sync::Weak<Inner>) {
+    let Some(mut pressure) = inner.upgrade().map(|inner| Pressure::new(inner.options.memory_reserve_bytes)) else {
+        return;
+    };
+    let mut was_high = false;
+    loop {
+        tokio::time::sleep(PRESSURE_INTERVAL).await;
+        let Some(inner) = inner.upgrade() else { return };
+        let high = pressure.is_high(pressure::available_memory());
+        if high == was_high {
+            continue;
+        }
+        was_high = high;
+        let full = inner.options.capacity;
+        let capacity = if high { Capacity { process: 0, wasm: 0, ..full } } else { full };
+        if high {
+            tracing::warn!("the machine is short of memory: nothing new is started until there is more");
+        }
+        let mut state = inner.state.lock();
+        if !state.stopping {
+            state.links.values_mut().for_each(|link| link.set_capacity(capacity));
+            state.deliver(inner.uplink.as_ref());
         }
     }
 }

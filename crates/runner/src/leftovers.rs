@@ -7,7 +7,6 @@
 use std::fs;
 
 use model::id::NodeId;
-use model::message::Ticket;
 use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) const NODE_MARK: &str = "OUTLAST_NODE";
@@ -21,15 +20,6 @@ const ROUNDS_MAX: usize = 20;
 /// Called before the node takes work: no attempt may run beside its own rerun.
 pub fn end_leftovers(node: NodeId) -> usize {
     end_marked(&[format!("{NODE_MARK}={node}")])
-}
-
-/// Ends what an attempt has left behind.
-pub(crate) fn end_attempt(node: NodeId, ticket: Ticket) -> usize {
-    end_marked(&[
-        format!("{NODE_MARK}={node}"),
-        format!("{JOB_MARK}={}", ticket.job),
-        format!("{ATTEMPT_MARK}={}", ticket.attempt),
-    ])
 }
 
 fn end_marked(marks: &[String]) -> usize {

@@ -1,15 +1,23 @@
-//! Runs attempts.
+//! Runs attempts and passes on what becomes of them.
 //!
-//! A runner talks to shards in messages only ([`model::message`]): it is told what to run and what
-//! to stop, and says what started and how it ended. Its words are numbered per shard and kept until
-//! the shard has committed them, so that a shard that comes back hears everything it has missed.
+//! A runner is told by its shards what to run ([`Handle::send`]) and tells them what happens ([`Uplink`]).
+//! Three executors: [`process`] under the node's spawner, [`component`] in the server itself, and [`echo`]. What has
+//! been said is kept until the shard has committed it ([`link`]); so are an attempt's output and files.
 
+mod component;
 mod echo;
 mod handle;
 mod leftovers;
 mod link;
 pub mod logs;
+mod place;
+pub mod pressure;
 mod process;
+mod sampling;
+mod spawning;
 
-pub use handle::{Handle, Options, Uplink, start};
+pub use handle::{Defaults, Departure, Handle, Options, Uplink, start};
 pub use leftovers::end_leftovers;
+pub use sampling::{Current, Sampling};
+pub use spawner::protocol::{Kept, Protections};
+pub use spawning::SpawnerOptions;

@@ -15,9 +15,26 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(crate) enum Held {
     /// It waits out its delay.
-    Echo { due: Instant },
+    Echo {
+        due: Instant,
+    },
     /// The sender tells it to stop; gone once told.
-    Process { stop: Option<oneshot::Sender<()>> },
+    Process {
+        stop: Option<oneshot::Sender<()>>,
+    },
+    Wasm {
+        stop: wasm::Stop,
+    },
+}
+
+impl Held {
+    fn lane(&self) -> Lane {
+        match self {
+            Self::Echo { .. } => Lane::Echo,
+            Self::Process { .. } => Lane::Process,
+            Self::Wasm { .. } => Lane::Wasm,
+        }
+    }
 }
 
 /// The state of the conversation.
@@ -34,13 +51,20 @@ pub(crate) struct Link {
     /// Attempts whose end is in the outbox: asked to run one of them again, the runner need not.
     ended: HashSet<Ticket, foldhash::fast::FixedState>,
     held: HashMap<Ticket, Held, foldhash::fast::FixedState>,
-    processes: usize,
+    /// How many of them are of each kind.
+    counts: [u32; Lane::ALL.len()],
     /// To be delivered at the end of this round.
     pub unsent: Vec<FromRunner>,
 }
 
 impl Link {
-    pub fn new(runner: RunnerId, incarnation: Incarnation, capacity: Capacity) -> Self {
+    /// `adopted` are processes of an earlier incarnation that are still there.
+    pub fn new(
+        runner: RunnerId,
+        incarnation: Incarnation,
+        capacity: Capacity,
+        adopted: impl IntoIterator<Item = (Ticket, oneshot::Sender<()>)>,
+    ) -> Self {
         let mut link = Self {
             runner,
             incarnation,
@@ -50,9 +74,12 @@ impl Link {
             outbox: VecDeque::new(),
             ended: HashSet::default(),
             held: HashMap::default(),
-            processes: 0,
+            counts: [0; Lane::ALL.len()],
             unsent: Vec::new(),
         };
+        for (ticket, stop) in adopted {
+            link.hold(ticket, Held::Process { stop: Some(stop) });
+        }
         link.say_here(0);
         link
     }
@@ -71,17 +98,22 @@ impl Link {
         self.held.contains_key(&ticket)
     }
 
+    /// Echo jobs that end at once take no room; those that wait do.
     pub fn has_room(&self, lane: Lane) -> bool {
-        match lane {
-            // Echo jobs end at once: only those that wait take room.
-            Lane::Echo => self.held.len() - self.processes < self.capacity.echo as usize,
-            Lane::Process => self.processes < self.capacity.process as usize,
-        }
+        self.counts[lane as usize] < self.capacity.of(lane)
     }
 
     pub fn hold(&mut self, ticket: Ticket, held: Held) {
-        self.processes += usize::from(matches!(held, Held::Process { .. }));
+        self.counts[held.lane() as usize] += 1;
         self.held.insert(ticket, held);
+    }
+
+    /// Says how much room there is, if that has changed.
+    pub fn set_capacity(&mut self, capacity: Capacity) {
+        if self.capacity != capacity {
+            self.capacity = capacity;
+            self.say_here(0);
+        }
     }
 
     /// What it takes to stop an attempt; it stays in hand until its end is said.
@@ -89,25 +121,18 @@ impl Link {
         match self.held.get_mut(&ticket)? {
             Held::Echo { due } => Some(Held::Echo { due: *due }),
             Held::Process { stop } => Some(Held::Process { stop: stop.take() }),
+            Held::Wasm { stop } => Some(Held::Wasm { stop: stop.clone() }),
         }
     }
 
-    /// The senders that stop all processes in hand.
-    pub fn take_all_stops(&mut self) -> impl Iterator<Item = oneshot::Sender<()>> {
-        self.held.values_mut().filter_map(|held| match held {
-            Held::Echo { .. } => None,
-            Held::Process { stop } => stop.take(),
-        })
+    /// Everything in hand of these kinds.
+    pub fn holding(&self, wanted: impl Fn(Lane) -> bool) -> Vec<Ticket> {
+        self.held.iter().filter(|(_, held)| wanted(held.lane())).map(|(ticket, _)| *ticket).collect()
     }
 
     /// Takes nothing more, and says so.
     pub fn close(&mut self) {
-        self.capacity = Capacity::default();
-        self.say_here(0);
-    }
-
-    pub fn is_idle(&self) -> bool {
-        self.held.is_empty()
+        self.set_capacity(Capacity::default());
     }
 
     pub fn say_started(&mut self, ticket: Ticket, at: Millis) {
@@ -115,8 +140,9 @@ impl Link {
     }
 
     pub fn say_ended(&mut self, ticket: Ticket, at: Millis, outcome: Outcome) {
-        let held = self.held.remove(&ticket);
-        self.processes -= usize::from(matches!(held, Some(Held::Process { .. })));
+        if let Some(held) = self.held.remove(&ticket) {
+            self.counts[held.lane() as usize] -= 1;
+        }
         // A refusal for lack of room may be followed by the same ticket when there is some.
         if outcome.end != End::Busy {
             self.ended.insert(ticket);
@@ -137,14 +163,17 @@ impl Link {
         self.unsent = self.outbox.iter().cloned().collect();
     }
 
-    /// The shard has committed everything up to `sequence`.
-    pub fn forget(&mut self, sequence: u64) {
+    /// The shard has committed everything up to `sequence`. Returns the attempts whose end is thereby safe.
+    pub fn forget(&mut self, sequence: u64) -> Vec<Ticket> {
+        let mut safe = Vec::new();
         while let Some(word) = self.outbox.front().filter(|word| word.sequence <= sequence) {
             if let RunnerWord::Ended { ticket, .. } = word.word {
                 self.ended.remove(&ticket);
+                safe.push(ticket);
             }
             self.outbox.pop_front();
         }
+        safe
     }
 
     fn say(&mut self, word: RunnerWord) {
@@ -163,7 +192,7 @@ mod tests {
     use super::*;
 
     fn link() -> Link {
-        Link::new(RunnerId(1), Incarnation(1), Capacity { process: 1, echo: 1 })
+        Link::new(RunnerId(1), Incarnation(1), Capacity { process: 1, echo: 1, wasm: 0 }, [])
     }
 
     fn ticket(job: u64) -> Ticket {
@@ -178,7 +207,7 @@ mod tests {
         link.unsent.clear();
         link.repeat();
         assert_eq!(link.unsent.iter().map(|word| word.sequence).collect::<Vec<_>>(), [1, 2]);
-        link.forget(2);
+        assert_eq!(link.forget(2), [ticket(1)]);
         link.repeat();
         assert!(link.unsent.is_empty());
         assert!(!link.knows(ticket(1)));

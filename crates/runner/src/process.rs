@@ -1,257 +1,323 @@
-//! The process executor, without isolation: a program with the server's own rights.
-//!
-//! A process dies with its server, so that none runs beside its own rerun: the kernel kills the
-//! direct child (parent-death signal), and [`crate::end_leftovers`] the rest before the next start.
+//! The process executor: a program under the node's spawner, from its place to its result.
 
-use std::io;
+use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
+use blobs::{Blobs, Globs, OutputLimits};
+use minicbor::{Decode, Encode};
 use model::id::NodeId;
-use model::job::{End, Outcome};
+use model::job::{Artifact, End, LogRef, Outcome, Usage};
 use model::json::Json;
+use model::limits;
 use model::message::Ticket;
-use model::spec::ProcessRun;
+use model::spec::{ProcessRun, Sandbox, Task};
 use model::time::Millis;
-use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::process::{Child, Command};
-use tokio::sync::{mpsc, oneshot};
+use spawner::protocol::{Bounds, Exit, Launch, Limit, Order, Profile, Verdict};
+use tokio::sync::oneshot;
 
-use crate::leftovers::{ATTEMPT_MARK, JOB_MARK, NODE_MARK, end_attempt};
-use crate::logs::{Stream, Writer};
+use crate::leftovers::{ATTEMPT_MARK, JOB_MARK, NODE_MARK};
+use crate::place::{self, Place, failure};
+use crate::spawning::{Spawning, key_of};
+use crate::{Defaults, logs};
 
 /// Of a process's standard output this much becomes its result.
-const RESULT_BYTES_MAX: usize = 64 * 1024;
-/// How many pieces of output may wait to be written before the process is made to wait.
-const PIECES_WAITING_MAX: usize = 64;
-/// How long the rest of the output is waited for after the end of the program.
-const OUTPUT_PATIENCE: Duration = Duration::from_secs(2);
-/// What a program finds in its environment besides what its job gives it.
+pub(crate) const RESULT_BYTES_MAX: usize = 64 * 1024;
+/// What a program without a sandbox finds in its environment besides what its job gives it.
 const INHERITED: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
+/// What a program in a sandbox finds there.
+const GIVEN: [(&str, &str); 4] = [
+    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+    ("HOME", "/tmp"),
+    ("TMPDIR", "/tmp"),
+    ("LANG", "C.UTF-8"),
+];
 
-/// Where and how an attempt runs.
-#[derive(Debug)]
-pub(crate) struct Place {
-    pub ticket: Ticket,
+/// What all attempts of a runner share.
+#[derive(Debug, Clone)]
+pub(crate) struct Env {
     pub node: NodeId,
-    pub log: PathBuf,
+    pub logs: PathBuf,
     pub scratch: PathBuf,
-    pub log_bytes_max: u64,
     pub stop_grace: Duration,
-    pub now: fn() -> Millis,
+    pub defaults: Defaults,
+    pub blobs: Blobs,
+    pub spawning: Spawning,
+}
+
+/// What must be known of an attempt when it ends, also by a server that did not start it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
+pub(crate) struct Note {
+    #[n(0)]
+    pub outputs: Vec<String>,
+    #[n(1)]
+    pub output_bytes: Option<u64>,
+}
+
+impl Note {
+    pub fn of(task: &Task) -> Self {
+        Self { outputs: task.outputs.clone(), output_bytes: task.limits.output_bytes }
+    }
+
+    pub fn decode(bytes: &[u8]) -> Self {
+        // One that cannot be read asks for no files: the result itself is not lost for it.
+        minicbor::decode(bytes).unwrap_or_default()
+    }
 }
 
 /// Runs a program to its end, or until it is stopped.
-pub(crate) async fn run(process: ProcessRun, place: Place, stopped: oneshot::Receiver<()>) -> Outcome {
-    let outcome = match begin(&process, &place) {
-        Ok((child, writer)) => attend(process, &place, child, writer, stopped).await,
-        Err(Trouble::Program(error)) => {
-            let program = process.command.first().map_or("", String::as_str);
-            // Asking again for a program that is not there gives the same answer.
-            let end = if error.kind() == io::ErrorKind::NotFound { End::Fatal } else { End::Error };
-            failure(end, format!("`{program}` cannot be started: {error}"))
-        }
-        Err(Trouble::Host(error)) => failure(End::Infrastructure, format!("no place to run in: {error}")),
-    };
-    if let Err(error) = tokio::fs::remove_dir_all(&place.scratch).await
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        tracing::warn!(directory = %place.scratch.display(), %error, "a working directory cannot be removed");
-    }
-    outcome
-}
-
-enum Trouble {
-    /// The program could not be started.
-    Program(io::Error),
-    /// The node could not make room for it.
-    Host(io::Error),
-}
-
-fn begin(process: &ProcessRun, place: &Place) -> Result<(Child, Writer), Trouble> {
-    std::fs::create_dir_all(&place.scratch).map_err(Trouble::Host)?;
-    let writer = Writer::create(&place.log, place.log_bytes_max).map_err(Trouble::Host)?;
-    let child = spawn(process, place).map_err(Trouble::Program)?;
-    Ok((child, writer))
-}
-
-fn spawn(process: &ProcessRun, place: &Place) -> io::Result<Child> {
-    let (program, arguments) = process.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-    let mut command = Command::new(program);
-    command
-        .args(arguments)
-        .env_clear()
-        .envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
-        .envs(&process.env)
-        .env(NODE_MARK, place.node.to_string())
-        .env(JOB_MARK, place.ticket.job.to_string())
-        .env(ATTEMPT_MARK, place.ticket.attempt.to_string())
-        .current_dir(&place.scratch)
-        .stdin(if process.stdin.is_empty() { Stdio::null() } else { Stdio::piped() })
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        // Its own group, so that a stop reaches its children too.
-        .process_group(0)
-        .kill_on_drop(true);
-    die_with_server(&mut command);
-    command.spawn()
-}
-
-#[expect(
-    unsafe_code,
-    reason = "only code between fork and exec can set the parent-death signal; it is async-signal-safe"
-)]
-fn die_with_server(command: &mut Command) {
-    let server = rustix::process::getpid();
-    let ask = move || {
-        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The server may have died between the fork and the line above.
-        if rustix::process::getppid() != Some(server) {
-            return Err(io::ErrorKind::BrokenPipe.into());
-        }
-        Ok(())
-    };
-    // SAFETY: `ask` makes two system calls and allocates nothing.
-    unsafe {
-        command.pre_exec(ask);
-    }
-}
-
-/// Feeds the process, keeps its output, and waits for its end.
-async fn attend(
+pub(crate) async fn run(
+    env: Arc<Env>,
+    ticket: Ticket,
+    task: Task,
     process: ProcessRun,
+    stopped: oneshot::Receiver<()>,
+) -> Outcome {
+    let note = Note::of(&task);
+    let place = match place::make(&env.blobs, &env.scratch, ticket, &task).await {
+        Ok(place) => place,
+        Err(outcome) => return outcome,
+    };
+    match begin(&env, ticket, &task, &process, &place, &note) {
+        Ok(ended) => attend(&env, ticket, &note, ended, stopped).await,
+        Err(outcome) => outcome,
+    }
+}
+
+fn begin(
+    env: &Env,
+    ticket: Ticket,
+    task: &Task,
+    process: &ProcessRun,
     place: &Place,
-    mut child: Child,
-    writer: Writer,
+    note: &Note,
+) -> Result<oneshot::Receiver<Exit>, Outcome> {
+    let no_place = |what: &str, error: std::io::Error| {
+        failure(End::Infrastructure, format!("no place to run in: {what}: {error}"))
+    };
+    let launch = Launch {
+        command: place::command(process, place.bundle.as_ref())?,
+        environment: environment(env, ticket, task, process, place),
+        profile: match task.sandbox {
+            Sandbox::Strict => Profile::Strict,
+            Sandbox::Standard => Profile::Standard,
+            Sandbox::None => Profile::None,
+        },
+        network: env.defaults.network_topics.contains(&task.topic),
+        scratch: place.path.is_some().then(|| place::name(ticket)),
+        worker: place.worker.clone(),
+        bounds: bounds(env, task, place.path.is_some()),
+        note: minicbor::to_vec(note).unwrap_or_default(),
+    };
+    let log = logs::create(&logs::path(&env.logs, ticket)).map_err(|error| no_place("its output", error))?;
+    let input = input(&process.stdin).map_err(|error| no_place("its input", error))?;
+    Ok(env.spawning.start(key_of(ticket), launch, log, input))
+}
+
+fn input(text: &str) -> std::io::Result<OwnedFd> {
+    match text.is_empty() {
+        true => Ok(File::open("/dev/null")?.into()),
+        false => spawner::file_with(text.as_bytes()),
+    }
+}
+
+fn environment(env: &Env, ticket: Ticket, task: &Task, process: &ProcessRun, place: &Place) -> Vec<(String, String)> {
+    let mut variables: std::collections::BTreeMap<String, String> = match task.sandbox {
+        Sandbox::None => {
+            INHERITED.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect()
+        }
+        Sandbox::Strict | Sandbox::Standard => {
+            GIVEN.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        }
+    };
+    if let Some(bundle) = &place.bundle {
+        variables.extend(bundle.manifest().env.clone());
+    }
+    variables.extend(process.env.clone());
+    variables.insert(NODE_MARK.to_owned(), env.node.to_string());
+    variables.insert(JOB_MARK.to_owned(), ticket.job.to_string());
+    variables.insert(ATTEMPT_MARK.to_owned(), ticket.attempt.to_string());
+    variables.into_iter().collect()
+}
+
+fn bounds(env: &Env, task: &Task, has_outputs: bool) -> Bounds {
+    let asked = &task.limits;
+    let defaults = &env.defaults;
+    Bounds {
+        cpu_ms: asked.cpu_ms,
+        memory_bytes: asked.memory_bytes,
+        processes: match task.sandbox {
+            Sandbox::None => asked.pids,
+            Sandbox::Strict | Sandbox::Standard => Some(asked.pids.unwrap_or(defaults.processes)),
+        },
+        open_files: asked.open_files,
+        output_bytes: has_outputs.then(|| asked.output_bytes.unwrap_or(defaults.output_bytes)),
+        log_head_bytes: defaults.log_bytes / 2,
+        log_tail_bytes: defaults.log_bytes / 2,
+        tmp_bytes: Some(defaults.tmp_bytes),
+    }
+}
+
+/// Waits for the end of an attempt that runs, and makes its result.
+pub(crate) async fn attend(
+    env: &Env,
+    ticket: Ticket,
+    note: &Note,
+    mut ended: oneshot::Receiver<Exit>,
     mut stopped: oneshot::Receiver<()>,
 ) -> Outcome {
-    let (pieces, output) = mpsc::channel(PIECES_WAITING_MAX);
-    if let Some(mut stdin) = child.stdin.take() {
-        // A program may end without reading what it is given.
-        tokio::spawn(async move {
-            let _ = stdin.write_all(process.stdin.as_bytes()).await;
-        });
-    }
-    let mut pumps = Vec::new();
-    if let Some(stdout) = child.stdout.take() {
-        pumps.push(tokio::spawn(pump(Stream::Stdout, stdout, pieces.clone())));
-    }
-    if let Some(stderr) = child.stderr.take() {
-        pumps.push(tokio::spawn(pump(Stream::Stderr, stderr, pieces.clone())));
-    }
-    drop(pieces);
-    let mut kept = tokio::spawn(keep(output, writer, place.now));
-    let group = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
-    let mut asked_to_stop = false;
-    let status = tokio::select! {
+    let exit = tokio::select! {
         // What has ended has ended, also if it was asked to stop at the same moment.
         biased;
-        status = child.wait() => {
-            clear(group, place).await;
-            status
-        }
+        exit = &mut ended => exit,
         Ok(()) = &mut stopped => {
-            asked_to_stop = true;
-            stop(&mut child, group, place).await
+            let grace_ms = env.stop_grace.as_millis().min(u128::from(u32::MAX)) as u32;
+            env.spawning.order(Order::Stop { key: key_of(ticket), grace_ms }, Vec::new());
+            ended.await
         }
     };
-    let kept = match tokio::time::timeout(OUTPUT_PATIENCE, &mut kept).await {
-        Ok(kept) => kept,
-        Err(_) => {
-            // Something has got away from us and holds the output open; what the program itself has said is read.
-            pumps.iter().for_each(tokio::task::JoinHandle::abort);
-            kept.await
+    match exit {
+        Ok(exit) => finish(env, ticket, note, exit).await,
+        Err(_) => failure(End::Infrastructure, "the node's spawner could not be reached".to_owned()),
+    }
+}
+
+/// Turns an exit into a result: output and files become blobs.
+pub(crate) async fn finish(env: &Env, ticket: Ticket, note: &Note, exit: Exit) -> Outcome {
+    let mut outcome = judge(&exit, note);
+    outcome.usage = match exit.verdict {
+        Verdict::Exited { .. } | Verdict::Signalled { .. } | Verdict::OverLimit { .. } => {
+            Some(Usage { cpu: Millis(exit.cpu_us / 1000), memory_peak_bytes: exit.memory_peak_bytes })
         }
+        _ => None,
     };
-    let stdout = match kept {
-        Ok(Ok(stdout)) => stdout,
-        Ok(Err(error)) => return failure(End::Infrastructure, format!("its output cannot be kept: {error}")),
-        Err(error) => return failure(End::Infrastructure, format!("its output was lost: {error}")),
+    match keep_log(&env.blobs, env.logs.clone(), ticket).await {
+        Ok((log, stdout)) => {
+            outcome.log = log;
+            if outcome.end == End::Succeeded {
+                outcome.result = Some(result(&stdout));
+            }
+        }
+        Err(error) => return Outcome { usage: outcome.usage, ..lost_output(&error) },
+    }
+    if let Some(errno) = exit.log_errno {
+        let error = std::io::Error::from_raw_os_error(errno).to_string();
+        return Outcome { usage: outcome.usage, log: outcome.log, ..lost_output(&error) };
+    }
+    if outcome.end == End::Succeeded && !note.outputs.is_empty() {
+        collect(env, ticket, note, outcome).await
+    } else {
+        outcome
+    }
+}
+
+fn lost_output(error: &str) -> Outcome {
+    failure(End::Infrastructure, format!("its output cannot be kept: {error}"))
+}
+
+/// The attempt's output as a blob, and the beginning of its standard output.
+pub(crate) async fn keep_log(
+    blobs: &Blobs,
+    directory: PathBuf,
+    ticket: Ticket,
+) -> Result<(Option<LogRef>, Vec<u8>), String> {
+    let path = logs::path(&directory, ticket);
+    if path.metadata().map_or(0, |found| found.len()) == 0 {
+        return Ok((None, Vec::new()));
+    }
+    let file = path.clone();
+    let read = tokio::task::spawn_blocking(move || {
+        let stdout = logs::beginning(&file, RESULT_BYTES_MAX)?;
+        let condensed = if logs::has_hole(&file)? { Some(logs::condense(&file)?) } else { None };
+        std::io::Result::Ok((stdout, condensed))
+    });
+    let (stdout, condensed) =
+        read.await.map_err(|error| error.to_string())?.map_err(|error: std::io::Error| error.to_string())?;
+    let kept = match condensed {
+        Some(content) => {
+            let bytes = content.len() as u64;
+            blobs.put(content).await.map(|blob| (blob, bytes))
+        }
+        None => blobs.put_file(&path).await,
     };
-    match status {
-        Ok(status) => judge(status, asked_to_stop, &stdout),
-        Err(error) => failure(End::Infrastructure, format!("its end cannot be told: {error}")),
+    let (blob, bytes) = kept.map_err(|error| error.to_string())?;
+    Ok((Some(LogRef { blob, bytes }), stdout))
+}
+
+/// Keeps the files that the job asked for.
+pub(crate) async fn collect(env: &Env, ticket: Ticket, note: &Note, outcome: Outcome) -> Outcome {
+    let failed = |failure: Outcome| Outcome { usage: outcome.usage, log: outcome.log, ..failure };
+    let globs = match Globs::new(&note.outputs) {
+        Ok(globs) => globs,
+        Err(error) => return failed(place::refuse(&error)),
+    };
+    let directory = env.scratch.join(place::name(ticket)).join("outputs");
+    let bounds =
+        OutputLimits { files: limits::ARTIFACTS_MAX, bytes: note.output_bytes.unwrap_or(env.defaults.output_bytes) };
+    let outputs = match env.blobs.collect_outputs(&directory, &globs, bounds).await {
+        Ok(outputs) => outputs,
+        Err(error) => return failed(place::refuse(&error)),
+    };
+    if let Some(skipped) = outputs.skipped.first() {
+        let more = outputs.skipped_count - 1;
+        let others = if more == 0 { String::new() } else { format!(" (and {more} more)") };
+        let message = format!("the output `{}` cannot be kept: {}{others}", skipped.path, skipped.why);
+        return failed(failure(End::Fatal, message));
     }
-}
-
-/// Asks the whole group to stop, then makes everything of the attempt stop.
-async fn stop(child: &mut Child, group: Option<Pid>, place: &Place) -> io::Result<ExitStatus> {
-    signal(group, Signal::TERM);
-    let graceful = tokio::time::timeout(place.stop_grace, child.wait()).await;
-    clear(group, place).await;
-    match graceful {
-        Ok(status) => status,
-        Err(_) => child.wait().await,
+    let artifacts: Vec<Artifact> = outputs
+        .files
+        .into_iter()
+        .map(|file| Artifact { path: file.path, blob: file.blob, bytes: file.bytes, executable: file.executable })
+        .collect();
+    if Artifact::fitting(&artifacts) < artifacts.len() {
+        let message = format!("{} output files are too many for one job: pack them into fewer", artifacts.len());
+        return failed(failure(End::Fatal, message));
     }
+    Outcome { artifacts, ..outcome }
 }
 
-/// What an attempt leaves behind must not outlive it, run beside its rerun, or hold its output open; also what has
-/// left the group.
-async fn clear(group: Option<Pid>, place: &Place) {
-    signal(group, Signal::KILL);
-    let (node, ticket) = (place.node, place.ticket);
-    // It reads the whole process table.
-    let _ = tokio::task::spawn_blocking(move || end_attempt(node, ticket)).await;
-}
-
-fn signal(group: Option<Pid>, signal: Signal) {
-    if let Some(group) = group {
-        // It may have ended by itself.
-        let _ = kill_process_group(group, signal);
-    }
-}
-
-fn judge(status: ExitStatus, asked_to_stop: bool, stdout: &[u8]) -> Outcome {
-    use std::os::unix::process::ExitStatusExt;
-    let (exit_code, signal) = (status.code(), status.signal());
-    let base = Outcome { exit_code, signal, ..Outcome::of(End::Succeeded) };
-    if asked_to_stop {
+fn judge(exit: &Exit, note: &Note) -> Outcome {
+    let base = match exit.verdict {
+        Verdict::Exited { code } => Outcome { exit_code: Some(code), ..Outcome::of(End::Succeeded) },
+        Verdict::Signalled { signal } => Outcome { signal: Some(signal), ..Outcome::of(End::Error) },
+        _ => Outcome::of(End::Error),
+    };
+    if exit.stopped {
         return Outcome { end: End::Stopped, ..base };
     }
-    if status.success() {
-        return Outcome { result: Some(result(stdout)), ..base };
+    let saying = |end: End, message: String| Outcome { end, message: Some(message), ..base.clone() };
+    match &exit.verdict {
+        Verdict::Exited { code: 0 } => base,
+        Verdict::Exited { code } => saying(End::Error, format!("it exited with code {code}")),
+        Verdict::Signalled { signal } => saying(End::Error, format!("it was ended by signal {signal}")),
+        Verdict::NoProgram { errno } => {
+            let error = std::io::Error::from_raw_os_error(*errno);
+            saying(End::Fatal, format!("the program cannot be started: {error}"))
+        }
+        Verdict::Refused { why } => saying(End::Fatal, format!("it was not started: {why}")),
+        Verdict::NoPlace { step, errno } => {
+            let error = std::io::Error::from_raw_os_error(*errno);
+            saying(End::Infrastructure, format!("no place to run in: {step}: {error}"))
+        }
+        Verdict::OverLimit { limit } => saying(End::Error, over(*limit, note)),
+        Verdict::Lost { why } => saying(End::Infrastructure, why.clone()),
     }
-    let message = match (exit_code, signal) {
-        (Some(code), _) => format!("it exited with code {code}"),
-        (None, Some(signal)) => format!("it was ended by signal {signal}"),
-        (None, None) => "it ended in an unknown way".to_owned(),
-    };
-    Outcome { end: End::Error, message: Some(message), ..base }
+}
+
+fn over(limit: Limit, note: &Note) -> String {
+    match limit {
+        Limit::Cpu => "it used more processor time than its limit (`limits.cpu_ms`)".to_owned(),
+        Limit::Memory => "it used more memory than its limit (`limits.memory_bytes`)".to_owned(),
+        Limit::Output => match note.output_bytes {
+            Some(bytes) => format!("its outputs went over their limit of {bytes} bytes (`limits.output_bytes`)"),
+            None => "its outputs went over this node's limit (`limits.output_bytes` sets another)".to_owned(),
+        },
+    }
 }
 
 /// A program's result is its standard output: as JSON if it is JSON, else as text.
-fn result(stdout: &[u8]) -> Json {
+pub(crate) fn result(stdout: &[u8]) -> Json {
     Json::parse(stdout).unwrap_or_else(|| Json::of(&String::from_utf8_lossy(stdout)))
-}
-
-fn failure(end: End, message: String) -> Outcome {
-    Outcome { message: Some(message), ..Outcome::of(end) }
-}
-
-async fn pump(stream: Stream, mut from: impl tokio::io::AsyncRead + Unpin, pieces: mpsc::Sender<(Stream, Vec<u8>)>) {
-    let mut buffer = vec![0; 32 * 1024];
-    while let Ok(read @ 1..) = from.read(&mut buffer).await {
-        if pieces.send((stream, buffer[..read].to_vec())).await.is_err() {
-            return;
-        }
-    }
-}
-
-/// Writes output as it comes and returns the beginning of the standard output.
-async fn keep(
-    mut output: mpsc::Receiver<(Stream, Vec<u8>)>,
-    mut writer: Writer,
-    now: fn() -> Millis,
-) -> io::Result<Vec<u8>> {
-    let mut stdout = Vec::new();
-    while let Some((stream, piece)) = output.recv().await {
-        writer.write(stream, now(), &piece)?;
-        if stream == Stream::Stdout {
-            let room = RESULT_BYTES_MAX - stdout.len();
-            stdout.extend_from_slice(&piece[..piece.len().min(room)]);
-        }
-    }
-    Ok(stdout)
 }

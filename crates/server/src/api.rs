@@ -1,5 +1,6 @@
 //! The HTTP API: routes, and what all of them share.
 
+mod blobs;
 mod body;
 mod docs;
 mod events;
@@ -9,10 +10,14 @@ mod jobs;
 mod list;
 mod logs;
 mod metrics;
+mod needs;
+mod nodes;
 mod path;
 mod problem;
 mod queues;
+mod range;
 mod submit;
+mod workers;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use axum::Router;
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use model::id::{JobId, ShardId, Shards, Slot};
 use parking_lot::RwLock;
 use store::{Embedded, Position};
@@ -38,6 +43,9 @@ pub(crate) struct Core {
     pub shards: Shards,
     pub inboxes: Vec<Inbox>,
     pub logs: PathBuf,
+    pub blobs: ::blobs::Blobs,
+    pub runner: runner::Handle,
+    pub node: model::id::NodeId,
     /// The newest commit, for those who wait for changes.
     pub commits: watch::Receiver<Position>,
 }
@@ -60,10 +68,13 @@ impl Core {
 pub(crate) struct App {
     core: RwLock<Option<Arc<Core>>>,
     guard: guard::Guard,
+    /// Whether jobs may ask to run without a sandbox.
+    allow_unsandboxed: bool,
     stopping: watch::Receiver<bool>,
     /// Spreads jobs that belong nowhere in particular over the shards.
     turn: AtomicUsize,
     subscribers: AtomicUsize,
+    log_readers: AtomicUsize,
 }
 
 impl App {
@@ -71,9 +82,11 @@ impl App {
         Self {
             core: RwLock::new(None),
             guard: guard::Guard::new(options, listen),
+            allow_unsandboxed: options.allow_unsandboxed,
             stopping,
             turn: AtomicUsize::new(0),
             subscribers: AtomicUsize::new(0),
+            log_readers: AtomicUsize::new(0),
         }
     }
 
@@ -118,6 +131,16 @@ fn router(app: Arc<App>) -> Router {
         .route("/v1/queues/{queue}/completed", get(queues::completed))
         .route("/v1/queues/{queue}/running", get(queues::running))
         .route("/v1/queues/{queue}/history", get(queues::history))
+        .route("/v1/queues/{queue}/workers", get(workers::of_queue))
+        .route("/v1/blobs", post(blobs::create))
+        .route("/v1/blobs/missing", post(blobs::missing))
+        .route("/v1/blobs/{id}", put(blobs::upload).get(blobs::show).head(blobs::head))
+        .route("/v1/blobs/{id}/upload", get(blobs::progress))
+        .route("/v1/workers", post(workers::register).get(workers::list))
+        .route("/v1/workers/all", get(workers::all))
+        .route("/v1/workers/{id}", get(workers::show).delete(workers::remove))
+        .route("/v1/nodes", get(nodes::list))
+        .route("/v1/nodes/{id}", get(nodes::show))
         .route("/v1/events", get(events::stream))
         .route("/v1/ws", get(events::socket))
         .route("/healthz", get(health::alive))

@@ -23,6 +23,15 @@ pub enum Error {
     #[error("the configuration `{file}` cannot be used: {reason}", file = file.display())]
     Config { file: PathBuf, reason: String },
 
+    #[error("{0}")]
+    BlobStore(String),
+
+    #[error(transparent)]
+    Blobs(#[from] blobs::Error),
+
+    #[error("the process that runs jobs cannot be started: {0}")]
+    Spawner(std::io::Error),
+
     #[error(transparent)]
     Store(#[from] store::Error),
 

@@ -8,6 +8,7 @@ use engine::{Answer, Fetched, Input, RequestId, Stats};
 use model::id::JobId;
 use model::job::Job;
 use model::message::FromRunner;
+use model::spec::Lane;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -42,8 +43,8 @@ pub(crate) enum Message {
 pub(crate) struct Status {
     pub stats: Stats,
     pub live_jobs: usize,
-    pub ready: [usize; 2],
-    pub with_runners: [u32; 2],
+    pub ready: [usize; Lane::ALL.len()],
+    pub with_runners: [u32; Lane::ALL.len()],
     pub commits: u64,
 }
 

@@ -1,14 +1,15 @@
 //! Putting a node together, and taking it apart in order.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use blobs::Blobs;
 use engine::Fetch;
-use model::id::{RunnerId, ShardId};
+use model::id::{RunnerId, ShardId, Shards};
 use model::message::Capacity;
+use runner::Departure;
 use store::{Embedded, Position, Store};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
@@ -25,6 +26,9 @@ use crate::tidy;
 
 /// How long open connections get to finish when the node stops.
 const GOODBYE: Duration = Duration::from_secs(2);
+
+/// A spawner with nothing in hand that nobody claims is not worth keeping.
+const UNCLAIMED_IDLE: Duration = Duration::from_secs(2);
 
 /// Where a node can be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,14 +82,10 @@ impl Node {
         let serving = tokio::spawn(api::serve(listener, app.clone(), stop));
 
         let store = Arc::new(open_store(&options).await?);
-        let leftovers = runner::end_leftovers(store.node());
-        if leftovers > 0 {
-            tracing::warn!(leftovers, "processes of an earlier start were still running and have been ended");
-        }
-        clear_scratch(&options);
+        let blobs = open_blobs(&options).await?;
         let shards = rehydrate::shard_count(store.as_ref(), store.node(), options.shards)?;
         let (inboxes, outlets): (Vec<Inbox>, Vec<Outlet>) = shards.all().map(|_| Inbox::new()).unzip();
-        let runner = start_runner(&options, &store, &inboxes);
+        let runner = start_runner(&options, &store, shards, &blobs, &inboxes).await?;
         let (alarm, failure) = alarm();
         let (fetches, questions) = Fetches::new();
         let mut threads = vec![start_fetcher(questions, store.clone(), inboxes.clone(), alarm.clone())?];
@@ -98,7 +98,6 @@ impl Node {
                 outlet,
                 runner: runner.clone(),
                 fetches: fetches.clone(),
-                logs: options.data_dir.join("logs"),
                 ready: tell_ready,
             };
             threads.push(start_shard(id, start, alarm.clone())?);
@@ -113,11 +112,11 @@ impl Node {
                 return Err(node.failed().await);
             }
         }
-        node.open_doors(&options, shards);
+        node.open_doors(&options, shards, blobs);
         Ok(node)
     }
 
-    fn open_doors(&self, options: &Options, shards: model::id::Shards) {
+    fn open_doors(&self, options: &Options, shards: model::id::Shards, blobs: Blobs) {
         let (tell, commits) = watch::channel(self.store.durable());
         self.store.on_commit(Box::new(move |position: Position| {
             tell.send_replace(position);
@@ -127,14 +126,20 @@ impl Node {
             shards,
             inboxes: self.inboxes.clone(),
             logs: options.data_dir.join("logs"),
+            blobs: blobs.clone(),
+            runner: self.runner.clone(),
+            node: self.store.node(),
             commits,
         };
         self.app.open(core);
-        let (store, logs) = (Arc::downgrade(&self.store), options.data_dir.join("logs"));
-        // Without it nothing but disk space is lost.
-        let _ = thread::Builder::new()
-            .name("tidy".to_owned())
-            .spawn(move || tidy::clear_orphaned_logs(&store, shards, &logs));
+        tokio::spawn(tidy::keep_tidy(tidy::House {
+            store: Arc::downgrade(&self.store),
+            shards,
+            logs: options.data_dir.join("logs"),
+            blobs,
+            interval: Duration::from_millis(options.collect_interval_ms),
+            stopping: self.stopping.subscribe(),
+        }));
     }
 
     pub fn address(&self) -> Address {
@@ -150,9 +155,9 @@ impl Node {
     }
 
     /// Stops in order: no new requests, attempts stopped and reported, everything committed and in the tables.
-    pub async fn stop(self) -> Result<(), Error> {
+    pub async fn stop(self, departure: Departure) -> Result<(), Error> {
         self.stopping.send_replace(true);
-        if tokio::time::timeout(self.stop_patience, self.runner.stop()).await.is_err() {
+        if tokio::time::timeout(self.stop_patience, self.runner.stop(departure)).await.is_err() {
             // Not waiting is safe: what they were is in the records, and the next start ends what is left of them.
             tracing::warn!("some attempts do not stop; their jobs begin again with the next start");
         }
@@ -188,15 +193,6 @@ fn alarm() -> (Alarm, oneshot::Receiver<Error>) {
     (Alarm(Arc::new(parking_lot::Mutex::new(Some(sender)))), receiver)
 }
 
-/// Working directories of attempts that died with an earlier start.
-fn clear_scratch(options: &Options) {
-    if let Err(error) = std::fs::remove_dir_all(options.data_dir.join("scratch"))
-        && error.kind() != std::io::ErrorKind::NotFound
-    {
-        tracing::warn!(%error, "old working directories cannot be removed");
-    }
-}
-
 async fn open_store(options: &Options) -> Result<Embedded, Error> {
     let directory = options.data_dir.clone();
     let mut settings = store::Options::default();
@@ -206,8 +202,30 @@ async fn open_store(options: &Options) -> Result<Embedded, Error> {
     Ok(opened.map_err(|error| Error::Panicked(error.to_string()))??)
 }
 
-fn start_runner(options: &Options, store: &Embedded, inboxes: &[Inbox]) -> runner::Handle {
-    let count = inboxes.len() as u32;
+async fn open_blobs(options: &Options) -> Result<Blobs, Error> {
+    let mut settings = blobs::Options::new(options.blobs.location(&options.data_dir)?, options.data_dir.join("work"));
+    settings.cache_bytes_max = options.cache_bytes_max;
+    settings.grace = Duration::from_millis(options.collect_grace_ms);
+    Ok(Blobs::open(settings).await?)
+}
+
+async fn start_runner(
+    options: &Options,
+    store: &Embedded,
+    shards: Shards,
+    blobs: &Blobs,
+    inboxes: &[Inbox],
+) -> Result<runner::Handle, Error> {
+    let count = u32::from(shards.count());
+    // The spawner has its own idea of the current directory.
+    let data = std::path::absolute(&options.data_dir)?;
+    let places = spawner::Places {
+        base: data.join("sandbox"),
+        scratch: data.join("scratch"),
+        workers: data.join("work/cache/workers"),
+    };
+    let mut wasm = wasm::Options::new(data.join("wasm"));
+    wasm.slots = options.wasm_threads();
     let runner_options = runner::Options {
         id: RunnerId(store.node().0),
         incarnation: store.incarnation(),
@@ -216,15 +234,39 @@ fn start_runner(options: &Options, store: &Embedded, inboxes: &[Inbox]) -> runne
         capacity: Capacity {
             process: (options.process_slots() / count).max(1),
             echo: (options.echo_slots / count).max(1),
+            wasm: (options.wasm_slots / count).max(1),
         },
-        shards: (0..inboxes.len() as u16).map(ShardId).collect(),
-        logs: options.data_dir.join("logs"),
-        scratch: options.data_dir.join("scratch"),
+        shards,
+        logs: data.join("logs"),
+        scratch: places.scratch.clone(),
         stop_grace: Duration::from_millis(options.stop_grace_ms),
-        log_bytes_max: options.log_bytes_max,
+        defaults: runner::Defaults {
+            processes: options.job_processes_max,
+            output_bytes: options.job_output_bytes_max,
+            log_bytes: options.log_bytes_max,
+            tmp_bytes: options.job_tmp_bytes_max,
+            network_topics: options.network_topics.clone(),
+        },
+        memory_reserve_bytes: options.memory_reserve_bytes(),
+        blobs: blobs.clone(),
+        spawner: runner::SpawnerOptions {
+            options: spawner::Options {
+                places,
+                node: store.node().to_string(),
+                unclaimed: Duration::from_millis(options.unclaimed_ms),
+                unclaimed_idle: UNCLAIMED_IDLE,
+                first_user: options.sandbox_first_user,
+                quit: false,
+            },
+            program: options.spawner_program(),
+            socket: data.join("spawner.sock"),
+            log: data.join("spawner.log"),
+        },
+        wasm,
         now: clock::now,
     };
-    runner::start(runner_options, Arc::new(Uplink { inboxes: inboxes.to_vec() }))
+    let uplink = Arc::new(Uplink { inboxes: inboxes.to_vec() });
+    runner::start(runner_options, uplink).await.map_err(Error::Spawner)
 }
 
 fn start_fetcher(
@@ -247,7 +289,6 @@ struct ShardStart {
     outlet: Outlet,
     runner: runner::Handle,
     fetches: Fetches,
-    logs: PathBuf,
     ready: oneshot::Sender<()>,
 }
 
@@ -274,15 +315,16 @@ fn start_thread(
 }
 
 fn live(id: ShardId, start: ShardStart) -> Result<(), Error> {
-    let ShardStart { config, store, outlet, runner, fetches, logs, ready } = start;
+    let ShardStart { config, store, outlet, runner, fetches, ready } = start;
     let (shard, step) = rehydrate::rehydrate(store.as_ref(), store.node(), config)?;
-    let mut shard_loop = ShardLoop::new(Parts { id, shard, step, store, outlet, runner, fetches, logs });
+    let mut shard_loop = ShardLoop::new(Parts { id, shard, step, store, outlet, runner, fetches });
     shard_loop.resume()?;
     let _ = ready.send(());
     shard_loop.run()
 }
 
-/// Runs a node until it is told to stop (SIGINT, SIGTERM) or cannot go on.
+/// Runs a node until it is told to stop or cannot go on. Whoever types Ctrl-C (SIGINT) wants everything to end; whoever
+/// sends SIGTERM replaces the server, and its processes go on under the next one.
 pub fn run(options: Options, on_ready: impl FnOnce(&Address)) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -293,13 +335,13 @@ pub fn run(options: Options, on_ready: impl FnOnce(&Address)) -> Result<(), Erro
             _ = tokio::signal::ctrl_c() => return Ok(()),
         };
         on_ready(&node.address());
-        tokio::select! {
+        let departure = tokio::select! {
             error = node.failed() => return Err(error),
-            _ = terminate.recv() => {}
-            _ = tokio::signal::ctrl_c() => {}
-        }
+            _ = terminate.recv() => Departure::LeaveProcesses,
+            _ = tokio::signal::ctrl_c() => Departure::EndProcesses,
+        };
         tokio::select! {
-            stopped = node.stop() => stopped,
+            stopped = node.stop(departure) => stopped,
             // Whoever asks twice does not want to wait. Everything that was acknowledged is safe.
             _ = terminate.recv() => Ok(()),
             _ = tokio::signal::ctrl_c() => Ok(()),

@@ -27,6 +27,10 @@ pub struct Options {
     pub process_slots: u32,
     /// How many echo jobs may be under way at once.
     pub echo_slots: u32,
+    /// Lets jobs ask for `"sandbox": "none"`, which gives them the rights of the server itself.
+    pub allow_unsandboxed: bool,
+    /// How many WebAssembly jobs may be under way at once, running or waiting for a thread.
+    pub wasm_slots: u32,
     /// How many jobs that are not terminal each shard takes.
     pub live_jobs_max: usize,
     /// How long finished jobs are kept.
@@ -38,8 +42,31 @@ pub struct Options {
     pub queue_idle_ms: u64,
     /// Between asking a process to stop and making it.
     pub stop_grace_ms: u64,
-    /// Of each output stream of an attempt this much is kept.
+    /// Of an attempt's output this much is kept: half of it from the beginning, half from the end.
     pub log_bytes_max: u64,
+    /// What a job may leave in its outputs, how large its private /tmp is, and how many processes it may have, unless
+    /// it asks for less.
+    pub job_output_bytes_max: u64,
+    pub job_tmp_bytes_max: u64,
+    pub job_processes_max: u64,
+    /// Topics whose jobs may reach the network, unless their sandbox is strict.
+    pub network_topics: Vec<String>,
+    /// With less memory than this left on the machine nothing new is started; 0 means a twentieth of it.
+    pub memory_reserve_bytes: u64,
+    /// Processes go on without a server for this long.
+    pub unclaimed_ms: u64,
+    /// Sandboxed processes run as this user of the host and those after it, where the server runs as root.
+    pub sandbox_first_user: u32,
+    /// Where blobs are kept.
+    pub blobs: BlobStore,
+    /// How much disk the plain copies of inputs and workers may take.
+    pub cache_bytes_max: u64,
+    /// How often blobs that nothing refers to are removed, and how old they must be.
+    pub collect_interval_ms: u64,
+    pub collect_grace_ms: u64,
+    /// What is executed as a spawner; absent: this program.
+    #[serde(skip)]
+    pub spawner_program: Option<PathBuf>,
     /// How much of the stream of changes is kept for those who reconnect, in bytes and in time.
     pub events_keep_bytes: u64,
     pub events_keep_ms: u64,
@@ -56,6 +83,8 @@ impl Default for Options {
             shards: 0,
             process_slots: 0,
             echo_slots: 100_000,
+            allow_unsandboxed: false,
+            wasm_slots: 4096,
             live_jobs_max: config.live_jobs_max,
             retention_ms: config.retention.0,
             retry_first_ms: config.retry_backoff.first.0,
@@ -63,10 +92,67 @@ impl Default for Options {
             queue_idle_ms: config.queue_idle_expiry.0,
             stop_grace_ms: 5_000,
             log_bytes_max: 16 << 20,
+            job_output_bytes_max: 10 << 30,
+            job_tmp_bytes_max: 1 << 30,
+            job_processes_max: 1024,
+            network_topics: Vec::new(),
+            memory_reserve_bytes: 0,
+            unclaimed_ms: 600_000,
+            sandbox_first_user: 2_000_000,
+            blobs: BlobStore::default(),
+            cache_bytes_max: 20 << 30,
+            collect_interval_ms: 3_600_000,
+            collect_grace_ms: 3_600_000,
+            spawner_program: None,
             events_keep_bytes: 512 << 20,
             events_keep_ms: 24 * 3600 * 1000,
         }
     }
+}
+
+/// Where blobs are kept.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BlobStore {
+    /// A directory; absent: `blobs` in the data directory.
+    pub directory: Option<PathBuf>,
+    /// Instead of a directory: a bucket of S3, or of anything that speaks its protocol. The credentials come from the
+    /// environment (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`).
+    pub s3: Option<S3Store>,
+}
+
+/// A bucket.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct S3Store {
+    pub bucket: String,
+    pub region: Option<String>,
+    pub endpoint: Option<String>,
+    pub prefix: String,
+}
+
+impl BlobStore {
+    pub(crate) fn location(&self, data_dir: &Path) -> Result<blobs::Location, Error> {
+        match (&self.directory, &self.s3) {
+            (Some(_), Some(_)) => Err(Error::BlobStore("`blobs` names a directory and a bucket: choose one".to_owned())),
+            (Some(directory), None) => Ok(blobs::Location::Directory(directory.clone())),
+            (None, None) => Ok(blobs::Location::Directory(data_dir.join("blobs"))),
+            (None, Some(s3)) => Ok(blobs::Location::S3(blobs::S3 {
+                bucket: s3.bucket.clone(),
+                region: s3.region.clone(),
+                endpoint: s3.endpoint.clone(),
+                prefix: s3.prefix.clone(),
+                credentials: blobs::Credentials::Environment,
+            })),
+        }
+    }
+}
+
+/// For so many processes as there are slots there should be memory for each.
+const PROCESS_MEMORY_BYTES: u64 = 256 << 20;
+
+fn cores() -> u32 {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
 }
 
 impl Options {
@@ -84,11 +170,32 @@ impl Options {
         Ok(())
     }
 
+    /// Two for each core, and not more than there is memory for.
     pub(crate) fn process_slots(&self) -> u32 {
         match self.process_slots {
-            0 => std::thread::available_parallelism().map_or(2, |cores| 2 * cores.get() as u32),
+            0 => {
+                let memory = runner::pressure::total_memory().unwrap_or(u64::MAX);
+                (2 * cores()).min(u32::try_from(memory / PROCESS_MEMORY_BYTES).unwrap_or(u32::MAX)).max(1)
+            }
             slots => slots,
         }
+    }
+
+    /// Components run on threads of the server: more than there are cores, since some wait.
+    pub(crate) fn wasm_threads(&self) -> u32 {
+        (4 * cores()).min(self.wasm_slots).max(1)
+    }
+
+    pub(crate) fn memory_reserve_bytes(&self) -> u64 {
+        match self.memory_reserve_bytes {
+            0 => runner::pressure::total_memory().unwrap_or(0) / 20,
+            bytes => bytes,
+        }
+    }
+
+    /// This very program, which becomes a spawner when it is asked to.
+    pub(crate) fn spawner_program(&self) -> PathBuf {
+        self.spawner_program.clone().unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
     }
 
     pub(crate) fn engine(&self, shard: ShardId, shards: Shards) -> Config {

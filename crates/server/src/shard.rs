@@ -1,7 +1,6 @@
 //! A shard's thread: take what is waiting, handle it, commit once, and only then act.
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
@@ -52,7 +51,6 @@ pub(crate) struct ShardLoop {
     commits: u64,
     /// The time of this round: reading the clock for each of its messages would cost more than some of them.
     now: Millis,
-    logs: PathBuf,
 }
 
 /// What a loop is made of.
@@ -65,12 +63,11 @@ pub(crate) struct Parts {
     pub outlet: Outlet,
     pub runner: runner::Handle,
     pub fetches: Fetches,
-    pub logs: PathBuf,
 }
 
 impl ShardLoop {
     pub fn new(parts: Parts) -> Self {
-        let Parts { id, shard, step, store, outlet, runner, fetches, logs } = parts;
+        let Parts { id, shard, step, store, outlet, runner, fetches } = parts;
         Self {
             id,
             shard,
@@ -85,7 +82,6 @@ impl ShardLoop {
             words: VecDeque::new(),
             commits: 0,
             now: clock::now(),
-            logs,
         }
     }
 
@@ -220,9 +216,6 @@ impl ShardLoop {
                 }
             }
         }
-        for job in &self.step.removed {
-            forget_logs(&self.logs, *job);
-        }
     }
 
     fn post_to_runner(&mut self, incarnation: Incarnation) {
@@ -265,15 +258,6 @@ impl ShardLoop {
             status.ready[lane as usize] = ready;
             status.with_runners[lane as usize] = held;
         }
-    }
-}
-
-fn forget_logs(logs: &Path, job: JobId) {
-    let directory = runner::logs::directory(logs, job);
-    if let Err(error) = std::fs::remove_dir_all(&directory)
-        && error.kind() != std::io::ErrorKind::NotFound
-    {
-        tracing::warn!(directory = %directory.display(), %error, "the output of a removed job cannot be removed");
     }
 }
 

@@ -1,38 +1,111 @@
-//! Clearing away what a crash has left: output of jobs whose records are gone.
-//!
-//! A removal's commit comes first, and the files go after it. Between the two the process may die; no record says so
-//! afterwards, so the files themselves are asked.
+//! Clearing away what nothing refers to any more: blobs of jobs that are gone, and output that a crash has left.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Weak;
+use std::time::{Duration, SystemTime};
 
-use model::id::{JobId, Shards};
-use store::Embedded;
+use blobs::Blobs;
+use model::batch::Keyspace;
+use model::blob::BlobId;
+use model::id::Shards;
+use store::{Embedded, Order, Range, Store};
+use tokio::sync::watch;
 
 use crate::error::Error;
 use crate::reads;
 
-/// Looks through all kept output, in the background. It ends early when the node stops.
-pub(crate) fn clear_orphaned_logs(store: &Weak<Embedded>, shards: Shards, logs: &Path) {
-    for (job, directory) in directories(logs).flat_map(|level| directories(&level)).filter_map(job_of) {
-        let Some(store) = store.upgrade() else { return };
-        let kept: Result<bool, Error> =
-            reads::job(store.as_ref(), shards.owner(job.slot()), job).map(|record| record.is_some());
-        // What cannot be read is not known to be gone.
-        if let Ok(false) = kept
-            && let Err(error) = fs::remove_dir_all(&directory)
-        {
-            tracing::warn!(directory = %directory.display(), %error, "the output of a removed job cannot be removed");
+/// How many records are read at once.
+const PAGE: usize = 500;
+
+/// What is kept tidy.
+pub(crate) struct House {
+    pub store: Weak<Embedded>,
+    pub shards: Shards,
+    pub logs: PathBuf,
+    pub blobs: Blobs,
+    pub interval: Duration,
+    pub stopping: watch::Receiver<bool>,
+}
+
+/// Tidies up now and then, until the node stops.
+pub(crate) async fn keep_tidy(mut house: House) {
+    let (store, shards, logs) = (house.store.clone(), house.shards, house.logs.clone());
+    // Without it nothing but disk space is lost.
+    let _ = tokio::task::spawn_blocking(move || clear_orphaned_logs(&store, shards, &logs)).await;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(house.interval) => {}
+            _ = house.stopping.wait_for(|stopping| *stopping) => return,
+        }
+        match collect(&house).await {
+            Ok(Some(swept)) => tracing::info!(?swept, "blobs that nothing refers to were removed"),
+            Ok(None) => return,
+            // What cannot be read is not known to be unused: nothing was removed.
+            Err(error) => tracing::warn!(%error, "unused blobs cannot be found"),
+        }
+        if let Err(error) = house.blobs.remove_abandoned_uploads(SystemTime::now()).await {
+            tracing::warn!(%error, "abandoned uploads cannot be removed");
         }
     }
 }
 
-fn directories(of: &Path) -> impl Iterator<Item = PathBuf> + use<> {
-    fs::read_dir(of).into_iter().flatten().flatten().map(|entry| entry.path())
+/// Removes the blobs that no job on record and no worker refers to. `None` when the node is gone.
+async fn collect(house: &House) -> Result<Option<blobs::Swept>, Error> {
+    // First: whatever is put from here on is safe.
+    let collection = house.blobs.begin_collection()?;
+    let (store, shards) = (house.store.clone(), house.shards);
+    let marked = tokio::task::spawn_blocking(move || mark(&store, shards)).await;
+    let Some(in_use) = marked.map_err(|error| Error::Panicked(error.to_string()))?? else { return Ok(None) };
+    Ok(Some(collection.sweep(|blob| in_use.contains(blob), SystemTime::now()).await?))
 }
 
-fn job_of(directory: PathBuf) -> Option<(JobId, PathBuf)> {
-    let job = directory.file_name()?.to_str()?.parse().ok()?;
-    Some((job, directory))
+/// Every blob that a job on record refers to. Holds the store only for a page at a time, so that it can be closed.
+fn mark(store: &Weak<Embedded>, shards: Shards) -> Result<Option<HashSet<BlobId>>, Error> {
+    let mut in_use = HashSet::new();
+    for shard in shards.all() {
+        // Live last: a job that ends meanwhile is found in one of the two, one that is retried in the other.
+        for keyspace in [Keyspace::Live, Keyspace::Done, Keyspace::Live] {
+            let mut range = Range::all();
+            loop {
+                let Some(store) = store.upgrade() else { return Ok(None) };
+                let page = store.scan(shard, keyspace, range, Order::Ascending, PAGE)?;
+                for (_, value) in &page {
+                    let job = reads::complete(store.as_ref(), shard, reads::decode(shard, value)?)?;
+                    let blobs = job.blobs().map_err(|source| Error::Record { shard: shard.0, source })?;
+                    in_use.extend(blobs);
+                }
+                match page.last() {
+                    Some((last, _)) if page.len() == PAGE => range = Range::all().after(last),
+                    Some(_) | None => break,
+                }
+            }
+        }
+    }
+    Ok(Some(in_use))
+}
+
+/// Looks through all output files: those of jobs that are gone, or that have ended and whose output is a blob, go.
+fn clear_orphaned_logs(store: &Weak<Embedded>, shards: Shards, logs: &Path) {
+    for file in entries(logs).flat_map(|directory| entries(&directory)) {
+        let Some(ticket) = runner::logs::ticket_of(&file) else { continue };
+        let Some(store) = store.upgrade() else { return };
+        let needed = match reads::job(store.as_ref(), shards.owner(ticket.job.slot()), ticket.job) {
+            Ok(Some(job)) => {
+                let ended = job.attempts.iter().find(|attempt| attempt.attempt == ticket.attempt);
+                ended.is_none_or(|attempt| attempt.ended_at.is_none() && !job.state.is_terminal())
+            }
+            Ok(None) => false,
+            // What cannot be read is not known to be gone.
+            Err(_) => true,
+        };
+        if !needed && let Err(error) = fs::remove_file(&file) {
+            tracing::warn!(file = %file.display(), %error, "an output file cannot be removed");
+        }
+    }
+}
+
+fn entries(of: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    fs::read_dir(of).into_iter().flatten().flatten().map(|entry| entry.path())
 }

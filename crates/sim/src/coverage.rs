@@ -41,6 +41,10 @@ faults! {
     ShardTakenOver = "shard taken over from a live owner";
     StaleCommitRefused = "stale commit refused";
     RunnerCrashed = "runner crashed";
+    SpawnerSurvived = "attempts outlived a runner's crash";
+    SpawnerDied = "attempts died with their runner";
+    EndedUnattended = "attempt ended while its runner was down";
+    RoomChanged = "runner's room changed";
     RunnerCutOff = "runner cut off";
     RunnerDeclaredLost = "runner declared lost";
     RunnerWorkedOn = "cut-off runner ended work declared lost";

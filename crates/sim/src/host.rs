@@ -142,9 +142,7 @@ impl World {
 
     /// A message from the network, for whoever is thought to own the shard.
     pub(crate) fn deliver(&mut self, shard: usize, inbound: Inbound) {
-        if !self.is_heard(&inbound) {
-            return;
-        }
+        let Some(inbound) = self.heard(inbound) else { return };
         let owners = self.hosts[shard].processes.len();
         let stale = owners > 1 && self.rng.one_in(3);
         let chosen = if stale { 0 } else { owners.saturating_sub(1) };
@@ -304,8 +302,24 @@ impl World {
             let commit = Commit { shard: id, epoch, process: process.number, batch: &step.batch, now };
             let config = self.plan.config(id);
             self.ledger.observe(commit, &config, &self.policy, &mut self.coverage)?;
+            self.check_losses(shard)?;
         }
         Ok(result.is_ok())
+    }
+
+    /// What the newest commit has given up must not be what the shard has heard to be alive. Once a runner was declared
+    /// lost, it may be given up all the same.
+    fn check_losses(&self, shard: usize) -> Checked {
+        self.ledger.losses.iter().try_for_each(|loss| {
+            let heard_as = self.ledger.heard_as(self.shard_id(shard), loss.runner);
+            let found = self.runners.iter().any(|runner| {
+                runner.id == loss.runner
+                    && Some(runner.incarnation) == heard_as
+                    && runner.found.contains(&loss.ticket)
+                    && runner.lost_before.is_none_or(|lost| lost < loss.incarnation)
+            });
+            invariants::invariant_what_is_alive_is_not_lost(loss, found, heard_as)
+        })
     }
 
     fn note_store_fault(&mut self, fault: store::Fault) {

@@ -2,7 +2,7 @@
 //! told to anyone, never into the engine's own bookkeeping.
 
 use engine::Answer;
-use model::id::{Epoch, JobId, ShardId};
+use model::id::{Epoch, Incarnation, JobId, ShardId};
 use model::job::Job;
 use model::json::Json;
 use model::key::KeyEntry;
@@ -13,6 +13,7 @@ use model::state::State;
 use model::time::Millis;
 use model::verdict::Verdict;
 
+use crate::ledger::Loss;
 use crate::policy::Truth;
 
 /// An invariant that does not hold.
@@ -204,6 +205,30 @@ pub fn invariant_queues_keep_their_limits(queue: &Queue, on_runner: u32, began_a
     require(within, NAME, || format!("{on_runner} jobs of {} run, {:?} may", queue.id, queue.max_running))?;
     let holds = queue.state != QueueState::Cancelled || began_after_cancel.is_none();
     require(holds, NAME, || format!("{began_after_cancel:?} began although {} is cancelled", queue.id))
+}
+
+/// An attempt is given to one runner; after that only a newer incarnation of the same runner may have it in hand.
+pub fn invariant_an_attempt_stays_with_its_runner(before: &Job, after: &Job) -> Checked {
+    let (Some(known), Some(now)) = (before.last_attempt(), after.last_attempt()) else { return Ok(()) };
+    let same = known.attempt != now.attempt || (known.runner == now.runner && known.incarnation <= now.incarnation);
+    require(same, "invariant_an_attempt_stays_with_its_runner", || {
+        format!("{known:?} became {now:?}: {}", describe(after))
+    })
+}
+
+/// 1, 5: what a restarted runner has found alive, and has named, goes on as the same attempt: it is not lost, so that it
+/// neither costs a try nor runs beside another. `heard_as` is the newest incarnation that the shard has heard.
+pub fn invariant_what_is_alive_is_not_lost(loss: &Loss, found: bool, heard_as: Option<Incarnation>) -> Checked {
+    require(!found, "invariant_what_is_alive_is_not_lost", || {
+        format!("{loss:?}, but the shard has heard from {heard_as:?} that it is alive")
+    })
+}
+
+/// No attempt is begun while it still runs, in the same place or in another.
+pub fn invariant_an_attempt_runs_in_one_place(ticket: Ticket, is_new: bool) -> Checked {
+    require(is_new, "invariant_an_attempt_runs_in_one_place", || {
+        format!("{}/{} has started a second time", ticket.job, ticket.attempt)
+    })
 }
 
 /// The result of a job is the one of its newest attempt.

@@ -7,9 +7,10 @@ use bytes::Bytes;
 use engine::Config;
 use model::batch::{Batch, Keyspace, Op, ops};
 use model::codec;
-use model::id::{Epoch, JobId, QueueId, ShardId};
+use model::id::{Epoch, Incarnation, JobId, QueueId, RunnerId, ShardId};
 use model::job::Job;
 use model::key::{KeyEntry, Made};
+use model::message::{RunnerCursor, Ticket};
 use model::queue::{Counters, Queue, QueueState};
 use model::spec::{JobSpec, KeyHash};
 use model::state::State;
@@ -50,6 +51,15 @@ pub struct Commit<'a> {
     pub now: Millis,
 }
 
+/// A running attempt that a shard has given up for lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loss {
+    pub ticket: Ticket,
+    pub runner: RunnerId,
+    /// As the record had it before.
+    pub incarnation: Incarnation,
+}
+
 type Table = BTreeMap<Vec<u8>, Bytes>;
 
 #[derive(Debug, Default)]
@@ -62,6 +72,10 @@ pub struct Ledger {
     newest_epochs: BTreeMap<ShardId, Epoch>,
     owners: BTreeMap<(ShardId, Epoch), u64>,
     keys: BTreeMap<(ShardId, KeyHash), KeyEntry>,
+    /// What the newest commit has given up.
+    pub losses: Vec<Loss>,
+    /// Attempts that have passed from one incarnation of their runner to the next.
+    adopted: BTreeSet<Ticket>,
 }
 
 /// What a commit has touched.
@@ -104,6 +118,7 @@ impl Ledger {
         let epochs = (commit.epoch, newest);
         invariants::invariant_only_the_owner_commits(commit.shard, epochs, (commit.process, owner))?;
         let mut touched = Touched::default();
+        self.losses.clear();
         for op in ops(commit.batch.as_bytes()) {
             match op.map_err(|error| unreadable(&error.to_string()))? {
                 Op::Put { keyspace, key, value } => {
@@ -209,6 +224,15 @@ impl Ledger {
         let record = before.map(|known| &known.record);
         if let Some(record) = record {
             invariants::invariant_terminal_is_final(record, &job)?;
+            invariants::invariant_an_attempt_stays_with_its_runner(record, &job)?;
+            self.losses.extend(loss(record, &job));
+            if adopts(record, &job) {
+                coverage.note("attempts adopted");
+                self.adopted.insert(Ticket { job: id, attempt: job.attempt });
+            }
+            if job.state == State::Succeeded && self.adopted.remove(&Ticket { job: id, attempt: job.attempt }) {
+                coverage.note("results of adopted attempts");
+            }
         }
         invariants::invariant_budgets_are_kept(record, &job, max_retries)?;
         invariants::invariant_nothing_starts_early(&job, not_before)?;
@@ -269,6 +293,12 @@ impl Ledger {
         invariants::invariant_queues_keep_their_limits(queue, known.on_runner, began)
     }
 
+    /// The newest incarnation of a runner that a shard has on record.
+    pub fn heard_as(&self, shard: ShardId, runner: RunnerId) -> Option<Incarnation> {
+        let bytes = self.get(shard, Keyspace::Runners, &model::key::runner(runner))?;
+        codec::decode::<RunnerCursor>(bytes).ok().map(|cursor| cursor.incarnation)
+    }
+
     pub fn knows_queue(&self, id: QueueId) -> bool {
         self.queues.contains_key(&id)
     }
@@ -312,6 +342,22 @@ fn note_touched(keyspace: Keyspace, key: &[u8], touched: &mut Touched) {
 /// The hash at the end of a key of the keyspace of keys.
 fn key_hash(key: &[u8]) -> Option<KeyHash> {
     Some(KeyHash(key.get(2..)?.try_into().ok()?))
+}
+
+/// A running attempt whose job went back, or ended, without anybody having said how the attempt ended.
+fn loss(before: &Job, after: &Job) -> Option<Loss> {
+    let (runner, incarnation) = before.runner().filter(|_| before.state == State::Running)?;
+    let ended = after.attempts.iter().find(|attempt| attempt.attempt == before.attempt)?;
+    let next = after.states.get(before.states.len()).filter(|_| after.states_dropped == before.states_dropped)?;
+    let lost = ended.end.is_none() && matches!(next.state, State::Scheduled | State::Failed);
+    lost.then_some(Loss { ticket: Ticket { job: before.id, attempt: before.attempt }, runner, incarnation })
+}
+
+fn adopts(before: &Job, after: &Job) -> bool {
+    let known = before.last_attempt().filter(|known| known.ended_at.is_none());
+    known
+        .zip(after.attempts.iter().find(|attempt| attempt.attempt == before.attempt))
+        .is_some_and(|(known, now)| known.incarnation < now.incarnation)
 }
 
 fn note_states(before: Option<&Job>, after: &Job, coverage: &mut Coverage) {

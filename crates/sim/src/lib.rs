@@ -17,6 +17,7 @@ mod rehydrate;
 mod rng;
 mod runner;
 mod sabotage;
+mod spawner;
 mod trace;
 mod workload;
 mod world;

@@ -44,6 +44,8 @@ pub struct Nemesis {
     pub every: Time,
     pub take_over: Rate,
     pub crash_runner: Rate,
+    /// When a runner crashes: that its processes die as well.
+    pub spawner_dies: Rate,
     pub cut_off_runner: Rate,
     pub jump_clock: Rate,
     pub jump_max: Time,
@@ -60,6 +62,8 @@ pub struct Attempts {
     pub drained: Rate,
     /// Never ends by itself.
     pub hang: Rate,
+    /// Ends while its runner is down.
+    pub end_unattended: Rate,
     /// Takes long to say that it has started.
     pub slow_start: Rate,
     pub takes_max: Time,
@@ -88,6 +92,8 @@ pub struct Plan {
     pub restart_max: Time,
     pub room_max: u64,
     pub here_every: Time,
+    /// Each time a runner says that it is here: that it has another room than before.
+    pub room_changes: Rate,
     pub lost_after: Time,
     pub lose_request: Rate,
     pub keyed: Rate,
@@ -126,6 +132,7 @@ impl Plan {
             restart_max: rng.between(10, 5 * SECOND),
             room_max: rng.between(1, 12),
             here_every: rng.between(2 * SECOND, 8 * SECOND),
+            room_changes: rate(rng, 3_000),
             lost_after: rng.between(2 * SECOND, 20 * SECOND),
             lose_request: rate(rng, 1_500),
             keyed: Rate(rng.between(1_000, 8_000) as u32),
@@ -149,6 +156,7 @@ impl Plan {
                 every: rng.between(SECOND, 5 * SECOND),
                 take_over: rate(rng, 1_000),
                 crash_runner: rate(rng, 1_000),
+                spawner_dies: rate(rng, 6_000),
                 cut_off_runner: rate(rng, 1_000),
                 jump_clock: rate(rng, 1_500),
                 jump_max: if rng.one_in(4) { 2 * HOUR } else { MINUTE },
@@ -185,6 +193,7 @@ impl Plan {
             crash_during_effects: never,
         };
         self.attempts.hang = never;
+        self.room_changes = never;
         self.attempts.slow_start = never;
         self.attempts.busy = never;
         self.attempts.drained = never;
@@ -199,6 +208,7 @@ fn attempts(rng: &mut Rng) -> Attempts {
         busy: rate(rng, 1_000),
         drained: rate(rng, 500),
         hang: rate(rng, 500),
+        end_unattended: rate(rng, 5_000),
         slow_start: rate(rng, 500),
         takes_max: rng.between(10, 20 * SECOND),
     }

@@ -1,5 +1,6 @@
 //! Runners as documented in `model::message`: an outbox of words that are said again until they are committed, attempts
-//! known by their ticket, an inventory on demand. They crash, are cut off, are declared lost and work on.
+//! known by their ticket, an inventory on demand. They crash, are cut off, are declared lost and work on. What their
+//! processes do meanwhile is in [`crate::spawner`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,6 +12,7 @@ use crate::coverage::Fault;
 use crate::invariants::{self, Checked};
 use crate::plan::{SECOND, Time};
 use crate::rng::Rate;
+use crate::spawner::Kept;
 use crate::world::{Event, Inbound, World, trace};
 
 /// What is not known to be committed is said again this often.
@@ -24,24 +26,30 @@ pub struct Runner {
     cut_off: bool,
     /// What the cluster believes: this incarnation is gone.
     declared_lost: Option<Incarnation>,
+    /// The newest incarnation that was ever declared lost.
+    pub lost_before: Option<Incarnation>,
     next_here: Time,
-    links: BTreeMap<usize, Link>,
+    pub links: BTreeMap<usize, Link>,
+    /// What outlives the runner, by shard.
+    pub kept: BTreeMap<usize, BTreeMap<Ticket, Kept>>,
+    /// What this incarnation found alive when it came up.
+    pub found: BTreeSet<Ticket>,
 }
 
 /// The conversation with one shard.
 #[derive(Debug)]
-struct Link {
+pub struct Link {
     epoch: Epoch,
     capacity: Capacity,
     sequence: u64,
     outbox: VecDeque<FromRunner>,
-    held: BTreeMap<Ticket, Held>,
-    /// Attempts whose end is in the outbox.
-    ended: BTreeSet<Ticket>,
+    pub held: BTreeMap<Ticket, Held>,
+    /// Attempts whose end is in the outbox, and how they ended if they ever were in hand.
+    pub ended: BTreeMap<Ticket, Option<End>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Held {
+pub enum Held {
     Waiting,
     Started,
     Stopping,
@@ -55,8 +63,11 @@ impl Runner {
             up: false,
             cut_off: false,
             declared_lost: None,
+            lost_before: None,
             next_here: 0,
             links: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            found: BTreeSet::new(),
         }
     }
 
@@ -65,26 +76,26 @@ impl Runner {
     }
 
     /// Notes a word in the outbox; it is sent from there.
-    fn say(&mut self, shard: usize, word: RunnerWord) {
+    pub fn say(&mut self, shard: usize, word: RunnerWord) {
         let (runner, incarnation) = (self.id, self.incarnation);
         let Some(link) = self.links.get_mut(&shard) else { return };
         link.sequence += 1;
         link.outbox.push_back(FromRunner { runner, incarnation, sequence: link.sequence, word });
     }
 
-    fn say_here(&mut self, shard: usize, question: u64) {
+    pub fn say_here(&mut self, shard: usize, question: u64) {
         let Some(link) = self.links.get(&shard) else { return };
         let oldest_kept = link.outbox.front().map_or(link.sequence + 1, |word| word.sequence);
         let (capacity, holding) = (link.capacity, link.held.keys().copied().collect());
         self.say(shard, RunnerWord::Here { capacity, holding, question, oldest_kept });
     }
 
-    fn say_ended(&mut self, shard: usize, ticket: Ticket, end: End) {
+    pub fn say_ended(&mut self, shard: usize, ticket: Ticket, end: End) {
         let Some(link) = self.links.get_mut(&shard) else { return };
-        link.held.remove(&ticket);
+        let was_in_hand = link.held.remove(&ticket).is_some();
         // A refusal for lack of room may be followed by the same ticket when there is some.
         if end != End::Busy {
-            link.ended.insert(ticket);
+            link.ended.insert(ticket, was_in_hand.then_some(end));
         }
         let result = (end == End::Succeeded).then(|| invariants::result_of(ticket));
         let outcome = Box::new(Outcome { result, ..Outcome::of(end) });
@@ -104,33 +115,37 @@ impl Link {
 }
 
 impl World {
-    /// A runner comes up, for the first time or after a crash, with nothing in hand.
+    fn draw_room(&mut self) -> Capacity {
+        let room = self.plan.room_max;
+        let mut draw = || self.rng.between(1, room) as u32;
+        Capacity { process: draw(), echo: draw(), wasm: draw() }
+    }
+
+    /// A runner comes up, for the first time or after a crash, with nothing in hand but what has outlived it.
     pub(crate) fn runner_starts(&mut self, index: usize) {
         if self.runners[index].up {
             return;
         }
         let mut links = BTreeMap::new();
         for shard in 0..self.hosts.len() {
-            let room = self.plan.room_max;
-            let capacity =
-                Capacity { process: self.rng.between(1, room) as u32, echo: self.rng.between(1, room) as u32 };
             let link = Link {
                 epoch: Epoch(0),
-                capacity,
+                capacity: self.draw_room(),
                 sequence: 0,
                 outbox: VecDeque::new(),
                 held: BTreeMap::new(),
-                ended: BTreeSet::new(),
+                ended: BTreeMap::new(),
             };
             links.insert(shard, link);
         }
         let runner = &mut self.runners[index];
         runner.incarnation = Incarnation(runner.incarnation.0 + 1);
         (runner.up, runner.links) = (true, links);
+        runner.found.clear();
         let (id, incarnation) = (runner.id, runner.incarnation);
         trace!(self, "{id} starts as {}", incarnation.0);
         for shard in 0..self.hosts.len() {
-            self.runners[index].say_here(shard, 0);
+            self.find_what_is_alive(index, shard);
         }
         self.after(1, Event::RunnerTick { runner: index, incarnation });
     }
@@ -148,11 +163,23 @@ impl World {
             // One unanswered word of that kind is enough.
             let idle = self.runners[index].links.get(&shard).is_some_and(|link| link.outbox.is_empty());
             if here && idle {
+                self.change_room(index, shard);
                 self.runners[index].say_here(shard, 0);
             }
             self.send_words(index, shard, 0);
         }
         self.after(SAY_AGAIN_EVERY, Event::RunnerTick { runner: index, incarnation });
+    }
+
+    /// Memory gets short, or there is more of it again.
+    fn change_room(&mut self, index: usize, shard: usize) {
+        if self.rng.chance(self.plan.room_changes) {
+            self.coverage.fault(Fault::RoomChanged);
+            let room = if self.rng.one_in(3) { Capacity::default() } else { self.draw_room() };
+            if let Some(link) = self.runners[index].links.get_mut(&shard) {
+                link.capacity = room;
+            }
+        }
     }
 
     /// Sends what is in the outbox behind `after`.
@@ -211,13 +238,14 @@ impl World {
         }
         let id = self.runners[index].id;
         let Some(link) = self.runners[index].links.get_mut(&shard) else { return Ok(()) };
-        if link.held.contains_key(&ticket) || link.ended.contains(&ticket) {
+        if link.held.contains_key(&ticket) || link.ended.contains_key(&ticket) {
             self.coverage.note("known attempts given out again");
             return Ok(());
         }
         trace!(self, "{id} takes {}/{}", ticket.job, ticket.attempt);
         let Some(link) = self.runners[index].links.get_mut(&shard) else { return Ok(()) };
-        let room = (link.capacity.process + link.capacity.echo) as usize;
+        let Capacity { process, echo, wasm } = link.capacity;
+        let room = (process + echo + wasm) as usize;
         if self.rng.chance(self.plan.attempts.busy) || link.held.len() >= 2 * room {
             self.coverage.fault(Fault::RunnerBusy);
             self.runners[index].say_ended(shard, ticket, End::Busy);
@@ -244,24 +272,37 @@ impl World {
                 let delay = self.rng.below(2 * SECOND);
                 self.after(delay, Event::AttemptEnds { runner: index, incarnation, shard, ticket, end: End::Stopped });
             }
-            None if link.ended.contains(&ticket) => {}
+            None if link.ended.contains_key(&ticket) => {}
             None => self.runners[index].say_ended(shard, ticket, End::Stopped),
         }
     }
 
-    pub(crate) fn attempt_starts(&mut self, index: usize, incarnation: Incarnation, shard: usize, ticket: Ticket) {
+    pub(crate) fn attempt_starts(
+        &mut self,
+        index: usize,
+        incarnation: Incarnation,
+        shard: usize,
+        ticket: Ticket,
+    ) -> Checked {
         let runner = &mut self.runners[index];
         if !runner.up || runner.incarnation != incarnation {
-            return;
+            return Ok(());
         }
-        let Some(link) = runner.links.get_mut(&shard) else { return };
+        let Some(link) = runner.links.get_mut(&shard) else { return Ok(()) };
         let said = link.sequence;
         match link.held.get_mut(&ticket) {
             Some(held @ Held::Waiting) => *held = Held::Started,
-            Some(Held::Started | Held::Stopping) | None => return,
+            Some(Held::Started | Held::Stopping) | None => return Ok(()),
         }
-        runner.say(shard, RunnerWord::Started { ticket, at: model::time::Millis(0) });
+        invariants::invariant_an_attempt_runs_in_one_place(ticket, self.alive.insert(ticket))?;
+        self.runners[index].say(shard, RunnerWord::Started { ticket, at: model::time::Millis(0) });
         self.send_words(index, shard, said);
+        self.attempt_runs(index, incarnation, shard, ticket);
+        Ok(())
+    }
+
+    /// Draws how an attempt goes on from here.
+    pub(crate) fn attempt_runs(&mut self, index: usize, incarnation: Incarnation, shard: usize, ticket: Ticket) {
         if self.rng.chance(self.plan.attempts.hang) {
             self.coverage.fault(Fault::RunnerHung);
             return;
@@ -271,7 +312,7 @@ impl World {
         self.after(takes, Event::AttemptEnds { runner: index, incarnation, shard, ticket, end });
     }
 
-    fn draw_end(&mut self) -> End {
+    pub(crate) fn draw_end(&mut self) -> End {
         let attempts = self.plan.attempts;
         let ends: [(Rate, End); 4] = [
             (attempts.error, End::Error),
@@ -300,6 +341,7 @@ impl World {
             self.coverage.fault(Fault::RunnerWorkedOn);
         }
         runner.say_ended(shard, ticket, end);
+        self.alive.remove(&ticket);
         self.send_words(index, shard, said);
     }
 
@@ -309,10 +351,10 @@ impl World {
             return;
         }
         runner.up = false;
-        runner.links.clear();
         let (id, incarnation) = (runner.id, runner.incarnation);
         trace!(self, "{id} crashes");
         self.coverage.fault(Fault::RunnerCrashed);
+        self.outlive_crash(index);
         let down = self.rng.between(SECOND, 30 * SECOND);
         self.after(down, Event::RunnerStarts { runner: index });
         self.after(self.plan.lost_after, Event::DeclareLost { runner: index, incarnation });
@@ -347,6 +389,7 @@ impl World {
             return;
         }
         runner.declared_lost = Some(incarnation);
+        runner.lost_before = runner.lost_before.max(Some(incarnation));
         trace!(self, "{} is declared lost", self.runners[index].id);
         self.coverage.fault(Fault::RunnerDeclaredLost);
         for shard in 0..self.hosts.len() {
@@ -376,6 +419,12 @@ impl World {
             self.runners[index].cut_off = false;
             self.runners[index].declared_lost = None;
             self.runner_starts(index);
+            for shard in 0..self.hosts.len() {
+                let room = self.draw_room();
+                if let Some(link) = self.runners[index].links.get_mut(&shard) {
+                    link.capacity = room;
+                }
+            }
             let incarnation = self.runners[index].incarnation;
             let held: Vec<(usize, Ticket)> = self.runners[index]
                 .links

@@ -6,7 +6,7 @@ use model::codec;
 use model::id::{Attempt, Epoch, Incarnation, JobId, RunnerId};
 use model::job::{AttemptRecord, Job, StateAt};
 use model::key::{self, Day, KeyEntry, Made};
-use model::message::{Ticket, ToRunner};
+use model::message::{RunnerWord, Ticket, ToRunner};
 use model::state::State;
 use model::time::Millis;
 use store::Store;
@@ -14,6 +14,7 @@ use store::Store;
 use crate::host::Process;
 use crate::invariants::Checked;
 use crate::ledger::Commit;
+use crate::runner::Held;
 use crate::world::{Event, Inbound, World, trace};
 
 /// A rule to break, once, in the middle of the run.
@@ -45,6 +46,12 @@ pub enum Sabotage {
     ReuseKey,
     /// Shards no longer hear what runners say.
     DeafShards,
+    /// Shards do not hear what restarted runners have found alive.
+    ForgetTheLiving,
+    /// An attempt passes to a runner that never had it.
+    MoveAttempt,
+    /// A runner begins what it has begun before.
+    StartTwice,
 }
 
 impl World {
@@ -59,7 +66,8 @@ impl World {
                 self.after(0, Event::StartShard { shard: 0 });
                 return Ok(());
             }
-            Sabotage::AnswerFirst | Sabotage::DeafShards => return Ok(()),
+            Sabotage::AnswerFirst | Sabotage::DeafShards | Sabotage::ForgetTheLiving => return Ok(()),
+            Sabotage::StartTwice => self.start_twice(),
             Sabotage::RunDenied => self.run_denied(),
             Sabotage::LoseJob
             | Sabotage::ReviveCancelled
@@ -69,6 +77,7 @@ impl World {
             | Sabotage::StartUnapproved
             | Sabotage::Miscount
             | Sabotage::WriteBehind
+            | Sabotage::MoveAttempt
             | Sabotage::ReuseKey => self.forge(sabotage)?,
         }
         self.after(100, Event::Sabotage);
@@ -135,6 +144,11 @@ impl World {
                 queue.counters.active += 1;
                 batch.put_with(Keyspace::Queues, &queue.id.key(), |buffer| codec::encode_into(&queue, buffer));
             }
+            Sabotage::MoveAttempt => {
+                let mut job = find(State::Running)?;
+                job.last_attempt_mut()?.runner = RunnerId(99);
+                batch.put_with(Keyspace::Live, &job.id.key(), |buffer| job.encode_into(buffer));
+            }
             Sabotage::WriteBehind => batch.put(Keyspace::Meta, b"forged", b"forged"),
             Sabotage::ReuseKey => {
                 let job = jobs().find(|job| job.key.is_some() && !job.state.is_terminal())?;
@@ -146,7 +160,12 @@ impl World {
                 let place = key::idempotency(Day::of(job.created_at), job.key?);
                 batch.put_with(Keyspace::Keys, &place, |buffer| codec::encode_into(&entry, buffer));
             }
-            Sabotage::RunDenied | Sabotage::IgnoreFence | Sabotage::AnswerFirst | Sabotage::DeafShards => return None,
+            Sabotage::RunDenied
+            | Sabotage::IgnoreFence
+            | Sabotage::AnswerFirst
+            | Sabotage::DeafShards
+            | Sabotage::ForgetTheLiving
+            | Sabotage::StartTwice => return None,
         }
         Some(batch)
     }
@@ -180,26 +199,42 @@ impl World {
         Ok(())
     }
 
-    /// Whether a shard hears this at all.
-    pub(crate) fn is_heard(&self, inbound: &Inbound) -> bool {
-        !(self.sabotage == Some(Sabotage::DeafShards) && matches!(inbound, Inbound::Words(_)))
+    /// Forgets that an attempt was begun, and begins it.
+    fn start_twice(&mut self) {
+        for index in 0..self.runners.len() {
+            let incarnation = self.runners[index].incarnation;
+            let links = &mut self.runners[index].links;
+            let started = links.iter_mut().find_map(|(shard, link)| {
+                let (ticket, held) = link.held.iter_mut().find(|(_, held)| **held == Held::Started)?;
+                *held = Held::Waiting;
+                Some((*shard, *ticket))
+            });
+            if let Some((shard, ticket)) = started {
+                self.after(0, Event::AttemptStarts { runner: index, incarnation, shard, ticket });
+            }
+        }
+    }
+
+    /// What a shard hears of this, if anything.
+    pub(crate) fn heard(&self, mut inbound: Inbound) -> Option<Inbound> {
+        match (self.sabotage, &mut inbound) {
+            (Some(Sabotage::DeafShards), Inbound::Words(_)) => return None,
+            (Some(Sabotage::ForgetTheLiving), Inbound::Words(words)) => {
+                for word in words.iter_mut().filter(|word| word.sequence == 1) {
+                    if let RunnerWord::Here { holding, .. } = &mut word.word {
+                        holding.clear();
+                    }
+                }
+            }
+            _ => {}
+        }
+        Some(inbound)
     }
 }
 
 fn forge_start(mut job: Job, batch: &mut Batch) {
     job.attempt = Attempt(1);
-    job.attempts.push(AttemptRecord {
-        attempt: Attempt(1),
-        runner: RunnerId(1),
-        incarnation: Incarnation(1),
-        dispatched_at: Millis(1),
-        started_at: None,
-        ended_at: Some(Millis(1)),
-        end: None,
-        exit_code: None,
-        signal: None,
-        usage: None,
-        message: None,
-    });
+    let record = AttemptRecord::new(Attempt(1), RunnerId(1), Incarnation(1), Millis(1));
+    job.attempts.push(AttemptRecord { ended_at: Some(Millis(1)), ..record });
     batch.put_with(Keyspace::Live, &job.id.key(), |buffer| job.encode_into(buffer));
 }

@@ -1,11 +1,12 @@
 //! What clients ask for: jobs of every kind, alone and in batches, with and without keys and queues.
 
 use engine::{NewQueue, Submission};
+use model::blob::BlobId;
 use model::id::Slot;
 use model::json::Json;
 use model::limits;
 use model::queue::QueueToken;
-use model::spec::{Digest, EchoRun, JobSpec, KeyHash, Priority, ProcessRun, Run, Sandbox};
+use model::spec::{Digest, EchoRun, JobSpec, KeyHash, Priority, ProcessRun, Run, WasmRun};
 use model::time::{Millis, Timestamp};
 
 use crate::client::Operation;
@@ -19,13 +20,12 @@ const TENANTS: [&str; 3] = ["default", "north", "south"];
 fn some_job(rng: &mut Rng, now: Millis) -> JobSpec {
     let size = if rng.one_in(40) { limits::INLINE_SPEC_BYTES_MAX } else { 5 };
     let value = Json::of(&"x".repeat(size));
-    let run = if rng.one_in(2) {
-        Run::Echo(EchoRun { value, ..EchoRun::default() })
-    } else {
-        Run::Process(ProcessRun { command: vec!["true".to_owned()], ..ProcessRun::default() })
+    let run = match rng.below(5) {
+        0 | 1 => Run::Echo(EchoRun { value, ..EchoRun::default() }),
+        2 => Run::Wasm(WasmRun { component: BlobId::of(b"x"), args: vec![], env: [].into(), stdin: String::new() }),
+        _ => Run::Process(ProcessRun { command: vec!["true".to_owned()], ..ProcessRun::default() }),
     };
     let mut spec = JobSpec::new(run);
-    spec.sandbox = Some(Sandbox::None);
     spec.tenant = rng.pick(&TENANTS).map_or("default", |tenant| tenant).to_owned();
     spec.priority = rng.pick(&Priority::ALL).copied().unwrap_or_default();
     if rng.one_in(4) {

@@ -1,7 +1,7 @@
 //! The whole simulated world and its one queue of events. Nothing happens but by an event, and which is next depends
 //! on the seed alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use engine::{Answer, Fetch, Fetched, Input, RequestId};
 use model::id::{Incarnation, JobId, RunnerId, ShardId};
@@ -157,6 +157,8 @@ pub struct World {
     pub(crate) trace: Trace,
     pub(crate) sabotage: Option<Sabotage>,
     pub(crate) processes: u64,
+    /// Attempts that have started somewhere and not ended, whoever knows of them.
+    pub(crate) alive: BTreeSet<Ticket>,
     events: BTreeMap<(Time, u64), Event>,
     scheduled: u64,
     healed_at: Option<Time>,
@@ -192,6 +194,7 @@ impl World {
             trace: Trace::new(print),
             sabotage,
             processes: 0,
+            alive: BTreeSet::new(),
             events: BTreeMap::new(),
             scheduled: 0,
             healed_at: None,
@@ -260,7 +263,7 @@ impl World {
                 return self.runner_hears(runner, incarnation, face, message);
             }
             Event::AttemptStarts { runner, incarnation, shard, ticket } => {
-                self.attempt_starts(runner, incarnation, shard, ticket);
+                return self.attempt_starts(runner, incarnation, shard, ticket);
             }
             Event::AttemptEnds { runner, incarnation, shard, ticket, end } => {
                 self.attempt_ends(runner, incarnation, (shard, ticket), end);

@@ -80,3 +80,18 @@ fn a_key_used_twice_is_noticed() {
 fn jobs_that_never_end_are_noticed() {
     is_noticed(Sabotage::DeafShards, &["invariant_every_job_ends"]);
 }
+
+#[test]
+fn a_living_attempt_that_is_given_up_is_noticed() {
+    is_noticed(Sabotage::ForgetTheLiving, &["invariant_what_is_alive_is_not_lost"]);
+}
+
+#[test]
+fn an_attempt_that_changes_its_runner_is_noticed() {
+    is_noticed(Sabotage::MoveAttempt, &["invariant_an_attempt_stays_with_its_runner"]);
+}
+
+#[test]
+fn an_attempt_that_runs_twice_at_once_is_noticed() {
+    is_noticed(Sabotage::StartTwice, &["invariant_an_attempt_runs_in_one_place"]);
+}

@@ -18,6 +18,9 @@ fn twenty_seeds_keep_every_invariant() {
     for fault in [Fault::MessageLost, Fault::CrashAfterCommit, Fault::StaleCommitRefused, Fault::ClockBackward] {
         assert!(coverage.times(fault) > 0, "{}", fault.as_str());
     }
+    for what in ["attempts adopted", "results of adopted attempts"] {
+        assert!(coverage.noted(what) > 0, "{what}");
+    }
 }
 
 #[test]

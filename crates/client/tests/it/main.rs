@@ -4,5 +4,6 @@
 
 mod events;
 mod load;
+mod logs;
 mod requests;
 mod test_server;

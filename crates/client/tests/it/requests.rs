@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use client::jobs::{Filter, List, Submit};
-use client::{Client, Error, Options, logs};
+use client::{Client, Error, Options};
 use model::id::{JobId, QueueId};
 use model::json::Json;
 use model::queue::QueueRef;
@@ -13,7 +13,7 @@ use model::state::State;
 use model::view::{BatchItem, QueueSpec};
 use tokio::net::TcpListener;
 
-use crate::test_server::{Act, STREAM_HEAD, TestServer, chunk, json};
+use crate::test_server::{Act, TestServer, json};
 
 const ACCEPTED: &str =
     r#"{"id":"job_0000000000001","seq":1,"state":"pending","created_at":"2026-01-01T00:00:00Z","extra":1}"#;
@@ -189,26 +189,4 @@ async fn health_tells_the_version_from_body_or_header() {
     let server = TestServer::start(move |_, _| Act::Send(answer.to_owned())).await;
     let health = Client::new(&server.url).unwrap().health().await.unwrap();
     assert_eq!(health.version.as_deref(), Some("4.5.6"));
-}
-
-#[tokio::test]
-async fn a_log_comes_in_pieces_and_a_broken_one_is_an_error() {
-    let server = TestServer::start(|number, _| match number {
-        0 => Act::Send(format!("{STREAM_HEAD}{}{}0\r\n\r\n", chunk("one\n"), chunk("two\n"))),
-        _ => Act::SendAndBreak(format!("{STREAM_HEAD}{}", chunk("half"))),
-    })
-    .await;
-    let client = Client::new(&server.url).unwrap();
-    let request = logs::Request { stream: logs::Stream::Stderr, follow: true, tail: Some(3), attempt: None };
-    let mut log = client.logs(JobId(1), &request).await.unwrap();
-    let mut text = Vec::new();
-    while let Some(bytes) = log.chunk().await.unwrap() {
-        text.extend_from_slice(&bytes);
-    }
-    assert_eq!(text, b"one\ntwo\n");
-    assert_eq!(server.requests()[0].line, "GET /v1/jobs/job_0000000000001/logs?stream=stderr&follow=true&tail=3");
-
-    let mut log = client.logs(JobId(1), &logs::Request::default()).await.unwrap();
-    assert_eq!(log.chunk().await.unwrap().as_deref(), Some(&b"half"[..]));
-    assert!(matches!(log.chunk().await, Err(Error::Unreachable { .. })));
 }

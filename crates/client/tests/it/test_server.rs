@@ -16,6 +16,13 @@ pub struct Request {
     pub body: String,
 }
 
+impl Request {
+    /// The value of a header, lower-cased; its name is, too.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+}
+
 /// What the server does next.
 pub enum Act {
     Send(String),

@@ -53,6 +53,40 @@ fn a_crash_while_they_are_being_lost_loses_none_for_good() {
 }
 
 #[test]
+fn a_runner_that_is_gone_loses_its_jobs_a_few_at_a_time() {
+    let mut shard = fixture();
+    shard.runner(RUNNER, room(1_000));
+    let jobs = shard.submit_some(JOBS);
+    shard.pass(500);
+    shard.largest_commit = 0;
+    shard.lose(RUNNER, 1);
+    let lost = |shard: &Fixture| jobs.iter().filter(|job| shard.state(**job) == State::Scheduled).count();
+    assert!(lost(&shard) < JOBS / 2, "all of them were lost in one step");
+    shard.pass(500);
+    assert_eq!(lost(&shard), JOBS);
+    expect_small_steps(&shard);
+}
+
+#[test]
+fn what_an_inventory_lacks_is_lost_a_few_at_a_time() {
+    let mut shard = fixture();
+    shard.runner(RUNNER, room(1_000));
+    let jobs = shard.submit_some(JOBS);
+    shard.pass(500);
+    shard.words(RUNNER, |runner| runner.in_hand.clear());
+    shard.largest_commit = 0;
+    // A gap makes the shard ask.
+    let _lost = shard.words(RUNNER, |runner| runner.here(0));
+    let after_gap = shard.words(RUNNER, |runner| runner.here(0));
+    shard.say(after_gap);
+    let again = |shard: &Fixture| jobs.iter().filter(|job| shard.records.job(**job).unwrap().attempt.0 == 2).count();
+    assert!(again(&shard) < JOBS / 2, "all of them were lost in one step");
+    shard.pass(500);
+    assert_eq!(again(&shard), JOBS);
+    expect_small_steps(&shard);
+}
+
+#[test]
 fn many_keys_that_are_answered_at_once_are_accepted_a_few_at_a_time() {
     let mut shard = fixture();
     let request = shard.next_request();

@@ -118,6 +118,29 @@ fn a_retracted_attempt_that_its_runner_never_saw_is_asked_about_again() {
     assert_eq!(shard.stops.len(), 2);
 }
 
+/// A retracted job waits for its runner to let go of it, however long that takes: so it is asked more than once.
+#[test]
+fn the_order_to_give_back_a_running_job_is_repeated() {
+    let mut shard = Fixture::with_runner(1);
+    let id = shard.submit(&process());
+    let current = shard.current(id);
+    shard.start(current);
+    shard.deaf_runners = true;
+    shard.retract(id);
+    shard.pass(3 * shard.config.stop_timeout.0);
+    assert_eq!(shard.stops, [current; 4]);
+    shard.crash();
+    shard.stops.clear();
+    shard.deaf_runners = false;
+    shard.pass(shard.config.stop_timeout.0);
+    assert!(shard.stops.contains(&current));
+    shard.end(current, End::Stopped);
+    assert_eq!((shard.state(id), shard.job(id).attempt.0), (State::Dispatched, 2));
+    shard.stops.clear();
+    shard.pass(shard.config.stop_timeout.0);
+    assert!(!shard.stops.contains(&current));
+}
+
 /// The order to stop was lost; what the runner says it has in hand shows it.
 #[test]
 fn a_lost_stop_is_said_again_when_the_runner_says_what_it_has() {

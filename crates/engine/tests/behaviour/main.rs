@@ -2,10 +2,12 @@
 
 mod common;
 
+mod adoption;
 mod bounded;
 mod cancel_and_retract;
 mod idempotency;
 mod order;
+mod placement;
 mod policy;
 mod queues;
 mod rehydration;

@@ -139,14 +139,3 @@ fn echo_jobs_do_not_wait_behind_processes() {
     assert_eq!(shard.state(processes[1]), State::Scheduled);
     assert_eq!(shard.state(echo), State::Dispatched);
 }
-
-#[test]
-fn the_runner_with_the_most_room_is_next() {
-    let mut shard = Fixture::new();
-    let (small, large) = (model::id::RunnerId(1), model::id::RunnerId(2));
-    shard.runner(small, room(1));
-    shard.runner(large, room(3));
-    shard.submit_some(4);
-    let runners: Vec<_> = shard.runs.iter().map(|(runner, _)| *runner).collect();
-    assert_eq!(runners, [large, large, small, large]);
-}

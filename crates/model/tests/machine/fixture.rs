@@ -127,6 +127,10 @@ pub fn dispatch(runner: u64) -> Event {
     Event::Dispatch { runner: RunnerId(runner), incarnation: Incarnation(1) }
 }
 
+pub fn adopted(attempt: u32, incarnation: u64) -> Event {
+    Event::Adopted { attempt: Attempt(attempt), incarnation: Incarnation(incarnation) }
+}
+
 pub fn started(attempt: u32) -> Event {
     Event::Started { attempt: Attempt(attempt), at: Millis(0) }
 }

@@ -14,19 +14,26 @@ use model::verdict::{Constraints, Verdict};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::fixture::{BACKOFF, Life, OTHER_DIGEST, approval, dispatch, ended, lost, scanned, started, verdict};
+use crate::fixture::{
+    BACKOFF, Life, OTHER_DIGEST, adopted, approval, dispatch, ended, lost, scanned, started, verdict,
+};
 
 /// An event whose attempt is said relative to the job's newest, so that both fitting and stale ones are common.
 #[derive(Debug, Clone)]
 enum Sketch {
     Plain(Event),
+    /// By an incarnation so much newer than the one on record.
+    Adopted(i64, u64),
     Started(i64),
     Ended(i64, End),
     Lost(i64, Fault),
     AttemptTimedOut(i64),
     DispatchTimedOut(i64),
     StopOverdue(i64),
-    Approval { approved: bool, fits: bool },
+    Approval {
+        approved: bool,
+        fits: bool,
+    },
     Throttle(u64),
 }
 
@@ -35,6 +42,10 @@ impl Sketch {
         let attempt = |offset: i64| u32::try_from(i64::from(job.attempt.0) + offset).unwrap_or(0);
         match self {
             Self::Plain(event) => event.clone(),
+            Self::Adopted(offset, newer) => {
+                let known = job.last_attempt().map_or(0, |attempt| attempt.incarnation.0);
+                adopted(attempt(*offset), known + newer)
+            }
             Self::Started(offset) => started(attempt(*offset)),
             Self::Ended(offset, end) => ended(attempt(*offset), *end),
             Self::Lost(offset, fault) => lost(attempt(*offset), *fault),
@@ -85,6 +96,7 @@ fn sketch() -> impl Strategy<Value = Sketch> {
     prop_oneof![
         8 => forward,
         3 => plain(),
+        2 => (offset(), 0u64..3).prop_map(|(offset, newer)| Sketch::Adopted(offset, newer)),
         3 => offset().prop_map(Sketch::Started),
         4 => (offset(), end()).prop_map(|(offset, end)| Sketch::Ended(offset, end)),
         2 => (offset(), fault).prop_map(|(offset, fault)| Sketch::Lost(offset, fault)),
@@ -118,7 +130,8 @@ fn is_a_door(before: &Job, event: &Event) -> bool {
 
 fn attempt_of(event: &Event) -> Option<Attempt> {
     match event {
-        Event::Started { attempt, .. }
+        Event::Adopted { attempt, .. }
+        | Event::Started { attempt, .. }
         | Event::Ended { attempt, .. }
         | Event::Lost { attempt, .. }
         | Event::AttemptTimedOut { attempt }
@@ -139,6 +152,11 @@ fn check_accepted(before: &Job, event: &Event, charge: Charge, after: &Job) -> R
     }
     match event {
         Event::Dispatch { .. } => prop_assert_eq!(after.attempt, before.attempt.next()),
+        Event::Adopted { incarnation, .. } => {
+            let mut expected = before.clone();
+            expected.attempts.last_mut().expect("the attempt").incarnation = *incarnation;
+            prop_assert_eq!(after, &expected, "nothing else changes");
+        }
         _ => prop_assert_eq!(after.attempt, before.attempt),
     }
     match charge {

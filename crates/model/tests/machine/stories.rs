@@ -1,7 +1,8 @@
 //! Each transition between scheduling and the end, as a story.
 
-use model::id::{Attempt, RunnerId};
-use model::job::End;
+use model::blob::BlobId;
+use model::id::{Attempt, Incarnation, RunnerId};
+use model::job::{Artifact, End, LogRef, Outcome};
 use model::json::Json;
 use model::limits;
 use model::machine::{Backoff, Event, Fault, Ignored};
@@ -9,7 +10,7 @@ use model::reason::ReasonCode;
 use model::state::State;
 use model::time::Millis;
 
-use crate::fixture::{BACKOFF, Life, cancel, dispatch, ended, lost, started};
+use crate::fixture::{BACKOFF, Life, adopted, cancel, dispatch, ended, lost, started};
 
 // FEATURES: C1
 #[test]
@@ -82,6 +83,52 @@ fn a_loss_that_cannot_be_the_jobs_doing_uses_no_budget() {
 }
 
 // FEATURES: C3
+#[test]
+fn an_adopted_attempt_goes_on_as_the_same_one() {
+    for life in [Life::in_state(State::Dispatched), Life::in_state(State::Running), Life::in_state(State::Cancelling)] {
+        let state = life.job.state;
+        let (since, reason) = (life.job.since(), life.job.reason.clone());
+        let life = life.then(adopted(1, 2)).is(state);
+        assert_eq!((life.job.since(), &life.job.reason), (since, &reason), "its time-outs go on as before");
+        assert_eq!(life.job.runner(), Some((RunnerId(1), Incarnation(2))));
+        assert_eq!((life.job.attempt, life.used()), (Attempt(1), (0, 0)));
+        let life = life.ignores(adopted(1, 2), Ignored::Duplicate).ignores(adopted(1, 1), Ignored::Duplicate);
+        let ended = life.then(ended(1, End::Succeeded));
+        assert_eq!(ended.job.result, Some(Json::of(&1)));
+    }
+    let retracting = Life::in_state(State::Running).then(Event::Retract).then(adopted(1, 3));
+    assert!(retracting.job.retracting);
+}
+
+#[test]
+fn what_no_runner_has_in_hand_cannot_be_adopted() {
+    for state in State::ALL.into_iter().filter(|state| !state.is_on_runner()) {
+        let why = if state.is_terminal() { Ignored::Terminal } else { Ignored::StaleAttempt };
+        Life::in_state(state).ignores(adopted(1, 2), why);
+    }
+    Life::in_state(State::Running).ignores(adopted(2, 2), Ignored::StaleAttempt);
+}
+
+#[test]
+fn an_end_brings_files_and_output_and_a_reschedule_forgets_the_files() {
+    let log = LogRef { blob: BlobId::of(b"log"), bytes: 3 };
+    let file = Artifact { path: "out".to_owned(), blob: BlobId::of(b"out"), bytes: 3, executable: true };
+    let outcome = Outcome { log: Some(log), artifacts: vec![file.clone()], ..Outcome::of(End::Fatal) };
+    let life = Life::in_state(State::Running).then(Event::Ended { attempt: Attempt(1), outcome: Box::new(outcome) });
+    assert_eq!((&life.job.artifacts, life.job.last_attempt().unwrap().log), (&vec![file], Some(log)));
+    let life = life.then(Event::Reschedule);
+    assert_eq!((life.job.artifacts.len(), life.job.last_attempt().unwrap().log), (0, Some(log)));
+}
+
+#[test]
+fn a_record_stays_readable_whatever_a_runner_says() {
+    let file = Artifact { path: "out".to_owned(), blob: BlobId::of(b"out"), bytes: 3, executable: true };
+    let artifacts = vec![file; limits::ARTIFACTS_MAX + 5];
+    let outcome = Box::new(Outcome { artifacts, ..Outcome::of(End::Succeeded) });
+    let life = Life::in_state(State::Running).then(Event::Ended { attempt: Attempt(1), outcome });
+    assert_eq!(life.job.artifacts.len(), limits::ARTIFACTS_MAX);
+}
+
 #[test]
 fn a_retract_waits_for_the_confirmed_stop_and_uses_no_budget() {
     for end in [End::Stopped, End::Error, End::Infrastructure] {

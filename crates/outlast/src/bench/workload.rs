@@ -33,7 +33,7 @@ impl JobWorkload {
         let head = |queue| RequestHead::new("POST", address, &format!("/v1/queues/{queue}/jobs{query}"), &headers);
         let job = match options.executor {
             Executor::Echo => format!(r#"{{"run":{{"echo":{{"value":"{}"}}}}"#, "x".repeat(options.value_bytes)),
-            Executor::Process => r#"{"run":{"process":{"command":["true"]}},"sandbox":"none""#.to_owned(),
+            Executor::Process => r#"{"run":{"process":{"command":["true"]}}"#.to_owned(),
         };
         Self {
             heads: queues.iter().map(head).collect(),

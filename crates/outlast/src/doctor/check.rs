@@ -9,13 +9,15 @@ use crate::paint::{Paint, Tone, tame};
 pub enum Mark {
     Good,
     Bad,
+    /// Works, but not as well as it could; no reason to fail.
+    Warning,
     /// Not looked at, or nothing to say.
     Skipped,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
-    pub name: &'static str,
+    pub name: String,
     pub mark: Mark,
     pub finding: String,
     /// What to do about it.
@@ -24,19 +26,23 @@ pub struct Check {
 }
 
 impl Check {
-    fn new(name: &'static str, mark: Mark, finding: impl Into<String>) -> Self {
-        Self { name, mark, finding: finding.into(), advice: None }
+    fn new(name: impl Into<String>, mark: Mark, finding: impl Into<String>) -> Self {
+        Self { name: name.into(), mark, finding: finding.into(), advice: None }
     }
 
-    pub fn good(name: &'static str, finding: impl Into<String>) -> Self {
+    pub fn good(name: impl Into<String>, finding: impl Into<String>) -> Self {
         Self::new(name, Mark::Good, finding)
     }
 
-    pub fn bad(name: &'static str, finding: impl Into<String>) -> Self {
+    pub fn bad(name: impl Into<String>, finding: impl Into<String>) -> Self {
         Self::new(name, Mark::Bad, finding)
     }
 
-    pub fn skipped(name: &'static str, finding: impl Into<String>) -> Self {
+    pub fn warning(name: impl Into<String>, finding: impl Into<String>) -> Self {
+        Self::new(name, Mark::Warning, finding)
+    }
+
+    pub fn skipped(name: impl Into<String>, finding: impl Into<String>) -> Self {
         Self::new(name, Mark::Skipped, finding)
     }
 
@@ -59,6 +65,7 @@ impl Checks {
             let (mark, tone) = match check.mark {
                 Mark::Good => ("✓", Tone::Good),
                 Mark::Bad => ("✗", Tone::Bad),
+                Mark::Warning => ("!", Tone::Strong),
                 Mark::Skipped => ("–", Tone::Quiet),
             };
             let line = format!("{:width$}  {}", check.name, tame(&check.finding));
@@ -81,10 +88,11 @@ mod tests {
             checks: vec![
                 Check::good("server", "reachable"),
                 Check::bad("open files", "1024").advice("raise it"),
+                Check::warning("files", "not in force"),
                 Check::skipped("version", "unknown"),
             ],
         };
-        let expected = "✓ server      reachable\n✗ open files  1024\n              → raise it\n– version     unknown\n";
+        let expected = "✓ server      reachable\n✗ open files  1024\n              → raise it\n! files       not in force\n– version     unknown\n";
         assert_eq!(checks.render(Paint::NONE), expected);
     }
 }

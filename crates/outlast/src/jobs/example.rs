@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use model::blob::BlobId;
 use model::id::{Attempt, JobId, QueueId};
+use model::job::Artifact;
 use model::json::Json;
-use model::spec::{Priority, ProcessRun, Run, Sandbox};
+use model::spec::{Limits, Priority, ProcessRun, Run, Sandbox};
 use model::state::State;
 use model::time::{Millis, Timestamp};
 use model::view::{AttemptView, HistoryView, JobView, StateView};
@@ -35,8 +37,15 @@ pub fn job() -> JobView {
         exit_code: Some(0),
         signal: None,
         cpu_seconds: Some(0.25),
+        cpu_percent: None,
         memory_peak_bytes: Some(3 << 20),
         result: Json::parse(br#"{"x":1}"#),
+        artifacts: vec![Artifact {
+            path: "out/report.txt".to_owned(),
+            blob: BlobId([0xab; 32]),
+            bytes: 2048,
+            executable: false,
+        }],
         eligible_at: None,
         topic: "default".to_owned(),
         tenant: "default".to_owned(),
@@ -48,6 +57,9 @@ pub fn job() -> JobView {
         max_retries: 3,
         labels: BTreeMap::from([("team".to_owned(), "x".to_owned())]),
         sandbox: Some(Sandbox::None),
+        inputs: BTreeMap::from([("in.csv".to_owned(), BlobId([0xcd; 32]))]),
+        outputs: vec!["out/*".to_owned()],
+        limits: Limits { memory_bytes: Some(512 << 20), pids: Some(16), ..Limits::default() },
         idempotency_key: None,
     }
 }
@@ -64,6 +76,7 @@ pub fn history() -> HistoryView {
         signal: None,
         cpu_seconds: Some(0.25),
         memory_peak_bytes: Some(3 << 20),
+        log: None,
         message: None,
     };
     HistoryView {

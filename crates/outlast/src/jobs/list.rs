@@ -16,6 +16,8 @@ use crate::{duration, exit, ids};
 
 const PAGE_JOBS: usize = 500;
 const RUN_WIDTH: usize = 48;
+/// Enough to tell components apart.
+const COMPONENT_DIGITS: usize = 12;
 
 #[derive(Args, Clone)]
 #[group(skip)]
@@ -123,8 +125,17 @@ pub fn took(job: &JobView) -> Option<Duration> {
 /// What is run, in one line that a shell would understand.
 pub fn run_as_text(run: &Run) -> String {
     match run {
-        Run::Process(process) => process.command.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" "),
+        Run::Process(process) => {
+            let function = process.function.as_ref().map(|function| format!("{function}:"));
+            let words = function.into_iter().chain(process.command.iter().map(|word| quote(word)));
+            words.collect::<Vec<_>>().join(" ")
+        }
         Run::Echo(echo) => format!("echo: {}", echo.value.as_str()),
+        Run::Wasm(wasm) => {
+            let component: String = wasm.component.hex().chars().take(COMPONENT_DIGITS).collect();
+            let words = std::iter::once(format!("wasm {component}:")).chain(wasm.args.iter().map(|word| quote(word)));
+            words.collect::<Vec<_>>().join(" ")
+        }
     }
 }
 
@@ -142,7 +153,10 @@ pub fn now() -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use model::spec::ProcessRun;
+    use std::collections::BTreeMap;
+
+    use model::blob::BlobId;
+    use model::spec::{ProcessRun, WasmRun};
 
     use super::*;
     use crate::jobs::example;
@@ -164,5 +178,15 @@ job_0000000000001  succeeded  default    1     0  1m30s  1.5s  sh -c 'echo hi'
         let words = ["printf", "a b", "it's", ""].map(str::to_owned).to_vec();
         let run = Run::Process(ProcessRun { command: words, ..ProcessRun::default() });
         assert_eq!(run_as_text(&run), r"printf 'a b' 'it'\''s' ''");
+    }
+
+    #[test]
+    fn a_function_and_a_component_are_named_before_their_arguments() {
+        let function =
+            ProcessRun { command: vec!["-v".to_owned()], function: Some("render".to_owned()), ..ProcessRun::default() };
+        assert_eq!(run_as_text(&Run::Process(function)), "render: -v");
+        let component = BlobId([0xab; 32]);
+        let wasm = WasmRun { component, args: vec!["a b".to_owned()], env: BTreeMap::new(), stdin: String::new() };
+        assert_eq!(run_as_text(&Run::Wasm(wasm)), "wasm abababababab: 'a b'");
     }
 }

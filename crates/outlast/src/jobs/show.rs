@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Result;
+use model::job::Artifact;
+use model::spec::{Limits, Sandbox};
 use model::view::{AttemptView, DecisionView, HistoryView, JobView, StateView};
 
 use super::list::{run_as_text, took};
@@ -33,6 +35,9 @@ pub async fn history(id: &str, context: &Context) -> Result<u8> {
 fn page(job: &JobView, history: &HistoryView, paint: Paint) -> String {
     let mut text = facts(job).render(paint);
     text.push_str(&format!("\n{}", life(history, paint)));
+    if !job.artifacts.is_empty() {
+        text.push_str(&format!("\n{}", artifacts(&job.artifacts).render(paint)));
+    }
     if let Some(result) = &job.result {
         let pretty = serde_json::from_slice::<serde_json::Value>(result.as_bytes())
             .and_then(|value| serde_json::to_string_pretty(&value))
@@ -64,12 +69,49 @@ fn facts(job: &JobView) -> Pairs {
     pairs.add_option("runner", job.runner.as_ref());
     pairs.add_option("exit code", job.exit_code);
     pairs.add_option("signal", job.signal);
-    pairs.add_option("cpu", job.cpu_seconds.map(|seconds| format!("{seconds:.2}s")));
+    pairs.add_option("cpu", cpu(job));
     pairs.add_option("memory peak", job.memory_peak_bytes.map(size::show));
-    pairs.add_option("sandbox", job.sandbox.map(|sandbox| format!("{sandbox:?}").to_lowercase()));
+    pairs.add_option("sandbox", job.sandbox.map(Sandbox::as_str));
+    pairs.add_option("limits", (!job.limits.is_empty()).then(|| limits(&job.limits)));
+    pairs.add_option(
+        "inputs",
+        (!job.inputs.is_empty()).then(|| job.inputs.keys().cloned().collect::<Vec<_>>().join(" ")),
+    );
+    pairs.add_option("outputs", (!job.outputs.is_empty()).then(|| job.outputs.join(" ")));
     pairs.add_option("labels", (!job.labels.is_empty()).then(|| labels(&job.labels)));
     pairs.add_option("key", job.idempotency_key.as_ref());
     pairs
+}
+
+/// What it has used, and how much of one core it uses now.
+fn cpu(job: &JobView) -> Option<String> {
+    let used = job.cpu_seconds.map(|seconds| format!("{seconds:.2}s"));
+    let now = job.cpu_percent.map(|percent| format!("{percent:.0} %"));
+    match (used, now) {
+        (Some(used), Some(now)) => Some(format!("{used} ({now})")),
+        (used, now) => used.or(now),
+    }
+}
+
+fn limits(limits: &Limits) -> String {
+    let parts = [
+        limits.cpu_ms.map(|millis| format!("cpu {}", duration::show(Duration::from_millis(millis)))),
+        limits.memory_bytes.map(|bytes| format!("memory {}", size::show(bytes))),
+        limits.pids.map(|pids| format!("{pids} processes")),
+        limits.output_bytes.map(|bytes| format!("output {}", size::show(bytes))),
+        limits.open_files.map(|files| format!("{files} open files")),
+        limits.fuel.map(|fuel| format!("fuel {fuel}")),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// The files that are kept, with where to get them.
+fn artifacts(artifacts: &[Artifact]) -> Table {
+    let mut table = Table::new(&[("ARTIFACT", Align::Left), ("SIZE", Align::Right), ("BLOB", Align::Left)]);
+    for artifact in artifacts {
+        table.row([Cell::new(&artifact.path), Cell::new(size::show(artifact.bytes)), Cell::new(artifact.blob)]);
+    }
+    table
 }
 
 fn life(history: &HistoryView, paint: Paint) -> String {
@@ -180,6 +222,9 @@ exit code    0
 cpu          0.25s
 memory peak  3.0 MiB
 sandbox      none
+limits       memory 512.0 MiB, 16 processes
+inputs       in.csv
+outputs      out/*
 labels       team=x
 
 STATE      AT                        AFTER
@@ -188,6 +233,9 @@ succeeded  2026-01-01T00:00:01.500Z   1.5s
 
 ATTEMPT  END     STARTED                    TOOK  EXIT  SIGNAL    CPU   MEMORY  RUNNER                MESSAGE
       1  exited  2026-01-01T00:00:00.500Z  1000ms     0       -  0.25s  3.0 MiB  runner_0000000000003  -
+
+ARTIFACT        SIZE     BLOB
+out/report.txt  2.0 KiB  blob:abababababababababababababababababababababababababababababababab
 
 RESULT
 {

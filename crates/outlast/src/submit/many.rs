@@ -101,6 +101,8 @@ mod tests {
             detail: "it is empty".to_owned(),
             code: "invalid".to_owned(),
             field: Some("topic".to_owned()),
+            blobs: Vec::new(),
+            offset: None,
         };
         assert_eq!(describe(Place::Line(7), &problem), "line 7: topic: it is empty (invalid)");
         let problem = Problem { field: None, ..problem };

@@ -1,18 +1,20 @@
 //! A job made from the options of the command line.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use clap::Args;
+use model::blob::{BlobId, WorkerId};
 use model::json::Json;
-use model::spec::{EchoRun, JobSpec, Priority, ProcessRun, Run, Sandbox};
+use model::spec::{EchoRun, JobSpec, Limits, Priority, ProcessRun, Run, Sandbox, WasmRun};
 use model::time::{Millis, Timestamp};
 
 use super::input;
-use crate::duration;
 use crate::exit::Usage;
+use crate::{duration, size};
 
 #[derive(Args, Default)]
 #[group(skip)]
@@ -44,19 +46,81 @@ pub struct Options {
     /// Give the process this file's text, at most 8 MiB, as its standard input; `-` is our own.
     #[arg(long, value_name = "FILE")]
     stdin: Option<PathBuf>,
+    /// A file that it finds in its working directory; may be repeated.
+    #[arg(long, value_parser = parse_input, value_name = "PATH=blob:…")]
+    input: Vec<(String, BlobId)>,
+    /// Keep the files that it leaves in its working directory and that match; may be repeated.
+    #[arg(long, value_name = "GLOB")]
+    artifact: Vec<String>,
+    /// How far a process is kept from its host: strict, standard or, where the server allows it, none.
+    #[arg(long, value_parser = parse_sandbox, value_name = "SANDBOX")]
+    sandbox: Option<Sandbox>,
+    /// The most processor time it may use: 10s, 5m.
+    #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
+    cpu: Option<Duration>,
+    /// The most memory it may use: 512M, 2G.
+    #[arg(long, value_parser = size::parse, value_name = "BYTES")]
+    memory: Option<u64>,
+    /// The most processes and threads it may have at once.
+    #[arg(long, value_name = "N")]
+    pids: Option<u64>,
+    /// The most that is kept of its output and of its files.
+    #[arg(long, value_parser = size::parse, value_name = "BYTES")]
+    output_bytes: Option<u64>,
+    /// The registered worker whose files it finds in its place.
+    #[arg(long, value_name = "w_…")]
+    worker: Option<WorkerId>,
+    /// The worker's function to run; COMMAND is then what is added to its own arguments.
+    #[arg(long, value_name = "NAME", requires = "worker")]
+    function: Option<String>,
 }
 
 impl Options {
     /// What a job from a file says itself.
-    pub const NAMES: [&str; 9] =
-        ["topic", "tenant", "priority", "timeout", "retries", "delay", "env", "label", "stdin"];
+    pub const NAMES: [&str; 18] = [
+        "topic",
+        "tenant",
+        "priority",
+        "timeout",
+        "retries",
+        "delay",
+        "env",
+        "label",
+        "stdin",
+        "input",
+        "artifact",
+        "sandbox",
+        "cpu",
+        "memory",
+        "pids",
+        "output_bytes",
+        "worker",
+        "function",
+    ];
+    /// What an echo job has no use for.
+    pub const NOT_FOR_ECHO: [&str; 10] =
+        ["env", "stdin", "input", "artifact", "cpu", "memory", "pids", "output_bytes", "worker", "function"];
+    /// What a WebAssembly component has no use for.
+    pub const NOT_FOR_WASM: [&str; 3] = ["pids", "worker", "function"];
+
+    fn env(&self) -> BTreeMap<String, String> {
+        self.env.iter().cloned().collect()
+    }
+
+    fn stdin(&self) -> Result<String> {
+        Ok(self.stdin.as_deref().map(input::read).transpose()?.unwrap_or_default())
+    }
 }
 
 pub fn process(options: &Options, command: Vec<String>) -> Result<Bytes> {
-    let stdin = options.stdin.as_deref().map(input::read).transpose()?.unwrap_or_default();
-    let run = ProcessRun { command, env: options.env.iter().cloned().collect(), stdin };
-    let spec = JobSpec { sandbox: Some(Sandbox::None), ..with_options(options, Run::Process(run))? };
-    to_json(&spec)
+    let (worker, function) = (options.worker, options.function.clone());
+    let run = ProcessRun { command, env: options.env(), stdin: options.stdin()?, worker, function };
+    to_json(&with_options(options, Run::Process(run))?)
+}
+
+pub fn wasm(options: &Options, component: BlobId, args: Vec<String>) -> Result<Bytes> {
+    let run = WasmRun { component, args, env: options.env(), stdin: options.stdin()? };
+    to_json(&with_options(options, Run::Wasm(run))?)
 }
 
 pub fn echo(options: &Options, value: &str) -> Result<Bytes> {
@@ -79,6 +143,16 @@ fn with_options(options: &Options, run: Run) -> Result<JobSpec> {
     spec.not_before = options.delay.map(from_now).transpose()?;
     spec.max_retries = options.retries;
     spec.labels = options.label.iter().cloned().collect();
+    spec.sandbox = options.sandbox;
+    spec.inputs = options.input.iter().cloned().collect();
+    spec.outputs.clone_from(&options.artifact);
+    spec.limits = Limits {
+        cpu_ms: options.cpu.map(millis),
+        memory_bytes: options.memory,
+        pids: options.pids,
+        output_bytes: options.output_bytes,
+        ..Limits::default()
+    };
     Ok(spec)
 }
 
@@ -99,6 +173,20 @@ fn parse_pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         Some(_) | None => Err(format!("`{text}` is not of the form NAME=VALUE")),
+    }
+}
+
+fn parse_input(text: &str) -> Result<(String, BlobId), String> {
+    let (path, blob) = parse_pair(text).map_err(|_| format!("`{text}` is not of the form PATH=blob:…"))?;
+    Ok((path, blob.parse().map_err(|error: model::blob::BadName| error.to_string())?))
+}
+
+fn parse_sandbox(text: &str) -> Result<Sandbox, String> {
+    match text {
+        "strict" => Ok(Sandbox::Strict),
+        "standard" => Ok(Sandbox::Standard),
+        "none" => Ok(Sandbox::None),
+        _ => Err(format!("`{text}` is not a sandbox; there are strict, standard and none")),
     }
 }
 
@@ -125,6 +213,13 @@ mod tests {
             delay: Some(Duration::from_secs(5)),
             env: vec![parse_pair("A=b=c").unwrap()],
             label: vec![parse_pair("team=x").unwrap()],
+            input: vec![parse_input(&format!("in/a={}", BlobId::of(b"x"))).unwrap()],
+            artifact: vec!["out/*".to_owned()],
+            sandbox: Some(Sandbox::Strict),
+            cpu: Some(Duration::from_secs(3)),
+            memory: Some(1 << 20),
+            pids: Some(8),
+            output_bytes: Some(1 << 30),
             ..Options::default()
         };
         let job = process(&options, vec!["echo".to_owned(), "hi".to_owned()]).unwrap();
@@ -134,8 +229,27 @@ mod tests {
         assert_eq!((spec.max_retries, spec.priority), (Some(0), Priority::Batch));
         assert_eq!(spec.labels["team"], "x");
         assert!(spec.not_before.is_some());
+        assert_eq!((spec.inputs["in/a"], spec.outputs.as_slice()), (BlobId::of(b"x"), &["out/*".to_owned()][..]));
+        assert_eq!(spec.sandbox, Some(Sandbox::Strict));
+        let limits = spec.limits;
+        assert_eq!((limits.cpu_ms, limits.memory_bytes), (Some(3_000), Some(1 << 20)));
+        assert_eq!((limits.pids, limits.output_bytes), (Some(8), Some(1 << 30)));
         let Run::Process(run) = spec.run else { panic!("it is a process") };
         assert_eq!((run.command.len(), run.env["A"].as_str()), (2, "b=c"));
+    }
+
+    #[test]
+    fn a_function_and_a_component_take_arguments() {
+        let worker = Some(WorkerId::of(b"bundle"));
+        let options = Options { worker, function: Some("render".to_owned()), ..Options::default() };
+        let spec: JobSpec = serde_json::from_slice(&process(&options, Vec::new()).unwrap()).unwrap();
+        assert_eq!((spec.validate(), spec.sandbox), (Ok(()), None));
+        let component = BlobId::of(b"component");
+        let job = wasm(&Options::default(), component, vec!["a".to_owned()]).unwrap();
+        let spec: JobSpec = serde_json::from_slice(&job).unwrap();
+        assert_eq!(spec.validate(), Ok(()));
+        let Run::Wasm(run) = spec.run else { panic!("it is a component") };
+        assert_eq!((run.component, run.args.len()), (component, 1));
     }
 
     #[test]
@@ -151,6 +265,9 @@ mod tests {
         assert!(parse_pair("NAME").is_err());
         assert!(parse_pair("=x").is_err());
         assert!(parse_priority("high").unwrap_err().contains("critical"));
+        assert!(parse_sandbox("off").unwrap_err().contains("none"));
+        assert!(parse_input("a.txt").unwrap_err().contains("PATH=blob:"));
+        assert!(parse_input("a=./a.txt").unwrap_err().contains("blob:<64"));
     }
 
     #[test]

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::Result;
 use client::Client;
-use client::logs::Stream;
 use model::id::JobId;
 use model::spec::Run;
 use model::state::State;
@@ -34,11 +33,7 @@ pub async fn until_terminal(id: JobId, context: &Context) -> Result<u8> {
             return terminal(client, id).await;
         }
         // The first that fails ends it: nobody should wait for a job whose output cannot be written any more.
-        let (job, (), ()) = tokio::try_join!(
-            terminal(client, id),
-            follow(client, id, Stream::Stdout, output::write),
-            follow(client, id, Stream::Stderr, |bytes| io::stderr().lock().write_all(bytes)),
-        )?;
+        let (job, ()) = tokio::try_join!(terminal(client, id), follow(client, id))?;
         Ok(job)
     };
     let work = async {
@@ -88,7 +83,7 @@ async fn terminal(client: &Client, id: JobId) -> Result<JobView> {
 
 /// What is left to say on standard output; why it did not succeed goes to standard error.
 fn last_words(job: &JobView) -> String {
-    let is_process = matches!(job.run, Run::Process(_));
+    let is_process = matches!(job.run, Run::Process(_) | Run::Wasm(_));
     if job.state == State::Succeeded {
         let result = job.result.as_ref().filter(|_| !is_process);
         return result.map(|result| format!("{}\n", result.as_str())).unwrap_or_default();

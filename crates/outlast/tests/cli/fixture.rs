@@ -99,14 +99,19 @@ impl Server {
         std::fs::read_to_string(self.directory.path().join("server.log")).unwrap()
     }
 
-    /// kill -9, and a new start on the same data and address.
-    pub fn kill_and_restart(&mut self) {
+    /// kill -9.
+    pub fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
+    }
+
+    /// kill -9, and a new start on the same data and address.
+    pub fn kill_and_restart(&mut self) {
+        self.kill();
         self.start_again();
     }
 
-    /// Stops the server as Ctrl-C does and starts it again on the same address.
+    /// Stops the server, whose processes go on, and starts it again on the same address.
     pub fn restart(&mut self) {
         self.stop();
         self.start_again();
@@ -119,8 +124,17 @@ impl Server {
     }
 
     pub fn stop(&mut self) -> Option<i32> {
+        self.end_with("-TERM")
+    }
+
+    /// Stops the server and everything that it runs, as Ctrl-C does.
+    pub fn interrupt(&mut self) -> Option<i32> {
+        self.end_with("-INT")
+    }
+
+    fn end_with(&mut self, signal: &str) -> Option<i32> {
         let pid = self.process.id().to_string();
-        Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+        Command::new("kill").args([signal, &pid]).status().unwrap();
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.process.try_wait().unwrap() {
@@ -166,20 +180,31 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have been stopped already, and then there is nothing to do.
+        // It may have been stopped already, and then there is nothing to do. Only an interrupt ends what it runs, too.
+        if let Ok(None) = self.process.try_wait() {
+            let _ = Command::new("kill").args(["-INT", &self.process.id().to_string()]).status();
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while Instant::now() < deadline && matches!(self.process.try_wait(), Ok(None)) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Starts a server and waits for its greeting, which says where it is.
+/// Starts a server and waits for its greeting, which says where it is. Its jobs may run without a sandbox.
 fn up(data: &Path, listen: &str, directory: &Path, arguments: &[&str]) -> (Child, String) {
+    let config = directory.join("server.yaml");
+    std::fs::write(&config, "allow_unsandboxed: true\n").unwrap();
     let stderr = File::create(directory.join("server.log")).unwrap();
     let mut process = outlast()
         .arg("up")
         .arg("--data-dir")
         .arg(data)
         .args(["--listen", listen])
+        .arg("--config")
+        .arg(config)
         .args(arguments)
         .stderr(stderr)
         .spawn()

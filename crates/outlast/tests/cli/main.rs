@@ -8,6 +8,8 @@ mod docs;
 mod fixture;
 mod jobs;
 mod kill;
+mod logs;
 mod queues;
 mod submit;
+mod survive;
 mod usage;

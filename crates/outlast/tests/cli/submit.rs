@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
-use crate::fixture::{Server, finish};
+use crate::fixture::{Server, finish, run_alone};
 
 #[test]
 fn a_waiting_submit_streams_and_exits_as_the_job_does() {
@@ -88,16 +88,47 @@ fn a_stream_of_jobs_tells_which_lines_were_refused() {
     let server = Server::start();
     let good = "{\"run\":{\"echo\":{\"value\":1}}}\n";
     let mut input = good.repeat(1500);
-    input.push_str("\nnot json\n{\"run\":{\"process\":{\"command\":[\"true\"]}}}\n");
+    input.push_str("\nnot json\n{\"run\":{\"process\":{\"command\":[]}}}\n");
     input.push_str(good);
     let ran = server.run_with_input(&["submit", "--file", "-"], &input).expect(1);
     assert_eq!(ran.stdout.lines().count(), 1501);
     let refused: Vec<_> = ran.stderr.lines().filter(|line| line.starts_with("line ")).collect();
     assert!(refused[0].starts_with("line 1502: "), "{refused:?}");
-    assert!(refused[1].starts_with("line 1503: ") && refused[1].contains("sandbox"), "{refused:?}");
+    assert!(refused[1].starts_with("line 1503: ") && refused[1].contains("command"), "{refused:?}");
     assert!(ran.stderr.contains("1501 accepted, 2 refused"), "{}", ran.stderr);
     let ran = server.run_with_input(&["submit", "--output", "json", "--file", "-"], &input).expect(1);
     assert_eq!((&ran.json()["accepted"], &ran.json()["refused"]), (&1501.into(), &2.into()));
+}
+
+#[test]
+fn what_a_job_may_use_is_said_and_shown() {
+    let server = Server::start();
+    let arguments = ["submit", "--sandbox", "none", "--memory", "512M", "--cpu", "1m", "--artifact", "*.txt", "true"];
+    let id = server.run(arguments).expect(0).line().to_owned();
+    let job = server.wait_for_state(&id, &["succeeded"]);
+    assert_eq!(job["limits"], serde_json::json!({"memory_bytes": 512 << 20, "cpu_ms": 60_000}));
+    assert_eq!((&job["outputs"][0], &job["sandbox"]), (&"*.txt".into(), &"none".into()));
+    let page = server.run(["jobs", "show", &id]).expect(0).stdout;
+    assert!(page.contains("cpu 1m00s, memory 512.0 MiB"), "{page}");
+}
+
+#[test]
+fn options_that_make_no_sense_together_are_bad_usage() {
+    let blob = format!("blob:{}", "0".repeat(64));
+    for arguments in [
+        &["--echo", "1", "--memory", "5M"][..],
+        &["--echo", "1", "true"],
+        &["--function", "f"],
+        &["--wasm", &blob, "--pids", "3"],
+        &["--wasm", "my.wasm"],
+        &["--input", "a=./a", "true"],
+        &["--memory", "much", "true"],
+        &["--file", "x.json", "--sandbox", "none"],
+        &["--file", "x.json", "true"],
+        &[],
+    ] {
+        run_alone(std::iter::once(&"submit").chain(arguments)).expect(2);
+    }
 }
 
 #[test]

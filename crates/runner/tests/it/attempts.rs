@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use model::job::End;
 use model::message::{Capacity, RunnerWord, ToRunner};
+use runner::Departure;
 use runner::logs::{Reader, Stream};
 use serde_json::json;
 
@@ -57,16 +58,20 @@ async fn a_program_is_judged_by_its_end_and_its_output_is_kept() {
     bench.started(ticket(1)).await;
     let outcome = bench.ended(ticket(1)).await;
     assert_eq!((outcome.end, outcome.exit_code, outcome.signal), (End::Error, Some(5), None));
-    let logs = bench.directory.path().join("logs");
-    let mut reader = Reader::open(&logs, ticket(1).job, ticket(1).attempt).unwrap().unwrap();
+    let mut reader = Reader::open(&bench.log(ticket(1))).unwrap().unwrap();
     let mut pieces = Vec::new();
     while let Some(piece) = reader.next().unwrap() {
         pieces.push((piece.stream, piece.bytes));
     }
     pieces.sort_by_key(|(stream, _)| *stream == Stream::Stderr);
     assert_eq!(pieces, [(Stream::Stdout, "out\n".into()), (Stream::Stderr, "err\n".into())]);
-    let scratch = std::fs::read_dir(bench.directory.path().join("scratch")).unwrap();
-    assert_eq!(scratch.count(), 0, "its working directory is gone");
+    assert!(outcome.log.is_some(), "and kept as a blob");
+    let scratch = bench.directory.path().join("scratch");
+    assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 1, "nothing goes before its end is safe");
+    bench.settle().await;
+    while std::fs::read_dir(&scratch).unwrap().count() > 0 || bench.log(ticket(1)).exists() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 #[tokio::test]
@@ -74,9 +79,9 @@ async fn a_program_that_needs_its_grace_gets_it() {
     let mut bench = Bench::roomy().await;
     bench.run(ticket(1), &shell("trap 'echo cleaned up; exit 0' TERM; echo ready; while :; do sleep 0.01; done"));
     bench.started(ticket(1)).await;
-    let logs = bench.directory.path().join("logs");
+    let log = bench.log(ticket(1));
     let said = || -> String {
-        let Some(mut reader) = Reader::open(&logs, ticket(1).job, ticket(1).attempt).unwrap() else {
+        let Some(mut reader) = Reader::open(&log).unwrap() else {
             return String::new();
         };
         let pieces = std::iter::from_fn(|| reader.next().unwrap()).filter(|piece| piece.stream == Stream::Stdout);
@@ -98,7 +103,7 @@ async fn a_runner_that_stops_gives_everything_back_and_takes_nothing_more() {
         bench.run(ticket(*job), run);
         bench.started(ticket(*job)).await;
     }
-    bench.runner.stop().await;
+    bench.runner.stop(Departure::EndProcesses).await;
     bench.run(ticket(4), &echo());
     let mut stopped = Vec::new();
     while stopped.len() < 4 {

@@ -1,16 +1,18 @@
 //! The one fixture: a runner, and shards that write down what it says.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use blobs::Blobs;
 use bytes::Bytes;
-use model::id::{Attempt, Epoch, Incarnation, JobId, NodeId, RunnerId, ShardId};
+use model::id::{Attempt, Epoch, Incarnation, JobId, NodeId, RunnerId, ShardId, Shards};
 use model::job::{End, Outcome};
 use model::message::{Capacity, FromRunner, RunnerWord, ShardFace, Ticket, ToRunner};
 use model::spec::JobSpec;
 use model::time::Millis;
-use runner::{Handle, Options};
+use runner::{Defaults, Handle, Options, SpawnerOptions};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -34,6 +36,7 @@ pub struct Bench {
     pub runner: Handle,
     said: mpsc::UnboundedReceiver<(ShardId, FromRunner)>,
     pub directory: TempDir,
+    pub blobs: Blobs,
     questions: u64,
 }
 
@@ -48,21 +51,11 @@ impl Bench {
     /// Says hello to both shards before it returns.
     pub async fn new(capacity: Capacity) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let options = Options {
-            id: RunnerId(7),
-            incarnation: INCARNATION,
-            node: new_node(),
-            capacity,
-            shards: vec![ShardId(0), ShardId(1)],
-            logs: directory.path().join("logs"),
-            scratch: directory.path().join("scratch"),
-            stop_grace: Duration::from_millis(200),
-            log_bytes_max: 1 << 20,
-            now: || Millis(42),
-        };
+        let options = options(directory.path(), capacity).await;
         let (sender, said) = mpsc::unbounded_channel();
-        let runner = runner::start(options, Arc::new(Listener(sender)));
-        let mut bench = Self { runner, said, directory, questions: 100 };
+        let blobs = options.blobs.clone();
+        let runner = runner::start(options, Arc::new(Listener(sender))).await.unwrap();
+        let mut bench = Self { runner, said, directory, blobs, questions: 100 };
         for shard in [0, 1] {
             let (from, word) = bench.any_word().await;
             assert_eq!(from, ShardId(shard));
@@ -74,7 +67,7 @@ impl Bench {
     }
 
     pub async fn roomy() -> Self {
-        Self::new(Capacity { process: 4, echo: 4 }).await
+        Self::new(Capacity { process: 4, echo: 4, wasm: 0 }).await
     }
 
     pub fn tell(&self, message: ToRunner) {
@@ -100,6 +93,19 @@ impl Bench {
         let (shard, said) = self.any_word().await;
         assert_eq!(shard, ShardId(0));
         said
+    }
+
+    /// Waits until neither files nor output of any attempt are left.
+    pub async fn nothing_left(&self) {
+        let count = |directory: PathBuf| std::fs::read_dir(directory).map_or(0, |entries| entries.count());
+        let logs = || std::fs::read_dir(self.directory.path().join("logs")).into_iter().flatten().flatten();
+        while count(self.directory.path().join("scratch")) > 0 || logs().any(|entry| count(entry.path()) > 0) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    pub fn log(&self, ticket: Ticket) -> PathBuf {
+        runner::logs::path(&self.directory.path().join("logs"), ticket)
     }
 
     pub async fn started(&mut self, ticket: Ticket) {
@@ -145,6 +151,57 @@ impl Bench {
     }
 }
 
+async fn options(directory: &Path, capacity: Capacity) -> Options {
+    let node = new_node();
+    let location = blobs::Location::Directory(directory.join("blobs"));
+    Options {
+        id: RunnerId(7),
+        incarnation: INCARNATION,
+        node,
+        capacity,
+        shards: Shards::new(2).unwrap(),
+        logs: directory.join("logs"),
+        scratch: directory.join("scratch"),
+        stop_grace: Duration::from_millis(200),
+        defaults: Defaults {
+            processes: 64,
+            output_bytes: 10 << 20,
+            log_bytes: 1 << 20,
+            tmp_bytes: 10 << 20,
+            network_topics: Vec::new(),
+        },
+        memory_reserve_bytes: 0,
+        blobs: Blobs::open(blobs::Options::new(location, directory.join("work"))).await.unwrap(),
+        spawner: SpawnerOptions {
+            options: spawner::Options {
+                places: spawner::Places {
+                    base: directory.join("sandbox"),
+                    scratch: directory.join("scratch"),
+                    workers: directory.join("work/cache/workers"),
+                },
+                node: node.to_string(),
+                unclaimed: Duration::from_secs(5),
+                unclaimed_idle: Duration::from_secs(1),
+                first_user: 2_100_000,
+                quit: false,
+            },
+            program: spawner_program(),
+            socket: directory.join("spawner.sock"),
+            log: directory.join("spawner.log"),
+        },
+        wasm: wasm::Options::new(directory.join("wasm")),
+        now: || Millis(42),
+    }
+}
+
+/// The spawner that is built beside the tests.
+fn spawner_program() -> PathBuf {
+    let beside = std::env::current_exe().unwrap();
+    let program = beside.parent().unwrap().parent().unwrap().join("outlast-spawner");
+    assert!(program.exists(), "build it first: cargo build -p spawner --bin outlast-spawner");
+    program
+}
+
 /// Processes are found by their node: tests that run beside each other must not share one.
 pub fn new_node() -> NodeId {
     static COUNT: AtomicU64 = AtomicU64::new(1);
@@ -167,6 +224,10 @@ pub fn echo() -> Value {
 /// Longer than any test waits.
 pub fn endless() -> Value {
     json!({"run": {"echo": {"delay_ms": 600_000}}})
+}
+
+pub fn sandboxed(script: &str) -> Value {
+    json!({"run": {"process": {"command": ["sh", "-c", script]}}})
 }
 
 pub fn shell(script: &str) -> Value {

@@ -3,5 +3,7 @@
 
 mod attempts;
 mod common;
+mod components;
 mod leftovers;
+mod sandboxed;
 mod words;

@@ -111,7 +111,7 @@ async fn a_job_that_cannot_be_read_is_not_to_blame() {
 
 #[tokio::test]
 async fn beyond_its_capacity_it_is_busy_for_each_kind_on_its_own() {
-    let mut bench = Bench::new(Capacity { process: 1, echo: 2 }).await;
+    let mut bench = Bench::new(Capacity { process: 1, echo: 2, wasm: 0 }).await;
     let process = crate::common::shell("exec sleep 600");
     bench.run(ticket(1), &process);
     bench.started(ticket(1)).await;
@@ -130,12 +130,12 @@ async fn beyond_its_capacity_it_is_busy_for_each_kind_on_its_own() {
         bench.run(ticket(again), job);
         bench.started(ticket(again)).await;
     }
-    bench.runner.stop().await;
+    bench.runner.stop(runner::Departure::EndProcesses).await;
 }
 
 #[tokio::test]
 async fn shards_have_their_own_numbers_and_their_own_room() {
-    let mut bench = Bench::new(Capacity { process: 1, echo: 1 }).await;
+    let mut bench = Bench::new(Capacity { process: 1, echo: 1, wasm: 0 }).await;
     bench.run(ticket(1), &endless());
     bench.started(ticket(1)).await;
     bench.tell_as(ShardId(1), Epoch(1), ToRunner::Run { ticket: ticket(2), spec: spec(&endless()) });

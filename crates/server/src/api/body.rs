@@ -15,14 +15,21 @@ pub(crate) enum Media {
     Ndjson,
 }
 
+/// The type of content that is only bytes.
+pub(crate) const OCTETS: &str = "application/octet-stream";
+
 /// Parts of the contract that this version does not have yet.
-const UNSUPPORTED: [&str; 9] =
-    ["inputs", "outputs", "requires", "limits", "compensation", "exclusive", "worker", "function", "wasm"];
+const UNSUPPORTED: [&str; 3] = ["requires", "compensation", "exclusive"];
+
+/// What the client says its body is, with its parameters and without.
+fn declared(headers: &HeaderMap) -> (&str, &str) {
+    let declared = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    (declared, declared.split(';').next().unwrap_or_default().trim())
+}
 
 /// The declared type of a body. None, or a form's, is refused: such a body may come from a web page.
 pub(crate) fn media(headers: &HeaderMap) -> Result<Media, Refused> {
-    let declared = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let kind = declared.split(';').next().unwrap_or_default().trim();
+    let (declared, kind) = declared(headers);
     if kind.eq_ignore_ascii_case("application/json") {
         Ok(Media::Json)
     } else if kind.eq_ignore_ascii_case("application/x-ndjson") {
@@ -39,6 +46,16 @@ pub(crate) fn expect_json(headers: &HeaderMap) -> Result<(), Refused> {
         Media::Json => Ok(()),
         Media::Ndjson => Err(Refused::saying(Fault::UnsupportedMediaType, "send `application/json`")),
     }
+}
+
+/// For routes that take content as it is.
+pub(crate) fn expect_octets(headers: &HeaderMap) -> Result<(), Refused> {
+    let (declared, kind) = declared(headers);
+    if kind.eq_ignore_ascii_case(OCTETS) {
+        return Ok(());
+    }
+    let detail = format!("the content type is `{declared}`: send `{OCTETS}`");
+    Err(Refused::saying(Fault::UnsupportedMediaType, detail))
 }
 
 /// Reads a body of at most `max` bytes.
@@ -59,6 +76,11 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refused> {
     if bytes.len() > limits::JOB_BODY_BYTES_MAX {
         return Err(too_large(limits::JOB_BODY_BYTES_MAX));
     }
+    parse_large(bytes)
+}
+
+/// Reads JSON whose size was limited before.
+pub(crate) fn parse_large<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refused> {
     serde_json::from_slice(bytes).map_err(|_| explain::<T>(bytes))
 }
 
@@ -134,8 +156,9 @@ mod tests {
 
     #[test]
     fn what_this_version_lacks_is_said_to_be_absent() {
-        for text in [r#"{"run":{"echo":{}},"outputs":[]}"#, r#"{"run":{"wasm":{"component":"blob:1"}}}"#] {
-            assert_eq!(refused(text).code, "unsupported_field", "{text}");
+        for name in UNSUPPORTED {
+            let text = format!(r#"{{"run":{{"echo":{{}}}},"{name}":null}}"#);
+            assert_eq!(refused(&text).code, "unsupported_field", "{text}");
         }
     }
 
@@ -147,6 +170,10 @@ mod tests {
             (r#"{"run":{"echo":{}},"deadline":"soon"}"#, "deadline"),
             (r#"{"run":{"echo":{}},"queue":"job_0000000000000"}"#, "queue"),
             (r#"{"run":{"echo":{}},"priority":"urgent"}"#, "priority"),
+            (r#"{"run":{"wasm":{"component":"blob:1"}}}"#, "run.wasm.component"),
+            (r#"{"run":{"process":{"worker":"x"}}}"#, "run.process.worker"),
+            (r#"{"run":{"process":{}},"inputs":{"a":"b"}}"#, "inputs.a"),
+            (r#"{"run":{"process":{}},"limits":{"pids":-1}}"#, "limits.pids"),
         ] {
             assert_eq!(refused(text).field.as_deref(), Some(field), "{text}: {:?}", refused(text));
         }

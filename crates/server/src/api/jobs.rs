@@ -11,6 +11,8 @@ use axum::response::{IntoResponse, Response};
 use engine::{Answer, Input, RequestId};
 use model::id::JobId;
 use model::job::Job;
+use model::message::Ticket;
+use model::spec::Lane;
 use model::state::State;
 use model::view::{HistoryView, JobView, Page};
 
@@ -35,7 +37,21 @@ pub(crate) fn load(core: &Core, id: JobId) -> Result<Job, Refused> {
 pub(crate) fn view(core: &Core, job: &Job) -> Result<JobView, Refused> {
     let shard = core.shard_of(job.id.slot());
     let spec = job.decode_spec().map_err(|source| Error::Record { shard: shard.0, source })?;
-    Ok(JobView::new(job, spec))
+    let mut shown = JobView::new(job, spec);
+    add_usage(core, job, &mut shown);
+    Ok(shown)
+}
+
+/// What a job that runs here uses right now.
+pub(crate) fn add_usage(core: &Core, job: &Job, shown: &mut JobView) {
+    if !job.state.is_on_runner() {
+        return;
+    }
+    if let Some(current) = core.runner.sampling().of(Ticket { job: job.id, attempt: job.attempt }) {
+        shown.cpu_seconds = Some(current.cpu.as_secs_f64());
+        shown.cpu_percent = current.cpu_percent;
+        shown.memory_peak_bytes = Some(current.memory_bytes);
+    }
 }
 
 /// The job once it has ended, or as it is when the time is up or the node stops.
@@ -69,7 +85,12 @@ pub(crate) async fn show(
         Some(wait) if !job.state.is_terminal() => {
             when_ended(&app, &core, id, core.inbox_of(id).watch(id)?, wait).await?
         }
-        Some(_) | None => view(&core, &job)?,
+        Some(_) | None => {
+            if job.state == State::Running && job.lane == Lane::Process {
+                core.runner.sampling().refresh().await;
+            }
+            view(&core, &job)?
+        }
     };
     Ok(JsonBody(shown))
 }
@@ -136,6 +157,7 @@ pub(crate) async fn running(
     Shared(app): Shared<Arc<App>>,
     parameters: Parameters,
 ) -> Result<JsonBody<Page<JobView>>, Refused> {
+    app.core()?.runner.sampling().refresh().await;
     read_page(app, parameters, only_running).await
 }
 

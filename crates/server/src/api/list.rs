@@ -17,7 +17,7 @@ use model::view::{JobView, Page};
 use store::{Key, Order, Range, Store};
 
 use super::problem::{Fault, Refused};
-use super::{Core, docs};
+use super::{Core, docs, jobs};
 use crate::error::Error;
 use crate::reads;
 
@@ -285,7 +285,7 @@ pub(crate) fn page(core: &Core, filter: &Filter, parameters: &Parameters) -> Res
         strand.advance(store, Some(id))?;
         before = Some(id);
         if let Some(job) = reads::job(store, shard, id)? {
-            items.extend(wanted(filter, shard, &job)?);
+            items.extend(wanted(core, filter, shard, &job)?);
         }
         if items.len() == limit {
             break;
@@ -294,12 +294,16 @@ pub(crate) fn page(core: &Core, filter: &Filter, parameters: &Parameters) -> Res
     Ok(Page { items, next_cursor: before.map(cursor) })
 }
 
-fn wanted(filter: &Filter, shard: ShardId, job: &Job) -> Result<Option<JobView>, Refused> {
+fn wanted(core: &Core, filter: &Filter, shard: ShardId, job: &Job) -> Result<Option<JobView>, Refused> {
     if !filter.wants_state(job.state) {
         return Ok(None);
     }
     let spec = job.decode_spec().map_err(|source| Error::Record { shard: shard.0, source })?;
-    Ok(filter.wants(&spec).then(|| JobView::new(job, spec)))
+    Ok(filter.wants(&spec).then(|| {
+        let mut shown = JobView::new(job, spec);
+        jobs::add_usage(core, job, &mut shown);
+        shown
+    }))
 }
 
 /// Cursors are opaque to clients: "what is older than this".

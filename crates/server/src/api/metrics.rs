@@ -18,13 +18,6 @@ use crate::inbox::Status;
 const IGNORED: [&str; 6] =
     ["terminal", "stale_attempt", "duplicate", "out_of_order", "budget_exhausted", "other_content"];
 
-fn lane_name(lane: Lane) -> &'static str {
-    match lane {
-        Lane::Process => "process",
-        Lane::Echo => "echo",
-    }
-}
-
 pub(crate) async fn metrics(Shared(app): Shared<Arc<App>>, _: Parameters) -> Result<Response, Refused> {
     let core = app.core()?;
     let statuses: Vec<Status> = core.inboxes.iter().map(crate::inbox::Inbox::status).collect();
@@ -47,6 +40,12 @@ fn render(statuses: &[Status], subscribers: usize, text: &mut String) {
     );
     single("outlast_jobs_refused_total", "counter", "Submits refused by a shard.", sum(&|s| s.stats.refused));
     single("outlast_attempts_total", "counter", "Attempts given to runners.", sum(&|s| s.stats.dispatched));
+    single(
+        "outlast_attempts_adopted_total",
+        "counter",
+        "Attempts that outlived their server and went on.",
+        sum(&|s| s.stats.adopted),
+    );
     single("outlast_jobs_live", "gauge", "Jobs that have not ended.", sum(&|s| s.live_jobs as u64));
     single("outlast_commits_total", "counter", "Durable commits.", sum(&|s| s.commits));
     single(
@@ -68,9 +67,9 @@ fn render(statuses: &[Status], subscribers: usize, text: &mut String) {
     family("outlast_jobs_ended_total", "counter", "Jobs that ended, by state.", "state", ended);
     let ignored = IGNORED.into_iter().enumerate().map(|(index, why)| (why, sum(&|s| s.stats.ignored[index]))).collect();
     family("outlast_events_ignored_total", "counter", "Events that changed nothing.", "reason", ignored);
-    let ready = Lane::ALL.map(|lane| (lane_name(lane), sum(&|s| s.ready[lane as usize] as u64)));
+    let ready = Lane::ALL.map(|lane| (lane.as_str(), sum(&|s| s.ready[lane as usize] as u64)));
     family("outlast_jobs_ready", "gauge", "Jobs that wait for a runner.", "lane", ready.to_vec());
-    let held = Lane::ALL.map(|lane| (lane_name(lane), sum(&|s| u64::from(s.with_runners[lane as usize]))));
+    let held = Lane::ALL.map(|lane| (lane.as_str(), sum(&|s| u64::from(s.with_runners[lane as usize]))));
     family("outlast_attempts_held", "gauge", "Attempts in the hands of runners.", "lane", held.to_vec());
 }
 

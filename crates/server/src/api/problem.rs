@@ -1,14 +1,18 @@
 //! Errors as clients see them: RFC 9457 problem documents with a stable code and a way out.
 
+mod content;
+
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use engine::Refusal;
+use model::blob::BlobId;
 use model::spec::Invalid;
 use model::view::Problem;
 
 use crate::error::Error;
 use crate::inbox::Unanswered;
+pub(crate) use content::ContentFault;
 
 /// Everything that can be wrong with a request, or with the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,10 +29,12 @@ pub(crate) enum Fault {
     UnsupportedMediaType,
     ForeignOrigin,
     ForeignHost,
+    SandboxNotAllowed,
     UnknownRoute,
     MethodNotAllowed,
     UpgradeRequired,
     UnknownJob,
+    UnknownNode,
     UnknownQueue,
     NoLogs,
     NotTerminal,
@@ -49,6 +55,8 @@ pub(crate) enum Fault {
     Busy,
     Stopping,
     Internal,
+    /// Something about blobs and workers.
+    Content(ContentFault),
 }
 
 impl Fault {
@@ -76,12 +84,14 @@ impl Fault {
             ),
             Self::ForeignOrigin => (S::FORBIDDEN, "foreign_origin", "The request comes from a foreign web page"),
             Self::ForeignHost => (S::FORBIDDEN, "foreign_host", "The request names a host that this server is not"),
+            Self::SandboxNotAllowed => (S::FORBIDDEN, "sandbox_not_allowed", "The job wants to run without a sandbox"),
             Self::UnknownRoute => (S::NOT_FOUND, "unknown_route", "There is no such route"),
             Self::MethodNotAllowed => {
                 (S::METHOD_NOT_ALLOWED, "method_not_allowed", "The route does not know this method")
             }
             Self::UpgradeRequired => (S::UPGRADE_REQUIRED, "upgrade_required", "This route speaks WebSocket only"),
             Self::UnknownJob => (S::NOT_FOUND, "unknown_job", "There is no such job"),
+            Self::UnknownNode => (S::NOT_FOUND, "unknown_node", "There is no such node"),
             Self::UnknownQueue => (S::NOT_FOUND, "unknown_queue", "There is no such queue"),
             Self::NoLogs => (S::NOT_FOUND, "no_logs", "There is no output of such an attempt"),
             Self::NotTerminal => (S::CONFLICT, "not_terminal", "The job has not ended yet"),
@@ -108,12 +118,14 @@ impl Fault {
             Self::Busy => (S::SERVICE_UNAVAILABLE, "busy", "The server has too many requests in hand"),
             Self::Stopping => (S::SERVICE_UNAVAILABLE, "stopping", "The server is stopping"),
             Self::Internal => (S::INTERNAL_SERVER_ERROR, "internal", "The server has met a problem of its own"),
+            Self::Content(fault) => fault.facts(),
         }
     }
 
     fn retry_after_secs(self) -> Option<u64> {
         match self {
             Self::Full | Self::Busy | Self::NotReady | Self::Stopping | Self::TooManySubscribers => Some(1),
+            Self::Content(fault) => fault.retry_after_secs(),
             _ => None,
         }
     }
@@ -125,19 +137,33 @@ pub(crate) struct Refused {
     fault: Fault,
     detail: Option<String>,
     field: Option<String>,
+    blobs: Vec<BlobId>,
+    offset: Option<u64>,
 }
 
 impl Refused {
     pub fn new(fault: Fault) -> Self {
-        Self { fault, detail: None, field: None }
+        Self { fault, detail: None, field: None, blobs: Vec::new(), offset: None }
     }
 
     pub fn saying(fault: Fault, detail: impl Into<String>) -> Self {
-        Self { fault, detail: Some(detail.into()), field: None }
+        Self { detail: Some(detail.into()), ..Self::new(fault) }
     }
 
     pub fn at(mut self, field: impl Into<String>) -> Self {
         self.field = Some(field.into());
+        self
+    }
+
+    /// Names the blobs that are missing.
+    pub fn lacking(mut self, blobs: Vec<BlobId>) -> Self {
+        self.blobs = blobs;
+        self
+    }
+
+    /// Says where an upload goes on.
+    pub fn going_on_at(mut self, offset: u64) -> Self {
+        self.offset = Some(offset);
         self
     }
 
@@ -154,6 +180,8 @@ impl Refused {
             detail: self.detail.clone().unwrap_or_else(|| format!("{title}.")),
             code: code.to_owned(),
             field: self.field.clone(),
+            blobs: self.blobs.clone(),
+            offset: self.offset,
         }
     }
 }
@@ -196,8 +224,7 @@ impl From<Refusal> for Refused {
 
 impl From<Invalid> for Refused {
     fn from(invalid: Invalid) -> Self {
-        let fault = if invalid.unsupported { Fault::UnsupportedField } else { Fault::InvalidField };
-        Self::saying(fault, invalid.message.clone()).at(invalid.field)
+        Self::saying(Fault::InvalidField, invalid.message).at(invalid.field)
     }
 }
 

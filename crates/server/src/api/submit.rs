@@ -13,7 +13,7 @@ use engine::{Accepted, Answer, Input, Submission};
 use model::id::{JobId, ShardId, Slot};
 use model::limits;
 use model::queue::QueueRef;
-use model::spec::{JobSpec, KeyHash, validate_key};
+use model::spec::{JobSpec, KeyHash, Run, Sandbox, validate_key};
 use model::time::Timestamp;
 use model::view::{AcceptedView, BatchItem, BatchView, JobView};
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,7 @@ use serde_json::value::RawValue;
 
 use super::body::{self, Media};
 use super::list::{Parameters, bad};
+use super::needs::{Needs, Stock};
 use super::path::Path;
 use super::problem::{Fault, Refused};
 use super::{App, Core, jobs};
@@ -62,7 +63,14 @@ async fn accept(app: &App, queue: Option<QueueRef>, request: Request) -> Result<
     let bytes = body::read(body, limits::BATCH_BODY_BYTES_MAX).await?;
     let key = idempotency_key(&head.headers)?;
     match read(media, &bytes)? {
-        Ask::One(spec) => one(app, &core, prepare(*spec, queue, key)?, parameters.wait()?).await,
+        Ask::One(spec) => {
+            let (submission, needs) = prepare(app, *spec, queue, key)?;
+            let wait = parameters.wait()?;
+            if !needs.is_empty() {
+                Stock::look(&core.blobs, std::iter::once(&needs)).await?.check(&needs)?;
+            }
+            one(app, &core, submission, wait).await
+        }
         Ask::Many(_) if key.is_some() => {
             let detail = "the header is for one job; in a batch give each job its own `idempotency_key`";
             Err(Refused::saying(Fault::InvalidField, detail).at("Idempotency-Key"))
@@ -123,8 +131,14 @@ fn counted(parts: Vec<&[u8]>) -> Result<Ask<'_>, Refused> {
     Ok(Ask::Many(parts))
 }
 
-/// Completes and checks a spec, and makes it ready for its shard.
-fn prepare(mut spec: JobSpec, queue: Option<QueueRef>, key: Option<String>) -> Result<Submission, Refused> {
+/// Completes and checks a spec, and makes it ready for its shard. Whether what it refers to is there is for the caller to
+/// find out: for all jobs of a request at once.
+fn prepare(
+    app: &App,
+    mut spec: JobSpec,
+    queue: Option<QueueRef>,
+    key: Option<String>,
+) -> Result<(Submission, Needs), Refused> {
     if let Some(queue) = queue {
         if spec.queue.is_some_and(|own| own != queue) {
             return Err(Refused::saying(Fault::InvalidField, "the job names another queue than the route").at("queue"));
@@ -135,12 +149,16 @@ fn prepare(mut spec: JobSpec, queue: Option<QueueRef>, key: Option<String>) -> R
         spec.idempotency_key = key;
     }
     spec.validate()?;
+    if spec.sandbox == Some(Sandbox::None) && matches!(spec.run, Run::Process(_)) && !app.allow_unsandboxed {
+        let detail = "this server runs no process without a sandbox: leave `sandbox` out, or have `allow_unsandboxed: true` set in the server's configuration";
+        return Err(Refused::saying(Fault::SandboxNotAllowed, detail).at("sandbox"));
+    }
     let too_far = |Timestamp(time): Timestamp| time > clock::now() + limits::DURATION_MAX;
     if spec.not_before.is_some_and(too_far) {
         return Err(Refused::saying(Fault::InvalidField, "it lies more than a year ahead").at("not_before"));
     }
-    let queue = spec.queue;
-    Ok(Submission { spec: spec.pack(), queue })
+    let (queue, needs) = (spec.queue, Needs::of(&spec));
+    Ok((Submission { spec: spec.pack(), queue }, needs))
 }
 
 /// The shard that a job belongs to: its queue's, its key's, or any.
@@ -233,20 +251,42 @@ struct Portion {
     jobs: Vec<Submission>,
 }
 
+impl Portion {
+    /// Leaves out the jobs whose place is one of these.
+    fn leave_out(&mut self, refused: &[Option<BatchItem>]) {
+        let places = std::mem::take(&mut self.places);
+        let jobs = std::mem::take(&mut self.jobs);
+        let kept = places.into_iter().zip(jobs).filter(|(place, _)| refused[*place].is_none());
+        (self.places, self.jobs) = kept.unzip();
+    }
+}
+
 async fn many(app: &App, core: &Core, parts: &[&[u8]], queue: Option<QueueRef>) -> Result<Response, Refused> {
     let mut results: Vec<Option<BatchItem>> = vec![None; parts.len()];
     let mut portions: Vec<Portion> = Vec::new();
     portions.resize_with(usize::from(core.shards.count()), Portion::default);
     let mut any = None;
+    let mut needy: Vec<(usize, Needs)> = Vec::new();
     for (place, part) in parts.iter().enumerate() {
-        match body::parse(part).and_then(|spec| prepare(spec, queue, None)) {
-            Ok(submission) => {
+        match body::parse(part).and_then(|spec| prepare(app, spec, queue, None)) {
+            Ok((submission, needs)) => {
+                if !needs.is_empty() {
+                    needy.push((place, needs));
+                }
                 let portion = &mut portions[usize::from(route(app, core, &submission, &mut any).0)];
                 portion.places.push(place);
                 portion.jobs.push(submission);
             }
             Err(refused) => results[place] = Some(BatchItem::Refused { error: refused.problem() }),
         }
+    }
+    if !needy.is_empty() {
+        let stock = Stock::look(&core.blobs, needy.iter().map(|(_, needs)| needs)).await?;
+        for (place, needs) in &needy {
+            let checked = stock.check(needs);
+            results[*place] = checked.err().map(|refused| BatchItem::Refused { error: refused.problem() });
+        }
+        portions.iter_mut().for_each(|portion| portion.leave_out(&results));
     }
     let asked =
         portions.into_iter().enumerate().filter(|(_, portion)| !portion.jobs.is_empty()).map(|(shard, portion)| {

@@ -70,7 +70,7 @@ async fn unknown_fields_are_refused_with_a_suggestion() {
     }
     let problem = server.post("/v1/queues", &json!({"tga": "x"})).await.refused(400, "unknown_field");
     assert!(text(&problem["detail"]).contains("Did you mean `tag`?"), "{problem}");
-    for later in [json!({"outputs": ["*"]}), json!({"requires": []}), json!({"exclusive": true})] {
+    for later in [json!({"compensation": {}}), json!({"requires": []}), json!({"exclusive": true})] {
         server.post("/v1/jobs", &with(echo(1), later)).await.refused(400, "unsupported_field");
     }
     server.works_with(0).await;
@@ -82,6 +82,7 @@ async fn values_outside_their_limits_are_refused_by_name() {
     let year = limits::DURATION_MAX.0;
     let long = "x".repeat(limits::NAME_BYTES_MAX + 1);
     let process = |process: Value| json!({"run": {"process": process}, "sandbox": "none"});
+    let blob = format!("blob:{}", "0".repeat(64));
     for (job, field, code) in [
         (with(echo(1), json!({"timeout_ms": -1})), "timeout_ms", "invalid_json"),
         (with(echo(1), json!({"timeout_ms": 1.5})), "timeout_ms", "invalid_json"),
@@ -109,6 +110,18 @@ async fn values_outside_their_limits_are_refused_by_name() {
         (process(json!({"command": [""]})), "run.process.command", "invalid_field"),
         (process(json!({"command": ["a\u{0}"]})), "run.process.command", "invalid_field"),
         (process(json!({"command": ["a"], "env": {"A=B": "c"}})), "run.process.env", "invalid_field"),
+        (process(json!({})), "run.process.command", "invalid_field"),
+        (process(json!({"function": "f"})), "run.process.function", "invalid_field"),
+        (process(json!({"command": ["a"], "worker": "w_1"})), "run.process.worker", "invalid_json"),
+        (process(json!({"command": ["a", "x".repeat(128 * 1024)]})), "run.process.command", "invalid_field"),
+        (with(process(json!({"command": ["a"]})), json!({"inputs": {"a": "b"}})), "inputs.a", "invalid_json"),
+        (with(process(json!({"command": ["a"]})), json!({"inputs": {"../a": blob}})), "inputs", "invalid_field"),
+        (with(process(json!({"command": ["a"]})), json!({"outputs": ["/etc/*"]})), "outputs", "invalid_field"),
+        (with(process(json!({"command": ["a"]})), json!({"limits": {"pids": 0}})), "limits.pids", "invalid_field"),
+        (with(process(json!({"command": ["a"]})), json!({"limits": {"fuel": 1}})), "limits.fuel", "invalid_field"),
+        (with(echo(1), json!({"outputs": ["*"]})), "outputs", "invalid_field"),
+        (json!({"run": {"wasm": {"component": blob}}, "sandbox": "none"}), "sandbox", "invalid_field"),
+        (json!({"run": {"wasm": {"component": "blob:1"}}}), "run.wasm.component", "invalid_json"),
     ] {
         let problem = server.post("/v1/jobs", &job).await.refused(400, code);
         assert_eq!(problem["field"], field, "{job}: {problem}");

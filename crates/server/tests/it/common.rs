@@ -3,9 +3,10 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::ops::Deref;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use runner::Departure;
 use serde_json::{Value, json};
 use server::{Node, Options};
 use tempfile::TempDir;
@@ -52,7 +53,7 @@ impl Server {
 
     pub async fn stop(&mut self) {
         let node = self.node.take().expect("it runs");
-        within("the end of the node", node.stop()).await.unwrap();
+        within("the end of the node", node.stop(Departure::EndProcesses)).await.unwrap();
     }
 
     /// Starts it again after a stop.
@@ -77,7 +78,7 @@ impl Deref for Server {
     }
 }
 
-/// Quick retries, nothing else out of the ordinary.
+/// Quick retries, and processes as the tests like them: without a sandbox unless they say otherwise.
 pub fn options(directory: &Path, change: impl FnOnce(&mut Options)) -> Options {
     let mut options = Options {
         data_dir: directory.to_owned(),
@@ -85,10 +86,22 @@ pub fn options(directory: &Path, change: impl FnOnce(&mut Options)) -> Options {
         retry_first_ms: 1,
         retry_longest_ms: 5,
         stop_grace_ms: 200,
+        allow_unsandboxed: true,
+        // What a test leaves behind must not run for long.
+        unclaimed_ms: 5_000,
+        spawner_program: Some(spawner_program()),
         ..Options::default()
     };
     change(&mut options);
     options
+}
+
+/// The spawner that is built beside the tests.
+fn spawner_program() -> PathBuf {
+    let beside = std::env::current_exe().unwrap();
+    let program = beside.parent().unwrap().parent().unwrap().join("outlast-spawner");
+    assert!(program.exists(), "build it first: cargo build -p spawner --bin outlast-spawner");
+    program
 }
 
 /// A node's API, as a user calls it.

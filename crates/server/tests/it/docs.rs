@@ -10,7 +10,8 @@ use crate::schema::{check, resolve};
 use crate::subscription::{Subscription, Transport};
 
 const ROUTER: &str = include_str!("../../src/api.rs");
-const FAULTS: &str = include_str!("../../src/api/problem.rs");
+const FAULTS: [&str; 2] =
+    [include_str!("../../src/api/problem.rs"), include_str!("../../src/api/problem/content.rs")];
 
 async fn document(server: &Server) -> Value {
     let reply = server.get("/openapi.json").await;
@@ -34,7 +35,7 @@ async fn every_route_is_described_and_every_description_is_a_route() {
     for route in ROUTER.split(".route(\"").skip(1) {
         let (path, rest) = route.split_once('"').unwrap();
         let handlers = rest.lines().next().unwrap();
-        for method in ["get", "post", "delete", "put", "patch"] {
+        for method in ["get", "post", "delete", "put", "patch", "head"] {
             if handlers.contains(&format!(" {method}(")) || handlers.contains(&format!(".{method}(")) {
                 routed.insert(format!("{method} {path}"));
             }
@@ -59,8 +60,10 @@ async fn every_code_of_an_error_is_described() {
     let server = Server::start().await;
     let document = document(&server).await;
     let described: BTreeSet<&str> = document["x-error-codes"].as_object().unwrap().keys().map(String::as_str).collect();
-    let facts = FAULTS.split("fn facts").nth(1).unwrap().split("fn retry_after_secs").next().unwrap();
-    let coded: BTreeSet<&str> = facts.split("S::").skip(1).map(|rest| rest.split('"').nth(1).unwrap()).collect();
+    let facts =
+        FAULTS.map(|file| file.split("fn facts").nth(1).unwrap().split("fn retry_after_secs").next().unwrap());
+    let coded = facts.iter().flat_map(|facts| facts.split("S::").skip(1));
+    let coded: BTreeSet<&str> = coded.map(|rest| rest.split('"').nth(1).unwrap()).collect();
     assert!(coded.len() > 30, "{coded:?}");
     assert_eq!(described, coded);
     let page = server.get("/docs").await.text();
@@ -79,7 +82,8 @@ async fn jobs_are_shown_as_described() {
     let jobs = [
         with(echo(json!({"any": ["thing"]})), full),
         with(shell("exit 1"), json!({"max_retries": 1})),
-        json!({"run": {"process": {"command": ["cat"], "env": {"A": "b"}, "stdin": "x"}}, "sandbox": "none"}),
+        json!({"run": {"process": {"command": ["cat"], "env": {"A": "b"}, "stdin": "x"}}, "sandbox": "none",
+               "outputs": ["*.txt"], "limits": {"pids": 100}}),
         json!({"run": {"echo": {"fail": "fatal"}}}),
     ];
     for job in jobs {
@@ -158,6 +162,20 @@ async fn states_and_limits_are_described_as_they_are() {
     assert_eq!(spec["max_retries"]["maximum"], model::limits::RETRIES_MAX);
     assert_eq!(spec["labels"]["maxProperties"], model::limits::LABELS_MAX);
     assert_eq!(spec["idempotency_key"]["maxLength"], model::limits::IDEMPOTENCY_KEY_BYTES_MAX);
+    assert_eq!(spec["inputs"]["maxProperties"], model::limits::INPUTS_MAX);
+    assert_eq!(spec["outputs"]["maxItems"], model::limits::OUTPUTS_MAX);
+    assert_eq!(spec["outputs"]["items"]["maxLength"], model::limits::PATH_BYTES_MAX);
+    let limits = &document["components"]["schemas"]["Limits"]["properties"];
+    for (name, max) in [
+        ("cpu_ms", model::limits::CPU_LIMIT_MS_MAX),
+        ("memory_bytes", model::limits::MEMORY_LIMIT_BYTES_MAX),
+        ("pids", model::limits::PIDS_LIMIT_MAX),
+        ("output_bytes", model::limits::OUTPUT_LIMIT_BYTES_MAX),
+        ("open_files", model::limits::OPEN_FILES_LIMIT_MAX),
+        ("fuel", model::limits::FUEL_LIMIT_MAX),
+    ] {
+        assert_eq!(limits[name]["maximum"], max, "{name}");
+    }
 }
 
 #[tokio::test]

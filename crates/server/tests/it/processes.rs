@@ -152,14 +152,20 @@ async fn a_missing_program_is_a_clear_end() {
 }
 
 #[tokio::test]
-async fn a_process_must_say_that_it_wants_no_sandbox() {
-    let server = Server::start().await;
-    for sandbox in [json!(null), json!("strict"), json!("standard")] {
-        let job = with(process(&["true"]), json!({"sandbox": sandbox}));
-        let problem = server.post("/v1/jobs", &job).await.refused(400, "unsupported_field");
-        assert_eq!(problem["field"], "sandbox");
-    }
+async fn a_process_without_a_sandbox_needs_the_servers_leave() {
+    let server = Server::with(|options| options.allow_unsandboxed = false).await;
+    let free = with(process(&["true"]), json!({"sandbox": "none"}));
+    let problem = server.post("/v1/jobs", &free).await.refused(403, "sandbox_not_allowed");
+    assert_eq!(problem["field"], "sandbox");
+    assert!(text(&problem["detail"]).contains("allow_unsandboxed"), "{problem}");
+    let batch = server.post("/v1/jobs", &json!({"jobs": [free]})).await.expect(200);
+    assert_eq!(batch["results"][0]["error"], problem);
     server.works_with(0).await;
+    // It would not make a difference to an echo job.
+    server.run(&with(crate::common::echo(1), json!({"sandbox": "none"}))).await;
+    for sandbox in [json!(null), json!("strict"), json!("standard")] {
+        server.post("/v1/jobs", &with(process(&["true"]), json!({"sandbox": sandbox}))).await.expect(201);
+    }
 }
 
 /// A shell, its child, and a grandchild that has left the group and the session.

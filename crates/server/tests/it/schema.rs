@@ -52,11 +52,11 @@ fn object_fits(document: &Value, schema: &Value, fields: &Map<String, Value>) ->
         }
     }
     for (name, value) in fields {
-        let known = schema["properties"].get(name).or_else(|| schema["additionalProperties"].as_object()?.get("type"));
-        let Some(known) = known else { return Err(format!("`{name}` is not in the schema")) };
-        if known.is_object() {
-            fits(document, known, value).map_err(|why| format!("`{name}`: {why}"))?;
-        }
+        let others = schema.get("additionalProperties").filter(|others| others.is_object());
+        let Some(known) = schema["properties"].get(name).or(others) else {
+            return Err(format!("`{name}` is not in the schema"));
+        };
+        fits(document, known, value).map_err(|why| format!("`{name}`: {why}"))?;
     }
     Ok(())
 }

@@ -331,6 +331,20 @@ impl Fixture {
         self.give(Input::Runner(here));
     }
 
+    /// A runner is restarted and finds these attempts alive.
+    pub fn restart(&mut self, id: RunnerId, capacity: Capacity, keeps: &[Ticket]) {
+        let here = self.restart_silently(id, capacity, keeps);
+        self.give(Input::Runner(here));
+    }
+
+    /// The same; its first word is still to be handed in.
+    pub fn restart_silently(&mut self, id: RunnerId, capacity: Capacity, keeps: &[Ticket]) -> FromRunner {
+        let mut runner = self.runners[&id].restarted(capacity, keeps);
+        let here = runner.here(0);
+        self.runners.insert(id, runner);
+        here
+    }
+
     pub fn resize(&mut self, id: RunnerId, capacity: Capacity) {
         let runner = self.runners.get_mut(&id).expect("a runner");
         runner.set_capacity(capacity);

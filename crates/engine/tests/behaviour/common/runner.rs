@@ -37,6 +37,14 @@ impl Runner {
         }
     }
 
+    /// The next incarnation, which finds these attempts alive.
+    pub fn restarted(&self, capacity: Capacity, keeps: &[Ticket]) -> Self {
+        let mut next = Self::new(self.id, Incarnation(self.incarnation.0 + 1), capacity);
+        next.in_hand = keeps.iter().copied().collect();
+        next.started = self.started.iter().copied().filter(|ticket| keeps.contains(ticket)).collect();
+        next
+    }
+
     fn say(&mut self, word: RunnerWord) -> FromRunner {
         self.sequence += 1;
         let said = FromRunner { runner: self.id, incarnation: self.incarnation, sequence: self.sequence, word };

@@ -50,7 +50,7 @@ pub fn ticket(job: JobId, attempt: u32) -> Ticket {
 
 /// Room for that many of either kind.
 pub fn room(of_each: u32) -> Capacity {
-    Capacity { process: of_each, echo: of_each }
+    Capacity { process: of_each, echo: of_each, wasm: of_each }
 }
 
 /// The settings of one of so many shards.

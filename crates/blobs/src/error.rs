@@ -1,0 +1,154 @@
+//! What can go wrong, what it means, and what to do.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use model::blob::{BlobId, WorkerId};
+
+/// Unless a variant says otherwise, the operation has changed nothing and left nothing behind.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("there is no {id}. Upload it, then try again")]
+    NotFound { id: BlobId },
+
+    #[error("no worker {id} is registered. Register its directory, then try again")]
+    WorkerNotFound { id: WorkerId },
+
+    #[error("no upload of {id} is under way. Begin it again")]
+    UploadNotFound { id: BlobId },
+
+    /// What is stored is not what was written. It stays where it is; a new upload of the same content replaces it.
+    #[error("{what} is damaged: {why}. Upload it again, or restore it from a backup")]
+    Damaged { what: String, why: String },
+
+    /// Nothing of the upload was kept.
+    #[error("the content is {found}, not {id} as announced. Nothing was kept; did the file change? Upload it again")]
+    Mismatch { id: BlobId, found: BlobId },
+
+    /// What had arrived before is kept.
+    #[error("the upload of {id} goes on at byte {expected}, not at {asked}. Ask for its progress and continue there")]
+    WrongOffset { id: BlobId, expected: u64, asked: u64 },
+
+    #[error("bytes {start} to {end} were asked for, but there are {bytes}. Ask for a range within them")]
+    BadRange { start: u64, end: u64, bytes: u64 },
+
+    #[error("no space left in `{}`. Nothing was kept; free some space and try again", path.display())]
+    Full { path: PathBuf },
+
+    #[error(
+        "{needed} bytes do not fit into the cache of {limit} bytes, of which running jobs use {pinned}. \
+         Try again when some have ended, or make the cache larger"
+    )]
+    CacheFull { needed: u64, pinned: u64, limit: u64 },
+
+    #[error("{what} of {bytes} bytes is too large: the limit is {limit} bytes")]
+    TooLarge { what: String, bytes: u64, limit: u64 },
+
+    #[error("too many {what}: the limit is {limit}")]
+    TooMany { what: &'static str, limit: usize },
+
+    #[error("the path `{path}` cannot be used: {why}")]
+    BadPath { path: String, why: String },
+
+    #[error("the glob `{glob}` cannot be used: {why}")]
+    BadGlob { glob: String, why: String },
+
+    #[error("the manifest cannot be used: {why}")]
+    BadManifest { why: String },
+
+    #[error("{} of the bundle's blobs {} missing: {}. Upload them, then register again", ids.len(), are(ids), some(ids))]
+    BlobsMissing { ids: Vec<BlobId> },
+
+    #[error("{what}. Try again later")]
+    Busy { what: String },
+
+    #[error("`{}` is in use by another process. Stop that process, or choose another directory", directory.display())]
+    InUse { directory: PathBuf },
+
+    /// Of an upload in pieces, what had arrived is kept.
+    #[error("the content stopped in the middle: {reason}. Continue the upload, or send it again")]
+    Interrupted { reason: String },
+
+    #[error("cannot {action} `{}`: {source}", path.display())]
+    Io {
+        action: &'static str,
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+
+    #[error("cannot {action}: {reason}. Check that the blob store can be reached and its credentials are right")]
+    Storage { action: &'static str, reason: String },
+
+    #[error("the server is stopping")]
+    Stopping,
+}
+
+impl Error {
+    /// A word that programs may rely on.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotFound { .. } => "blob_not_found",
+            Self::WorkerNotFound { .. } => "worker_not_found",
+            Self::UploadNotFound { .. } => "upload_not_found",
+            Self::Damaged { .. } => "damaged",
+            Self::Mismatch { .. } => "blob_mismatch",
+            Self::WrongOffset { .. } => "wrong_offset",
+            Self::BadRange { .. } => "bad_range",
+            Self::Full { .. } => "disk_full",
+            Self::CacheFull { .. } => "cache_full",
+            Self::TooLarge { .. } => "too_large",
+            Self::TooMany { .. } => "too_many",
+            Self::BadPath { .. } => "bad_path",
+            Self::BadGlob { .. } => "bad_glob",
+            Self::BadManifest { .. } => "bad_manifest",
+            Self::BlobsMissing { .. } => "blobs_missing",
+            Self::Busy { .. } => "busy",
+            Self::InUse { .. } => "in_use",
+            Self::Interrupted { .. } => "interrupted",
+            Self::Io { .. } => "io",
+            Self::Storage { .. } => "storage",
+            Self::Stopping => "stopping",
+        }
+    }
+
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_path_buf();
+        move |source| match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full { path },
+            _ => Self::Io { action, path, source },
+        }
+    }
+
+    pub(crate) fn storage(action: &'static str) -> impl FnOnce(object_store::Error) -> Self {
+        move |source| Self::Storage { action, reason: source.to_string() }
+    }
+
+    pub(crate) fn damaged(what: impl ToString, why: impl Into<String>) -> Self {
+        Self::Damaged { what: what.to_string(), why: why.into() }
+    }
+
+    pub(crate) fn bad_path(path: &str, why: impl Into<String>) -> Self {
+        // A path may be as long as its sender likes; a message may not.
+        Self::BadPath { path: path.chars().take(200).collect(), why: why.into() }
+    }
+
+    pub(crate) fn bad_manifest(why: impl Into<String>) -> Self {
+        Self::BadManifest { why: why.into() }
+    }
+}
+
+/// How many missing blobs a message names.
+const NAMED_MAX: usize = 5;
+
+fn some(ids: &[BlobId]) -> String {
+    let mut text = ids.iter().take(NAMED_MAX).map(BlobId::to_string).collect::<Vec<_>>().join(", ");
+    if ids.len() > NAMED_MAX {
+        text.push_str(", …");
+    }
+    text
+}
+
+fn are(ids: &[BlobId]) -> &'static str {
+    if ids.len() == 1 { "is" } else { "are" }
+}

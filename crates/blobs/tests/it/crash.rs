@@ -1,0 +1,79 @@
+//! Killed processes: what was acknowledged is there, and nothing half-done is seen.
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use blobs::Blobs;
+use model::blob::BlobId;
+
+use crate::common::{Fixture, content, files_below, noise, options_at};
+
+const CHILD_DIRECTORY: &str = "BLOBS_TEST_CHILD_DIRECTORY";
+const KILLS: u64 = 20;
+
+/// Some small, some that go through a scratch file.
+fn original(number: u64) -> bytes::Bytes {
+    noise(if number.is_multiple_of(3) { 3_000_000 } else { 10_000 }, number)
+}
+
+/// Not a test of its own: the process that gets killed. It says on its output what was acknowledged.
+#[tokio::test]
+async fn child_that_puts_until_it_is_killed() {
+    let Ok(directory) = std::env::var(CHILD_DIRECTORY) else { return };
+    let blobs = Blobs::open(options_at(Path::new(&directory))).await.unwrap();
+    let start = files_below(&Path::new(&directory).join("store/blobs")).len() as u64;
+    for number in start.. {
+        let id = blobs.put(original(number)).await.unwrap();
+        let pinned = blobs.materialise(id).await.unwrap();
+        assert!(pinned.path().exists());
+        println!("put {number}");
+    }
+}
+
+// FEATURES: C11
+#[tokio::test]
+async fn a_killed_process_leaves_whole_blobs_and_nothing_else() {
+    let fixture = Fixture::new();
+    let mut acknowledged = Vec::new();
+    for kill in 0..KILLS {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "crash::child_that_puts_until_it_is_killed", "--nocapture"])
+            .env(CHILD_DIRECTORY, fixture.directory.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // Any moment will do; these differ.
+        std::thread::sleep(Duration::from_millis(60 + 17 * kill % 90));
+        child.kill().unwrap();
+        let mut said = String::new();
+        child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        child.wait().unwrap();
+        acknowledged.extend(
+            said.lines()
+                .filter_map(|line| line.split_once("put "))
+                .filter_map(|(_, number)| number.parse::<u64>().ok()),
+        );
+    }
+    assert!(acknowledged.len() > 10, "{acknowledged:?}");
+    let blobs = fixture.open().await;
+    for number in &acknowledged {
+        let original = original(*number);
+        assert!(content(&blobs, BlobId::of(&original)).await.unwrap() == original, "{number}");
+    }
+    // Whatever is visible is whole.
+    for path in files_below(&fixture.directory.path().join("store/blobs")) {
+        let id = format!("blob:{}", path.file_name().unwrap().to_str().unwrap()).parse().unwrap();
+        content(&blobs, id).await.unwrap();
+        blobs.materialise(id).await.unwrap();
+    }
+    // And opening has cleared away what the killed ones were at.
+    for scratch in ["store/scratch", "work/scratch"] {
+        let scratch = fixture.directory.path().join(scratch);
+        assert_eq!(files_below(&scratch), [] as [&Path; 0]);
+        assert_eq!(fs::read_dir(scratch).unwrap().count(), 1);
+    }
+}

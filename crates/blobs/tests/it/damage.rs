@@ -1,0 +1,146 @@
+//! Disks that return something else than was written.
+
+use std::fs;
+use std::path::Path;
+
+use blobs::{Blobs, Error};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use model::blob::BlobId;
+
+use crate::common::{Fixture, content, noise};
+
+/// Every way to read must refuse, and none may hand out as many bytes as the whole has.
+async fn refused(blobs: &Blobs, id: BlobId, bytes: usize, what: &str) {
+    match blobs.read(id).await {
+        Err(error) => assert!(matches!(error, Error::Damaged { .. }), "{what}: {error}"),
+        Ok(mut reading) => {
+            let mut got = 0;
+            let error = loop {
+                match reading.next().await.unwrap_or_else(|| panic!("{what}: the reading ended as if all were well")) {
+                    Ok(piece) => got += piece.len(),
+                    Err(error) => break error,
+                }
+            };
+            assert!(matches!(error, Error::Damaged { .. }), "{what}: {error}");
+            assert!(got < bytes.max(1), "{what}: {got} bytes were handed out");
+        }
+    }
+    assert!(matches!(blobs.materialise(id).await, Err(Error::Damaged { .. })), "{what}");
+}
+
+// FEATURES: C11
+#[tokio::test]
+async fn a_flipped_bit_anywhere_is_found() {
+    let fixture = Fixture::new();
+    let blobs = fixture.open().await;
+    let original = Bytes::from("a small text, a small text, and noise: ".repeat(3).into_bytes());
+    let id = blobs.put(original.clone()).await.unwrap();
+    let path = fixture.stored(id);
+    let sound = fs::read(&path).unwrap();
+    for position in 0..sound.len() {
+        for bit in [0, 4, 7] {
+            let mut damaged = sound.clone();
+            damaged[position] ^= 1 << bit;
+            fs::write(&path, &damaged).unwrap();
+            refused(&blobs, id, original.len(), &format!("byte {position}, bit {bit}")).await;
+        }
+    }
+    fs::write(&path, &sound).unwrap();
+    assert_eq!(content(&blobs, id).await.unwrap(), original);
+}
+
+#[tokio::test]
+async fn a_blob_cut_off_anywhere_is_found() {
+    let fixture = Fixture::new();
+    let blobs = fixture.open().await;
+    let original = noise(300, 1);
+    let id = blobs.put(original.clone()).await.unwrap();
+    let path = fixture.stored(id);
+    let sound = fs::read(&path).unwrap();
+    for bytes in 0..sound.len() {
+        fs::write(&path, &sound[..bytes]).unwrap();
+        refused(&blobs, id, original.len(), &format!("{bytes} bytes left")).await;
+        assert!(blobs.stat(id).await.is_err());
+    }
+    fs::write(&path, [&sound[..], &[0]].concat()).unwrap();
+    refused(&blobs, id, original.len(), "a byte more").await;
+}
+
+#[tokio::test]
+async fn large_blobs_are_refused_before_their_end() {
+    let fixture = Fixture::new();
+    let blobs = fixture.open().await;
+    let original = noise(2_000_000, 1);
+    let id = blobs.put(original.clone()).await.unwrap();
+    let path = fixture.stored(id);
+    let sound = fs::read(&path).unwrap();
+    for position in [100, 1_000_000, sound.len() - 1] {
+        let mut damaged = sound.clone();
+        damaged[position] ^= 1;
+        fs::write(&path, damaged).unwrap();
+        refused(&blobs, id, original.len(), &format!("byte {position}")).await;
+    }
+}
+
+#[tokio::test]
+async fn the_content_of_another_blob_is_found() {
+    let fixture = Fixture::new();
+    let blobs = fixture.open().await;
+    let one = blobs.put(Bytes::from_static(b"one")).await.unwrap();
+    let two = blobs.put(Bytes::from_static(b"two")).await.unwrap();
+    fs::copy(fixture.stored(two), fixture.stored(one)).unwrap();
+    refused(&blobs, one, 3, "another content").await;
+}
+
+#[tokio::test]
+async fn more_content_than_stated_is_found_before_it_fills_the_disk() {
+    let fixture = Fixture::new();
+    let blobs = fixture.open().await;
+    let small = blobs.put(Bytes::from_static(b"small")).await.unwrap();
+    let bomb = blobs.put(Bytes::from(vec![0; 50_000_000])).await.unwrap();
+    // The small header over the large content, with sizes and checksums that fit.
+    let bytes = fs::read(fixture.stored(bomb)).unwrap();
+    let mut forged = bytes.clone();
+    forged[8..16].copy_from_slice(&5_u64.to_le_bytes());
+    let crc = crc(&forged[..28]);
+    forged[28..32].copy_from_slice(&crc.to_le_bytes());
+    fs::write(fixture.stored(small), forged).unwrap();
+    refused(&blobs, small, 5, "a bomb").await;
+    assert_eq!(fixture.leftovers(), [] as [&Path; 0]);
+}
+
+/// CRC-32C, bit by bit.
+fn crc(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0x82F6_3B78 } else { crc >> 1 })
+    })
+}
+
+// FEATURES: C11
+#[tokio::test]
+async fn what_was_found_damaged_is_asked_for_and_replaced() {
+    let fixture = Fixture::new();
+    let blobs = fixture.open().await;
+    let original = noise(1000, 1);
+    let id = blobs.put(original.clone()).await.unwrap();
+    fs::write(fixture.stored(id), b"junk").unwrap();
+    assert!(content(&blobs, id).await.is_err());
+    assert_eq!(blobs.missing(&[id]).await.unwrap(), [id]);
+    blobs.put(original.clone()).await.unwrap();
+    assert_eq!(blobs.missing(&[id]).await.unwrap(), []);
+    assert_eq!(content(&blobs, id).await.unwrap(), original);
+}
+
+#[tokio::test]
+async fn a_damaged_blob_leaves_nothing_in_the_cache() {
+    let fixture = Fixture::new();
+    let blobs = fixture.open().await;
+    let id = blobs.put(noise(2_000_000, 1)).await.unwrap();
+    let mut bytes = fs::read(fixture.stored(id)).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(fixture.stored(id), bytes).unwrap();
+    assert!(matches!(blobs.materialise(id).await, Err(Error::Damaged { .. })));
+    assert!(matches!(blobs.read_range(id, 0..10).await, Err(Error::Damaged { .. })));
+    assert_eq!(fixture.leftovers(), [] as [&Path; 0]);
+}

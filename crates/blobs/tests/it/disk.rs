@@ -1,0 +1,115 @@
+//! Disks that fill up in the middle: a clear word, nothing left behind, and everything goes on.
+
+use std::path::Path;
+use std::process::Command;
+
+use blobs::workers::{Entry, Manifest};
+use blobs::{Blobs, Error};
+use model::blob::BlobId;
+use tempfile::TempDir;
+
+use crate::common::{content, files_below, noise, options_at, pieces, skip};
+
+/// A file system of its own; gone when dropped.
+struct SmallDisk {
+    directory: TempDir,
+}
+
+impl SmallDisk {
+    fn new(mebibytes: u32) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let size = format!("size={mebibytes}m");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(directory.path()).output();
+        if mounted.is_ok_and(|output| output.status.success()) {
+            return Some(Self { directory });
+        }
+        skip("a small disk cannot be mounted here (it takes root and the right to mount)");
+        None
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    async fn open(&self) -> Blobs {
+        Blobs::open(options_at(self.path())).await.unwrap()
+    }
+
+    fn free(&self) -> u64 {
+        let found = rustix::fs::statvfs(self.path()).unwrap();
+        found.f_bavail * found.f_frsize
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(self.directory.path()).status();
+    }
+}
+
+fn full(outcome: Result<impl std::fmt::Debug, Error>) {
+    let error = outcome.unwrap_err();
+    assert!(matches!(error, Error::Full { .. }), "{error}");
+    assert!(error.to_string().contains("no space left"), "{error}");
+}
+
+// FEATURES: C11
+#[tokio::test]
+async fn a_put_that_does_not_fit_leaves_nothing() {
+    let Some(disk) = SmallDisk::new(8) else { return };
+    let blobs = disk.open().await;
+    let kept = blobs.put(noise(1_000_000, 1)).await.unwrap();
+    let free = disk.free();
+    for round in 0..3 {
+        full(blobs.put(noise(20_000_000, 2)).await);
+        full(blobs.put_stream(pieces(&noise(20_000_000, 3), 100_000)).await);
+        assert_eq!(disk.free(), free, "round {round}");
+    }
+    assert!(content(&blobs, kept).await.unwrap() == noise(1_000_000, 1));
+    blobs.put(noise(1_000_000, 4)).await.unwrap();
+}
+
+// FEATURES: C11
+#[tokio::test]
+async fn an_upload_that_does_not_fit_leaves_nothing() {
+    let Some(disk) = SmallDisk::new(8) else { return };
+    let blobs = disk.open().await;
+    let free = disk.free();
+    // While it arrives, and while it is packed beside what has arrived.
+    for bytes in [20_000_000, 5_000_000] {
+        let original = noise(bytes, 1);
+        let id = BlobId::of(&original);
+        blobs.begin_upload(id, bytes as u64).await.unwrap();
+        full(blobs.append(id, 0, pieces(&original, 100_000)).await);
+        assert_eq!(blobs.upload_progress(id), None);
+        assert!(free - disk.free() < 100_000);
+    }
+    let small = noise(1_000_000, 2);
+    blobs.begin_upload(BlobId::of(&small), 1_000_000).await.unwrap();
+    assert!(blobs.append(BlobId::of(&small), 0, pieces(&small, 100_000)).await.unwrap().done);
+}
+
+#[tokio::test]
+async fn a_file_or_worker_that_does_not_fit_leaves_nothing() {
+    let Some(disk) = SmallDisk::new(8) else { return };
+    let blobs = disk.open().await;
+    // Small when packed, large when not.
+    let zeros = bytes::Bytes::from(vec![0; 20_000_000]);
+    let id = blobs.put(zeros).await.unwrap();
+    let entry = Entry::File { blob: id, bytes: 20_000_000, executable: false };
+    let manifest = Manifest {
+        name: "large".to_owned(),
+        version: "1".to_owned(),
+        files: [("file".to_owned(), entry)].into(),
+        env: [].into(),
+        functions: Vec::new(),
+    };
+    let worker = blobs.register(manifest).await.unwrap();
+    let free = disk.free();
+    full(blobs.materialise(id).await);
+    full(blobs.materialise_worker(worker).await);
+    assert!(free - disk.free() < 100_000);
+    assert_eq!(files_below(&disk.path().join("work")).len(), 0);
+    let small = blobs.put(noise(1_000_000, 1)).await.unwrap();
+    blobs.materialise(small).await.unwrap();
+}

@@ -1,0 +1,16 @@
+//! The store of blobs from outside: on a real disk, and against something that speaks S3.
+#![expect(clippy::unwrap_used, reason = "in a test an unwrap that fails is a failed test")]
+
+mod bucket;
+mod bundles;
+mod cache;
+mod collection;
+mod common;
+mod crash;
+mod damage;
+mod disk;
+mod outputs;
+mod round_trip;
+mod s3;
+mod scan;
+mod uploads;

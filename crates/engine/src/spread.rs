@@ -1,0 +1,130 @@
+//! Jobs that become ready together are spread over runners in proportion to their free room.
+//!
+//! Giving each to the one with the most room would fill a large runner until it is as full as a small one, and a batch
+//! that one runner could begin at once would wait there beside idle ones. So the shares are reckoned for the whole batch
+//! first, exactly, by largest remainder.
+
+use std::cmp::{Ordering, Reverse};
+
+/// What one runner gets of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Share {
+    whole: u32,
+    left: u32,
+}
+
+/// How a batch is spread, and how far it has been given out.
+#[derive(Debug, Default)]
+pub(crate) struct Shares(Vec<Share>);
+
+impl Shares {
+    pub fn of(jobs: usize, free: &[u32]) -> Self {
+        Self(largest_remainder(jobs as u64, free).into_iter().map(|whole| Share { whole, left: whole }).collect())
+    }
+
+    pub fn are_spent(&self) -> bool {
+        self.0.iter().all(|share| share.left == 0)
+    }
+
+    pub fn spend(&mut self, runner: usize) {
+        if let Some(share) = self.0.get_mut(runner) {
+            share.left = share.left.saturating_sub(1);
+        }
+    }
+
+    /// Which of two runners is to get the next job: the one that has got the smaller part of its share, so that a
+    /// batch that ends early is spread evenly as well; in the beginning the one that gets more.
+    pub fn compare(&self, one: usize, other: usize) -> Ordering {
+        let share = |runner: usize| self.0.get(runner).copied().unwrap_or(Share { whole: 0, left: 0 });
+        let (one, other) = (share(one), share(other));
+        let part = |of: Share, against: Share| u64::from(of.left) * u64::from(against.whole.max(1));
+        part(one, other).cmp(&part(other, one)).then(one.whole.cmp(&other.whole))
+    }
+}
+
+/// Shares of `jobs`, or of as many as there is room for, in proportion to `free`: each is its exact part rounded down,
+/// and what is left over goes, one each, to those whose part was cut the most; among equals to the first.
+fn largest_remainder(jobs: u64, free: &[u32]) -> Vec<u32> {
+    let room: u64 = free.iter().map(|free| u64::from(*free)).sum();
+    if room == 0 {
+        return vec![0; free.len()];
+    }
+    let jobs = jobs.min(room);
+    let exact = |free: u32| u128::from(jobs) * u128::from(free);
+    let room = u128::from(room);
+    // The part is at most the room itself, so it fits.
+    let mut shares: Vec<u32> = free.iter().map(|free| (exact(*free) / room) as u32).collect();
+    let given: u64 = shares.iter().map(|share| u64::from(*share)).sum();
+    let mut by_remainder: Vec<usize> = (0..free.len()).collect();
+    by_remainder.sort_by_key(|runner| Reverse(exact(free[*runner]) % room));
+    for runner in by_remainder.into_iter().take((jobs - given) as usize) {
+        shares[runner] += 1;
+    }
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// All ways to give out `jobs` within the room.
+    fn all_ways(jobs: u64, free: &[u32]) -> Vec<Vec<u32>> {
+        let Some((first, rest)) = free.split_first() else {
+            return if jobs == 0 { vec![Vec::new()] } else { Vec::new() };
+        };
+        let most = u64::from(*first).min(jobs) as u32;
+        (0..=most)
+            .flat_map(|share| {
+                let tails = all_ways(jobs - u64::from(share), rest);
+                tails.into_iter().map(move |tail| std::iter::once(share).chain(tail).collect())
+            })
+            .collect()
+    }
+
+    /// How far shares are from the exact parts: the sum of squares, times the square of the room.
+    fn distance(jobs: u64, free: &[u32], shares: &[u32]) -> i128 {
+        let room: i128 = free.iter().map(|free| i128::from(*free)).sum();
+        let off = |(free, share): (&u32, &u32)| i128::from(*share) * room - i128::from(jobs) * i128::from(*free);
+        free.iter().zip(shares).map(off).map(|off| off * off).sum()
+    }
+
+    #[test]
+    fn shares_are_in_proportion_to_the_room() {
+        assert_eq!(largest_remainder(6, &[10, 2]), [5, 1]);
+        assert_eq!(largest_remainder(4, &[10, 2]), [3, 1]);
+        assert_eq!(largest_remainder(100, &[3, 0, 4]), [3, 0, 4], "no more than there is room for");
+        assert_eq!(largest_remainder(1, &[1, 2, 2]), [0, 1, 0], "among equals the first");
+        assert_eq!(largest_remainder(5, &[0, 0]), [0, 0]);
+        assert_eq!(largest_remainder(u64::MAX, &[u32::MAX; 3]), [u32::MAX; 3]);
+    }
+
+    #[test]
+    fn a_batch_that_ends_early_is_spread_as_well() {
+        let mut shares = Shares::of(12, &[8, 4]);
+        let mut got = [0; 2];
+        for _ in 0..6 {
+            let next = (0..2).rev().max_by(|one, other| shares.compare(*one, *other)).unwrap();
+            shares.spend(next);
+            got[next] += 1;
+        }
+        assert_eq!(got, [4, 2]);
+    }
+
+    proptest! {
+        // FEATURES: C9
+        #[test]
+        fn no_other_way_is_nearer_to_the_exact_parts(free in prop::collection::vec(0u32..7, 1..5), jobs in 0u64..30) {
+            let shares = largest_remainder(jobs, &free);
+            let room: u64 = free.iter().map(|free| u64::from(*free)).sum();
+            let given = jobs.min(room);
+            prop_assert_eq!(shares.iter().map(|share| u64::from(*share)).sum::<u64>(), given);
+            prop_assert!(shares.iter().zip(&free).all(|(share, free)| share <= free));
+            let ours = distance(given, &free, &shares);
+            for other in all_ways(given, &free) {
+                prop_assert!(ours <= distance(given, &free, &other), "{shares:?} is worse than {other:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Processes outlive their server: the next one on the same data takes them over, under the same attempt.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::fixture::Server;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn show(server: &Server, id: &str) -> Value {
+    server.run(["jobs", "show", id, "--output", "json"]).expect(0).json()
+}
+
+fn await_job(server: &Server, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let job = show(server, id);
+        if wanted(&job) {
+            return job;
+        }
+        assert!(Instant::now() < until, "{job}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn submit(server: &Server, script: &str) -> String {
+    server.run(["submit", "--retries", "0", "--", "sh", "-c", script]).expect(0).line().to_owned()
+}
+
+fn await_output(server: &Server, id: &str, text: &str) {
+    let until = Instant::now() + PATIENCE;
+    while !server.run(["logs", id]).stdout.contains(text) {
+        assert!(Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The spawner of a server: the only process that has its data directory on its command line.
+fn spawner(server: &Server) -> Option<String> {
+    let data = server.directory.path().join("data/scratch").display().to_string();
+    std::fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
+        let line = std::fs::read(entry.path().join("cmdline")).ok()?;
+        let line = String::from_utf8_lossy(&line).into_owned();
+        let is_one = line.starts_with("outlast-spawner") && line.contains(&data);
+        // Each attempt has a process of the same command line; the spawner is the one that leads its group.
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+        let pid = entry.file_name().into_string().ok()?;
+        (is_one && fields.get(2) == Some(&pid.as_str())).then_some(pid)
+    })
+}
+
+// FEATURES: C1
+#[test]
+fn a_process_goes_on_while_its_server_is_replaced() {
+    let mut server = Server::start();
+    let id = submit(&server, "echo before; sleep 2; echo after");
+    await_output(&server, &id, "before");
+    server.kill_and_restart();
+    let job = await_job(&server, &id, |job| job["state"] == "succeeded");
+    assert_eq!((&job["attempt"], &job["result"]), (&Value::from(1), &Value::from("before\nafter\n")));
+    assert!(job["memory_peak_bytes"].as_u64().unwrap() > 0);
+    assert_eq!(server.run(["logs", &id]).expect(0).stdout, "before\nafter\n");
+}
+
+#[test]
+fn what_ends_between_two_servers_is_told_by_the_next() {
+    let mut server = Server::start();
+    let id = submit(&server, "echo up; sleep 0.5; echo done; exit 7");
+    await_output(&server, &id, "up");
+    server.kill();
+    // It has ended, and nobody has committed it: only its spawner knows.
+    std::thread::sleep(Duration::from_millis(1500));
+    server.start_again();
+    let job = await_job(&server, &id, |job| job["state"] == "failed");
+    assert_eq!((&job["attempt"], &job["exit_code"]), (&Value::from(1), &Value::from(7)));
+    assert_eq!(server.run(["logs", &id]).expect(0).stdout, "up\ndone\n");
+}
+
+#[test]
+fn an_adopted_process_can_be_cancelled_with_its_whole_tree() {
+    let mut server = Server::start();
+    let id = submit(&server, "setsid sleep 1000 & echo up; sleep 1000");
+    await_output(&server, &id, "up");
+    server.kill_and_restart();
+    server.run(["jobs", "cancel", &id]).expect(0);
+    await_job(&server, &id, |job| job["state"] == "cancelled");
+}
+
+#[test]
+fn a_graceful_replacement_leaves_processes_alone_and_ctrl_c_ends_them() {
+    let mut server = Server::start();
+    let id = submit(&server, "echo up; sleep 1; echo on");
+    await_output(&server, &id, "up");
+    server.restart();
+    let job = await_job(&server, &id, |job| job["state"] == "succeeded");
+    assert_eq!(job["attempt"], 1);
+    let id = submit(&server, "echo up; sleep 1000");
+    await_output(&server, &id, "up");
+    let spawner = spawner(&server).unwrap();
+    server.interrupt();
+    let until = Instant::now() + PATIENCE;
+    while std::path::Path::new("/proc").join(&spawner).exists() {
+        assert!(Instant::now() < until, "the spawner does not end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    server.start_again();
+    // It was given back and runs again, at no cost.
+    let job = await_job(&server, &id, |job| job["state"] == "running");
+    assert_eq!((&job["attempt"], &job["retries"]), (&Value::from(2), &Value::from(0)));
+}
+
+#[test]
+fn with_its_spawner_a_process_dies_and_its_job_begins_again() {
+    let server = Server::start();
+    let id = submit(&server, "echo up; sleep 3");
+    await_output(&server, &id, "up");
+    let pid = spawner(&server).unwrap();
+    assert!(std::process::Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
+    let job = await_job(&server, &id, |job| job["state"] == "succeeded");
+    // Through no fault of its own: no retry was used, of which it has none.
+    assert_eq!((&job["attempt"], &job["retries"]), (&Value::from(2), &Value::from(0)));
+    assert_ne!(spawner(&server).unwrap(), pid);
+}
+
+// FEATURES: C5
+#[test]
+fn a_running_job_shows_what_it_uses() {
+    let server = Server::start();
+    let id = submit(&server, "echo up; while :; do :; done");
+    await_output(&server, &id, "up");
+    await_job(&server, &id, |job| job["cpu_percent"].as_f64().is_some_and(|percent| percent > 1.0));
+    server.run(["jobs", "cancel", &id]).expect(0);
+    let job = await_job(&server, &id, |job| job["state"] == "cancelled");
+    assert!(job["cpu_seconds"].as_f64().unwrap() > 0.0);
+}

@@ -1,0 +1,67 @@
+//! How much memory the machine has left: a node refuses work before its kernel has to kill some.
+
+use std::fs;
+
+/// Watches the memory of the machine.
+#[derive(Debug, Clone, Copy)]
+pub struct Pressure {
+    /// Below this nothing new is started.
+    pub reserve_bytes: u64,
+    under: bool,
+}
+
+impl Pressure {
+    pub fn new(reserve_bytes: u64) -> Self {
+        Self { reserve_bytes, under: false }
+    }
+
+    /// Whether there is too little left. Once there was, a good deal more is asked for, so that it does not change with
+    /// every look.
+    pub fn is_high(&mut self, available: Option<u64>) -> bool {
+        let Some(available) = available else { return false };
+        let limit = if self.under { self.reserve_bytes + self.reserve_bytes / 2 } else { self.reserve_bytes };
+        self.under = available < limit;
+        self.under
+    }
+}
+
+/// What programs could still get without anything being killed.
+pub fn available_memory() -> Option<u64> {
+    read("/proc/meminfo", "MemAvailable:")
+}
+
+/// All memory of the machine.
+pub fn total_memory() -> Option<u64> {
+    read("/proc/meminfo", "MemTotal:")
+}
+
+fn read(file: &str, name: &str) -> Option<u64> {
+    parse(&fs::read_to_string(file).ok()?, name)
+}
+
+fn parse(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pressure_rises_at_the_reserve_and_falls_well_above_it() {
+        let mut pressure = Pressure::new(100);
+        assert!(!pressure.is_high(Some(100)));
+        assert!(pressure.is_high(Some(99)));
+        assert!(pressure.is_high(Some(149)));
+        assert!(!pressure.is_high(Some(150)));
+        assert!(!pressure.is_high(None));
+    }
+
+    #[test]
+    fn the_kernel_tells_how_much_there_is() {
+        assert_eq!(parse("MemTotal:       24564828 kB\nMemAvailable:    5 kB\n", "MemAvailable:"), Some(5 * 1024));
+        assert_eq!(parse("nonsense", "MemTotal:"), None);
+        assert!(total_memory() >= available_memory());
+    }
+}

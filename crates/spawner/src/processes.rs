@@ -1,0 +1,89 @@
+//! Looking at a tree of processes through /proc.
+
+use std::fs;
+
+/// All processes below this one, children before their own children.
+pub fn descendants(of: i32) -> Vec<i32> {
+    let mut found = Vec::new();
+    collect_children(of, &mut found);
+    let mut next = 0;
+    while next < found.len() && found.len() < DESCENDANTS_MAX {
+        let pid = found[next];
+        collect_children(pid, &mut found);
+        next += 1;
+    }
+    found
+}
+
+/// A tree that is larger than this is looked at in part: a fork bomb must not keep its watcher busy.
+const DESCENDANTS_MAX: usize = 20_000;
+
+fn collect_children(pid: i32, found: &mut Vec<i32>) {
+    // Children stand with the thread that made them.
+    for thread in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+        let Ok(text) = fs::read_to_string(thread.path().join("children")) else { continue };
+        found.extend(text.split_ascii_whitespace().filter_map(|child| child.parse::<i32>().ok()));
+    }
+}
+
+/// What a set of processes uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Use {
+    /// Of themselves and of the children that they have waited for.
+    pub cpu_us: u64,
+    pub memory_bytes: u64,
+}
+
+/// What a process and everything below it use.
+pub fn used_by_tree(root: i32) -> Use {
+    let mut total = Use::default();
+    for pid in [root].into_iter().chain(descendants(root)) {
+        let Some(one) = fs::read_to_string(format!("/proc/{pid}/stat")).ok().and_then(|text| parse_stat(&text)) else {
+            continue;
+        };
+        total.cpu_us += one.cpu_us;
+        // The root is ours.
+        total.memory_bytes += if pid == root { 0 } else { one.memory_bytes };
+    }
+    total
+}
+
+fn parse_stat(text: &str) -> Option<Use> {
+    // A program's name stands in brackets and may contain anything, also brackets.
+    let (_, rest) = text.rsplit_once(") ")?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    // As `man proc_pid_stat` numbers them, less the three that stand before.
+    let ticks = number(11)? + number(12)? + number(13)? + number(14)?;
+    let per_second = rustix::param::clock_ticks_per_second();
+    Some(Use {
+        cpu_us: ticks * 1_000_000 / per_second.max(1),
+        memory_bytes: number(21)? * rustix::param::page_size() as u64,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_programs_name_may_contain_anything() {
+        let text = "12 (a) b) R 1 1 1 0 -1 4194304 90 0 0 0 7 3 2 1 20 0 1 0 1 1 5 18446744073709551615";
+        let used = parse_stat(text).unwrap();
+        assert_eq!(used.cpu_us, 13 * 1_000_000 / rustix::param::clock_ticks_per_second());
+        assert_eq!(used.memory_bytes, 5 * rustix::param::page_size() as u64);
+        assert_eq!(parse_stat("12 (x"), None);
+    }
+
+    #[test]
+    fn a_child_is_found_below_its_parent() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let own = rustix::process::getpid().as_raw_nonzero().get();
+        assert!(descendants(own).contains(&child.id().cast_signed()));
+        while used_by_tree(own).memory_bytes == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,99 @@
+//! What a component may import, and the names of what it may not.
+
+use wasmtime::component::types::ComponentItem;
+use wasmtime::component::{Component, Linker};
+
+use crate::error::Refused;
+use crate::guest::Guest;
+use crate::text::{cut, cut_names};
+use crate::{files, waiting};
+
+/// The interfaces of WASI 0.2 that jobs get. Those of sockets are there because many toolchains import
+/// them whether or not they are used; they deny everything.
+const INTERFACES: [&str; 27] = [
+    "wasi:cli/environment",
+    "wasi:cli/exit",
+    "wasi:cli/stderr",
+    "wasi:cli/stdin",
+    "wasi:cli/stdout",
+    "wasi:cli/terminal-input",
+    "wasi:cli/terminal-output",
+    "wasi:cli/terminal-stderr",
+    "wasi:cli/terminal-stdin",
+    "wasi:cli/terminal-stdout",
+    "wasi:clocks/monotonic-clock",
+    "wasi:clocks/wall-clock",
+    "wasi:filesystem/preopens",
+    "wasi:filesystem/types",
+    "wasi:io/error",
+    "wasi:io/poll",
+    "wasi:io/streams",
+    "wasi:random/insecure",
+    "wasi:random/insecure-seed",
+    "wasi:random/random",
+    "wasi:sockets/instance-network",
+    "wasi:sockets/ip-name-lookup",
+    "wasi:sockets/network",
+    "wasi:sockets/tcp",
+    "wasi:sockets/tcp-create-socket",
+    "wasi:sockets/udp",
+    "wasi:sockets/udp-create-socket",
+];
+
+/// Everything a guest may call.
+pub(crate) fn linker(engine: &wasmtime::Engine) -> wasmtime::Result<Linker<Guest>> {
+    let mut linker = Linker::new(engine);
+    wasmtime_wasi::p2::add_to_linker_sync(&mut linker)?;
+    linker.allow_shadowing(true);
+    waiting::link(&mut linker)?;
+    files::link(&mut linker)?;
+    Ok(linker)
+}
+
+/// Why the linker would not have a component.
+pub(crate) fn refusal(component: &Component, error: &wasmtime::Error) -> Refused {
+    let engine = component.engine();
+    let ty = component.component_type();
+    let forbidden =
+        ty.imports(engine).filter(|(name, import)| !is_allowed(name) && needs_something(engine, &import.ty));
+    let names = cut_names(forbidden.map(|(name, _)| name.to_owned()));
+    if names.is_empty() {
+        return Refused::WrongImport { why: cut(format!("{error:#}")) };
+    }
+    Refused::ForbiddenImports { names }
+}
+
+/// Versions after 0.2 are other interfaces of the same name.
+fn is_allowed(import: &str) -> bool {
+    let (interface, version) = import.split_once('@').unwrap_or((import, ""));
+    INTERFACES.contains(&interface) && version.starts_with("0.2.")
+}
+
+/// An interface that consists of types alone needs nobody to provide it.
+fn needs_something(engine: &wasmtime::Engine, import: &ComponentItem) -> bool {
+    match import {
+        ComponentItem::ComponentInstance(instance) => {
+            instance.exports(engine).any(|(_, export)| needs_something(engine, &export.ty))
+        }
+        ComponentItem::Type(_) => false,
+        ComponentItem::ComponentFunc(_)
+        | ComponentItem::CoreFunc(_)
+        | ComponentItem::Module(_)
+        | ComponentItem::Component(_)
+        | ComponentItem::Resource(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_is_known_by_its_name_and_version() {
+        assert!(is_allowed("wasi:cli/stdout@0.2.3"));
+        assert!(!is_allowed("wasi:cli/stdout@0.3.0"));
+        assert!(!is_allowed("wasi:cli/stdout"));
+        assert!(!is_allowed("wasi:http/outgoing-handler@0.2.0"));
+        assert!(!is_allowed("stdout"));
+    }
+}

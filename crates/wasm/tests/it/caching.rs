@@ -1,0 +1,213 @@
+//! A component is compiled once: for all who ask at a time, for as long as it is kept, and across restarts.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use model::blob::BlobId;
+use wasm::{Executor, Metering, Options, Program, Refused, Stop, Verdict};
+
+use crate::common::{Fixture, task};
+use crate::guests::{alone, noop, wat};
+
+/// Counts how often a component's content is asked for: that is, how often it is compiled.
+#[derive(Clone, Default)]
+struct Asked(Arc<AtomicUsize>);
+
+impl Asked {
+    async fn prepare(&self, fixture: &Fixture, component: &Bytes) -> Result<Arc<Program>, Refused> {
+        let (asked, content) = (self.0.clone(), component.clone());
+        let content = async move {
+            asked.fetch_add(1, Ordering::Relaxed);
+            Ok(content)
+        };
+        fixture.executor.prepare(BlobId::of(component), Metering::Off, content).await
+    }
+
+    fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Fixture {
+    /// As after a restart: nothing in memory, the same on disk.
+    fn restart(&mut self) {
+        self.executor = Executor::new(Options::new(self.cache())).unwrap();
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let mut files: Vec<PathBuf> = fs::read_dir(self.cache()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        files
+    }
+}
+
+/// Different, but equally good.
+fn numbered(number: u32) -> Bytes {
+    alone(&format!("(func (export \"run\") (result i32) (drop (i32.const {number})) i32.const 0)"))
+}
+
+#[tokio::test]
+async fn a_component_is_compiled_once_for_all_who_ask_at_a_time() {
+    let fixture = Arc::new(Fixture::new());
+    let asked = Asked::default();
+    let asking: Vec<_> = (0..20)
+        .map(|_| {
+            let (fixture, asked) = (fixture.clone(), asked.clone());
+            tokio::spawn(async move { asked.prepare(&fixture, &noop()).await.unwrap() })
+        })
+        .collect();
+    let mut programs = Vec::new();
+    for asking in asking {
+        programs.push(asking.await.unwrap());
+    }
+    assert_eq!(asked.count(), 1);
+    assert!(programs.iter().all(|program| Arc::ptr_eq(program, &programs[0])));
+    let known = fixture.executor.prepared(BlobId::of(&noop()), Metering::Off).unwrap().unwrap();
+    assert!(Arc::ptr_eq(&known, &programs[0]));
+    assert!(fixture.executor.prepared(BlobId::of(&noop()), Metering::Fuel).is_none());
+}
+
+#[tokio::test]
+async fn a_component_is_not_compiled_again_after_a_restart() {
+    let mut fixture = Fixture::new();
+    let asked = Asked::default();
+    asked.prepare(&fixture, &noop()).await.unwrap();
+    fixture.restart();
+    let program = asked.prepare(&fixture, &noop()).await.unwrap();
+    assert_eq!(asked.count(), 1);
+    assert_eq!(fixture.begin(program, task(), Stop::new()).await.verdict, Verdict::Succeeded);
+}
+
+#[tokio::test]
+async fn a_refusal_is_remembered_and_leaves_nothing_on_disk() {
+    let fixture = Fixture::new();
+    let asked = Asked::default();
+    let useless = wat("(component)");
+    for _ in 0..3 {
+        assert_eq!(asked.prepare(&fixture, &useless).await.unwrap_err(), Refused::NoEntry);
+    }
+    assert_eq!(asked.count(), 1);
+    assert!(fixture.files().is_empty());
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_noticed_and_its_component_compiled_again() {
+    let mut fixture = Fixture::new();
+    let asked = Asked::default();
+    asked.prepare(&fixture, &noop()).await.unwrap();
+    let [file] = &fixture.files()[..] else { panic!() };
+    let whole = fs::read(file).unwrap();
+    let flipped = |at: usize| {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        bytes
+    };
+    let mut longer = whole.clone();
+    longer.push(0);
+    let damages = [
+        flipped(0),
+        flipped(8),
+        flipped(40),
+        flipped(whole.len() / 2),
+        flipped(whole.len() - 1),
+        whole[..whole.len() - 1].to_vec(),
+        whole[..20].to_vec(),
+        Vec::new(),
+        longer,
+    ];
+    for (number, damaged) in damages.into_iter().enumerate() {
+        let [file] = &fixture.files()[..] else { panic!() };
+        fs::write(file, damaged).unwrap();
+        fixture.restart();
+        let program = asked.prepare(&fixture, &noop()).await.unwrap();
+        assert_eq!(asked.count(), number + 2);
+        assert_eq!(fixture.begin(program, task(), Stop::new()).await.verdict, Verdict::Succeeded);
+        let [file] = &fixture.files()[..] else { panic!() };
+        assert_eq!(fs::read(file).unwrap(), whole);
+    }
+}
+
+#[tokio::test]
+async fn code_for_another_engine_or_component_is_not_loaded() {
+    let mut fixture = Fixture::new();
+    let asked = Asked::default();
+    asked.prepare(&fixture, &noop()).await.unwrap();
+    let [plain] = fixture.files().try_into().unwrap();
+    fixture.prepare(&noop(), Metering::Fuel).await.unwrap();
+    let metered = fixture.files().into_iter().find(|file| *file != plain).unwrap();
+    // Whole, but made for an engine of another configuration; so it would be with another version.
+    fs::copy(&metered, &plain).unwrap();
+    fixture.restart();
+    let program = asked.prepare(&fixture, &noop()).await.unwrap();
+    assert_eq!(asked.count(), 2);
+    assert_eq!(fixture.begin(program, task(), Stop::new()).await.verdict, Verdict::Succeeded);
+
+    asked.prepare(&fixture, &numbered(1)).await.unwrap();
+    let other = fixture.files().into_iter().find(|file| *file != plain && *file != metered).unwrap();
+    fs::copy(&other, &plain).unwrap();
+    fixture.restart();
+    asked.prepare(&fixture, &noop()).await.unwrap();
+    assert_eq!(asked.count(), 4);
+}
+
+#[tokio::test]
+async fn the_cache_is_for_its_owner_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let cache = directory.path().join("cache");
+    let mode = || fs::metadata(&cache).unwrap().permissions().mode() & 0o777;
+    Executor::new(Options::new(&cache)).unwrap();
+    assert_eq!(mode(), 0o700);
+    fs::set_permissions(&cache, fs::Permissions::from_mode(0o777)).unwrap();
+    fs::write(cache.join("1-1.part"), "what a crash has left").unwrap();
+    fs::write(cache.join("planted.code"), "what somebody else has left").unwrap();
+    Executor::new(Options::new(&cache)).unwrap();
+    assert_eq!(mode(), 0o700);
+    assert_eq!(fs::read_dir(&cache).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn the_disk_keeps_as_much_as_its_limit_and_forgets_the_oldest() {
+    let probe = Fixture::new();
+    probe.prepare(&numbered(0), Metering::Off).await.unwrap();
+    let size = fs::metadata(&probe.files()[0]).unwrap().len();
+
+    let fixture = Fixture::with(|options| options.cache_bytes_max = 3 * size);
+    for number in 0..3 {
+        fixture.prepare(&numbered(number), Metering::Off).await.unwrap();
+    }
+    assert_eq!(fixture.files().len(), 3);
+    let oldest = fixture.files().into_iter().min_by_key(|file| fs::metadata(file).unwrap().modified().unwrap());
+    fixture.prepare(&numbered(3), Metering::Off).await.unwrap();
+    assert_eq!(fixture.files().len(), 3);
+    assert!(!oldest.unwrap().exists());
+}
+
+#[tokio::test]
+async fn memory_keeps_as_many_as_its_limit_and_disk_has_the_rest() {
+    let fixture = Fixture::with(|options| options.programs_max = 2);
+    let asked = Asked::default();
+    for number in [0, 1, 2, 0] {
+        asked.prepare(&fixture, &numbered(number)).await.unwrap();
+    }
+    assert_eq!(asked.count(), 3);
+    assert!(fixture.executor.prepared(BlobId::of(&numbered(1)), Metering::Off).is_none());
+    assert!(fixture.executor.prepared(BlobId::of(&numbered(0)), Metering::Off).is_some());
+}
+
+#[tokio::test]
+async fn a_cache_that_cannot_be_written_costs_time_only() {
+    let fixture = Fixture::new();
+    fs::remove_dir(fixture.cache()).unwrap();
+    let program = fixture.prepare(&noop(), Metering::Off).await.unwrap();
+    assert_eq!(fixture.begin(program, task(), Stop::new()).await.verdict, Verdict::Succeeded);
+}
+
+#[test]
+fn an_executor_is_made_inside_a_runtime() {
+    let directory = tempfile::tempdir().unwrap();
+    assert!(matches!(Executor::new(Options::new(directory.path())), Err(wasm::Error::NoRuntime)));
+}

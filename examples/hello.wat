@@ -1,7 +1,4 @@
-;; A component that greets whom its first argument names. It is run as `wasi:cli/run`, like any job:
-;;
-;;   outlast submit --wait --wasm examples/hello.wasm -- world
-;;
+;; A component that greets whom its first argument names. README.md shows how it is run.
 ;; hello.wasm beside it is this text in binary form; a test holds the two together.
 (component
   ;; What it needs of its host, in the words of WASI 0.2: its arguments, and a place to write to.

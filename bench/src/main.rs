@@ -3,13 +3,16 @@
 
 mod bare;
 mod commits;
+mod components;
 mod conditions;
 mod engine_alone;
+mod following;
 mod http;
 mod latency;
 mod memory;
 mod report;
 mod server;
+mod spawning;
 mod start;
 
 use std::path::PathBuf;
@@ -59,5 +62,8 @@ fn main() -> anyhow::Result<()> {
     http::measure(scale, &mut report)?;
     start::measure(scale, &mut report)?;
     memory::measure(scale, &mut report)?;
+    spawning::measure(scale, &mut report)?;
+    components::measure(scale, &mut report)?;
+    following::measure(scale, &mut report)?;
     report.finish(arguments.json.as_deref())
 }

@@ -26,6 +26,14 @@ impl Server {
         Self::start(command, listen)
     }
 
+    /// The same with settings.
+    pub fn outlast_with(data: &Path, config: &Path) -> anyhow::Result<Self> {
+        let listen = free_port()?;
+        let mut command = Command::new(outlast_binary()?);
+        command.args(["up", "--listen", &listen.to_string(), "--data-dir"]).arg(data).arg("--config").arg(config);
+        Self::start(command, listen)
+    }
+
     /// A server that only parses and answers.
     pub fn bare() -> anyhow::Result<Self> {
         let listen = free_port()?;
@@ -124,7 +132,7 @@ fn free_port() -> anyhow::Result<SocketAddr> {
 }
 
 /// The binary under test: beside this one, unless another is named.
-fn outlast_binary() -> anyhow::Result<PathBuf> {
+pub fn outlast_binary() -> anyhow::Result<PathBuf> {
     if let Some(path) = std::env::var_os("OUTLAST_BIN") {
         return Ok(path.into());
     }

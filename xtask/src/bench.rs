@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 
-use crate::{cargo, repo, steps};
+use crate::{cargo, repo, steps, tools};
 
 #[derive(Args)]
 pub struct Options {
@@ -14,6 +14,7 @@ pub struct Options {
 
 pub fn run(options: &Options) -> Result<()> {
     let root = repo::root();
+    tools::ensure_system(tools::FOR_BENCH)?;
     // The benchmark measures the binary that users run, and expects it beside itself.
     steps::run_shown(cargo::command(&root).args(["build", "--release", "--locked", "--package", "outlast"]))?;
     let mut command = cargo::command(&root);

@@ -60,8 +60,16 @@ pub struct SystemTool {
     pub reason: &'static str,
 }
 
-/// What the tests need from the system. Empty as long as they only start our own binary.
-pub const FOR_TESTS: &[SystemTool] = &[];
+/// What the tests need from the system.
+pub const FOR_TESTS: &[SystemTool] = &[
+    SystemTool { name: "cc", package: "gcc", reason: "programs that try to get out of their sandbox" },
+    SystemTool { name: "bash", package: "bash", reason: "connections from inside a sandbox" },
+    SystemTool { name: "unshare", package: "util-linux", reason: "attempts to leave a sandbox" },
+];
+
+/// What the benchmark compares with.
+pub const FOR_BENCH: &[SystemTool] =
+    &[SystemTool { name: "bwrap", package: "bubblewrap", reason: "the sandbox that ours is compared with" }];
 
 /// Installs what is missing of `wanted` with apt-get; says what was installed.
 pub fn ensure_system(wanted: &[SystemTool]) -> Result<String> {

@@ -38,7 +38,9 @@ mod tests {
 
     #[test]
     fn what_was_encoded_is_read_back() {
-        for (text, bytes) in [("", &b""[..]), ("Zg==", b"f"), ("Zm8=", b"fo"), ("Zm9v", b"foo"), ("Zm9vYmFy", b"foobar")] {
+        for (text, bytes) in
+            [("", &b""[..]), ("Zg==", b"f"), ("Zm8=", b"fo"), ("Zm9v", b"foo"), ("Zm9vYmFy", b"foobar")]
+        {
             assert_eq!(decode(text).as_deref(), Some(bytes), "{text}");
         }
         assert_eq!(decode("/+8A"), Some(vec![0xff, 0xef, 0]));

@@ -159,7 +159,8 @@ impl Client {
     pub async fn upload(&self, named: &Named, mut sent: impl FnMut(u64)) -> Result<(), Error> {
         let options = self.transport.options();
         let (mut failures, mut pause) = (0, options.retry_pause);
-        let mut offset = None;
+        // What fits into one piece is simply sent, whatever came before.
+        let mut offset = (named.bytes <= PIECE_BYTES).then_some(0);
         loop {
             match self.send_next(named, offset).await {
                 Ok(progress) if progress.done => {

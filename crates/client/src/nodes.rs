@@ -1,5 +1,6 @@
 //! The nodes that run jobs.
 
+use model::id::NodeId;
 use model::view::{NodeView, Page};
 
 use crate::client::Client;
@@ -8,5 +9,9 @@ use crate::error::Error;
 impl Client {
     pub async fn nodes(&self) -> Result<Page<NodeView>, Error> {
         self.get("/v1/nodes".to_owned()).await
+    }
+
+    pub async fn node(&self, id: NodeId) -> Result<NodeView, Error> {
+        self.get(format!("/v1/nodes/{id}")).await
     }
 }

@@ -183,7 +183,7 @@ pub struct AttemptRecord {
     #[n(10)]
     pub message: Option<String>,
     #[n(11)]
-    pub log: Option<LogRef>,
+    pub log: Option<Box<LogRef>>,
 }
 
 impl AttemptRecord {
@@ -354,7 +354,7 @@ impl Job {
     pub fn blobs(&self) -> Result<Vec<BlobId>, DecodeError> {
         let mut blobs = decode_blobs(&self.spec)?;
         blobs.extend(self.artifacts.iter().map(|artifact| artifact.blob));
-        blobs.extend(self.attempts.iter().filter_map(|attempt| attempt.log).map(|log| log.blob));
+        blobs.extend(self.attempts.iter().filter_map(|attempt| attempt.log.as_ref()).map(|log| log.blob));
         Ok(blobs)
     }
 
@@ -534,7 +534,7 @@ mod tests {
         assert_eq!(job.blobs().unwrap(), []);
         job.artifacts.push(artifact(1));
         let mut attempt = AttemptRecord::new(Attempt(1), RunnerId(1), Incarnation(1), Millis(1));
-        attempt.log = Some(LogRef { blob: BlobId::of(b"log"), bytes: 3 });
+        attempt.log = Some(Box::new(LogRef { blob: BlobId::of(b"log"), bytes: 3 }));
         job.attempts.push(attempt);
         let mut spec = job.decode_spec().unwrap();
         spec.inputs.insert("in".to_owned(), BlobId::of(b"in"));

@@ -608,7 +608,7 @@ impl Job {
             attempt.signal = outcome.signal;
             attempt.usage = outcome.usage;
             attempt.message = outcome.message.map(cut);
-            attempt.log = outcome.log;
+            attempt.log = outcome.log.map(Box::new);
         }
         self.result = outcome.result;
         self.artifacts = outcome.artifacts;

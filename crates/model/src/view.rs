@@ -199,7 +199,7 @@ impl HistoryView {
             signal: attempt.signal,
             cpu_seconds: attempt.usage.map(|usage| usage.cpu.0 as f64 / 1000.0),
             memory_peak_bytes: attempt.usage.map(|usage| usage.memory_peak_bytes),
-            log: attempt.log,
+            log: attempt.log.as_deref().copied(),
             message: attempt.message.clone(),
         };
         let decision_view = |decision: &crate::verdict::Decision| DecisionView {

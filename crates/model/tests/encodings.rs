@@ -83,7 +83,7 @@ fn records_are_read_and_written_as_before() {
         assert_eq!((job.state, job.attempt, job.artifacts.len()), (state, Attempt(1), 0));
         assert_eq!(job.decode_spec().unwrap(), process());
         let attempt = job.last_attempt().unwrap();
-        assert_eq!((attempt.runner, attempt.incarnation, attempt.log), (RunnerId(7), Incarnation(8), None));
+        assert_eq!((attempt.runner, attempt.incarnation, attempt.log.as_deref()), (RunnerId(7), Incarnation(8), None));
         assert_eq!(attempt.usage, end.and_then(|end| end.usage));
         let mut written = Vec::new();
         job.encode_into(&mut written);

@@ -5,7 +5,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::context::Context;
 use crate::output::Format;
-use crate::{bench, completions, doctor, jobs, logs, queues, submit, up};
+use crate::{bench, blobs, completions, doctor, jobs, logs, nodes, queues, submit, up, workers};
 
 /// Work that outlasts the machines it runs on.
 #[derive(Parser)]
@@ -41,6 +41,9 @@ enum Command {
     Jobs(jobs::Options),
     Logs(logs::Options),
     Queues(queues::Options),
+    Workers(workers::Options),
+    Blobs(blobs::Options),
+    Nodes(nodes::Options),
     Bench(bench::Options),
     Doctor(doctor::Options),
     Completions(completions::Options),
@@ -55,6 +58,9 @@ impl Cli {
             | Command::Jobs(_)
             | Command::Logs(_)
             | Command::Queues(_)
+            | Command::Workers(_)
+            | Command::Blobs(_)
+            | Command::Nodes(_)
             | Command::Bench(_)
             | Command::Doctor(_)
             | Command::Completions(_) => false,
@@ -70,6 +76,9 @@ impl Cli {
             Command::Jobs(options) => block_on(jobs::run(options, &Context::new(&global)?)),
             Command::Logs(options) => block_on(logs::run(options, &Context::new(&global)?)),
             Command::Queues(options) => block_on(queues::run(options, &Context::new(&global)?)),
+            Command::Workers(options) => block_on(workers::run(options, &Context::new(&global)?)),
+            Command::Blobs(options) => block_on(blobs::run(options, &Context::new(&global)?)),
+            Command::Nodes(options) => block_on(nodes::run(options, &Context::new(&global)?)),
             Command::Doctor(options) => block_on(doctor::run(options, &Context::new(&global)?)),
             Command::Bench(options) => bench::run(options, &global),
             Command::Completions(options) => completions::run(&options),

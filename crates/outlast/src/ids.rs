@@ -1,7 +1,8 @@
 //! Ids from the command line. They are opaque words to people, so one that cannot be is simply one that is not there.
 
 use anyhow::Result;
-use model::id::JobId;
+use model::blob::{BlobId, WorkerId};
+use model::id::{JobId, NodeId};
 use model::queue::QueueRef;
 
 use crate::exit::NotFound;
@@ -12,4 +13,16 @@ pub fn job(text: &str) -> Result<JobId> {
 
 pub fn queue(text: &str) -> Result<QueueRef> {
     text.parse().map_err(|error| NotFound(format!("there is no such queue: {error}")).into())
+}
+
+pub fn blob(text: &str) -> Result<BlobId> {
+    text.parse().map_err(|error| NotFound(format!("there is no such blob: {error}")).into())
+}
+
+pub fn worker(text: &str) -> Result<WorkerId> {
+    text.parse().map_err(|error| NotFound(format!("there is no such worker: {error}")).into())
+}
+
+pub fn node(text: &str) -> Result<NodeId> {
+    text.parse().map_err(|error| NotFound(format!("there is no such node: {error}")).into())
 }

@@ -1,6 +1,7 @@
 //! `outlast jobs`: looking at jobs and deciding about them.
 
 mod act;
+mod artifacts;
 #[cfg(test)]
 pub mod example;
 mod list;
@@ -12,7 +13,7 @@ use client::jobs::List;
 
 use crate::context::Context;
 
-/// List jobs, look at one, cancel, retry, retract or remove them.
+/// List jobs, look at one, fetch its files, cancel, retry, retract or remove them.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Options {
@@ -52,6 +53,8 @@ enum Command {
     Running(list::Options),
     /// List the jobs that have ended.
     Completed(list::Options),
+    /// Download the files that a job left behind and its outputs caught.
+    Artifacts(artifacts::Options),
     /// List jobs by what happened last, or show the history of one.
     History {
         id: Option<String>,
@@ -67,6 +70,7 @@ pub async fn run(options: Options, context: &Context) -> Result<u8> {
         Command::Completed(options) => list::run(List::Completed, &options, context).await,
         Command::History { id: None, list } => list::run(List::History, &list, context).await,
         Command::History { id: Some(id), .. } => show::history(&id, context).await,
+        Command::Artifacts(options) => artifacts::fetch(&options, context).await,
         Command::Show { id } => show::job(&id, context).await,
         Command::Cancel { ids } => act::each(act::Act::Cancel, &ids, context).await,
         Command::Retry { ids } => act::each(act::Act::Retry, &ids, context).await,

@@ -4,16 +4,19 @@
 //! codes mean), [`output`], [`table`] and [`paint`] (how things look).
 
 mod bench;
+mod blobs;
 mod cli;
 mod completions;
 mod context;
 mod doctor;
+mod download;
 mod duration;
 mod exit;
 mod ids;
 mod interrupt;
 mod jobs;
 mod logs;
+mod nodes;
 mod output;
 mod paint;
 mod queues;
@@ -21,6 +24,8 @@ mod size;
 mod submit;
 mod table;
 mod up;
+mod upload;
+mod workers;
 
 use std::process::ExitCode;
 

@@ -1,6 +1,7 @@
 //! `outlast submit`: one job from the command line, or one or many from a file.
 
 mod chunk;
+mod content;
 mod input;
 mod many;
 mod source;
@@ -13,7 +14,6 @@ use anyhow::Result;
 use bytes::Bytes;
 use clap::{ArgGroup, Args};
 use client::jobs::Submit;
-use model::blob::BlobId;
 use model::view::AcceptedView;
 
 use crate::context::Context;
@@ -26,20 +26,21 @@ use source::Source;
 #[command(group = ArgGroup::new("what").required(true).multiple(true).args(["command", "echo", "file", "wasm", "function"]))]
 #[command(override_usage = "\
 outlast submit [OPTIONS] [--] COMMAND [ARGUMENT]...
-       outlast submit [OPTIONS] --wasm blob:… [--] [ARGUMENT]...
+       outlast submit [OPTIONS] --wasm FILE|blob:… [--] [ARGUMENT]...
        outlast submit [OPTIONS] --worker w_… --function NAME [--] [ARGUMENT]...
        outlast submit [OPTIONS] --echo JSON
        outlast submit [OPTIONS] --file FILE")]
 #[command(after_help = "\
-A command runs in an empty working directory of its own, with PATH, HOME, LANG, TZ, TMPDIR and OUTLAST_* in its \
-environment. It is not a shell line: for pipes, variables and the like use sh -c.
+A command runs in a working directory of its own, with its inputs in inputs/ and its worker in worker/; what it \
+leaves in outputs/ can be kept. It is not a shell line: for pipes, variables and the like use sh -c.
 It is kept from its host by the `standard` sandbox unless --sandbox says otherwise.
 
 Examples:
   outlast submit --wait -- sh -c 'echo hello; exit 3'
-  outlast submit --topic reports --timeout 10m --retries 2 -- sh -c 'date > report; wc report'
+  outlast submit --topic reports --timeout 10m --retries 2 -- sh -c 'date | tee outputs/report'
+  outlast submit --wait --input in.csv=data/table.csv -- sort -n inputs/in.csv
   outlast submit --wait --stdin table.csv sort -n
-  outlast submit --memory 512M --cpu 1m --artifact 'out/*.png' -- ./render
+  outlast submit --memory 512M --cpu 1m --worker w_… --function render --artifact '*.png'
   outlast submit --wait --echo '{\"answer\": 42}'
   generate-jobs | outlast submit --file -")]
 pub struct Options {
@@ -57,9 +58,9 @@ pub struct Options {
     /// Submit a job that returns this JSON value.
     #[arg(long, value_name = "JSON", conflicts_with_all = spec::Options::NOT_FOR_ECHO, conflicts_with_all = ["command", "wasm"])]
     echo: Option<String>,
-    /// Run this WebAssembly component; COMMAND is then its arguments.
-    #[arg(long, value_name = "blob:…", conflicts_with_all = spec::Options::NOT_FOR_WASM)]
-    wasm: Option<BlobId>,
+    /// Run this WebAssembly component, a file or a blob; COMMAND is then its arguments.
+    #[arg(long, value_name = "FILE|blob:…", conflicts_with_all = spec::Options::NOT_FOR_WASM)]
+    wasm: Option<content::Source>,
     /// Submit what is in a file: JSON or YAML with one job, a list or `jobs:`, or NDJSON with a job per line; `-` is standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = spec::Options::NAMES, conflicts_with_all = ["command", "echo", "wasm"])]
     file: Option<PathBuf>,
@@ -76,7 +77,7 @@ pub async fn run(mut options: Options, context: &Context) -> Result<u8> {
     }
     let queue = options.queue.as_deref().map(ids::queue).transpose()?;
     let submit = Submit { idempotency_key: options.key, queue };
-    let job = match (&options.file, &options.echo, options.wasm) {
+    let job = match (&options.file, &options.echo, &options.wasm) {
         (Some(file), _, _) => match source::open(file)? {
             Source::One(job) => job,
             Source::Many(_) if options.wait || submit.idempotency_key.is_some() => {
@@ -87,8 +88,15 @@ pub async fn run(mut options: Options, context: &Context) -> Result<u8> {
             Source::Many(jobs) => return many::submit(jobs, &submit, context).await,
         },
         (None, Some(value), _) => spec::echo(&options.job, value)?,
-        (None, None, Some(component)) => spec::wasm(&options.job, component, options.command)?,
-        (None, None, None) => spec::process(&options.job, options.command)?,
+        (None, None, Some(component)) => {
+            let component = content::component(component, &context.client).await?;
+            let inputs = content::inputs(&options.job.input, &context.client).await?;
+            spec::wasm(&options.job, inputs, component, options.command)?
+        }
+        (None, None, None) => {
+            let inputs = content::inputs(&options.job.input, &context.client).await?;
+            spec::process(&options.job, inputs, options.command)?
+        }
     };
     one(job, &submit, options.wait, context).await
 }

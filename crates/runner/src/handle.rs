@@ -106,6 +106,8 @@ struct State {
     stopping: bool,
     /// WebAssembly to be started at the end of this round.
     guests: Vec<(ShardId, Ticket, Prepared, wasm::Stop, Note)>,
+    /// Attempts whose end has become safe in this round.
+    safe: Vec<Ticket>,
 }
 
 /// What happens to processes when a server stops.
@@ -157,8 +159,14 @@ pub async fn start(options: Options, uplink: Arc<dyn Uplink>) -> io::Result<Hand
         (shard, Link::new(options.id, options.incarnation, options.capacity, adopted))
     };
     let links = (0..options.shards.count()).map(ShardId).map(new_link).collect();
-    let state =
-        State { links, delays: Delays::default(), residue: HashSet::default(), stopping: false, guests: Vec::new() };
+    let state = State {
+        links,
+        delays: Delays::default(),
+        residue: HashSet::default(),
+        stopping: false,
+        guests: Vec::new(),
+        safe: Vec::new(),
+    };
     let inner = Arc::new(Inner {
         sampling: Sampling::new(&env),
         options,
@@ -193,9 +201,11 @@ impl Handle {
             }
         }
         let guests = std::mem::take(&mut state.guests);
+        let safe = std::mem::take(&mut state.safe);
         state.deliver(self.0.uplink.as_ref());
         drop(state);
         self.0.run_guests(guests);
+        self.0.clean_up(safe);
     }
 
     pub fn incarnation(&self) -> Incarnation {
@@ -263,7 +273,7 @@ impl Inner {
                 let safe = link.forget(sequence);
                 for ticket in safe {
                     if state.residue.remove(&ticket) {
-                        self.clean_up(ticket);
+                        state.safe.push(ticket);
                     }
                 }
             }
@@ -446,17 +456,27 @@ impl Inner {
         self.ended.notify_waiters();
     }
 
-    /// The end of an attempt is safe: nothing of it is needed here any more.
-    fn clean_up(&self, ticket: Ticket) {
-        self.env.spawning.order(Order::Forget { key: key_of(ticket) }, Vec::new());
-        let _guard = self.tasks.enter();
-        let log = logs::path(&self.options.logs, ticket);
-        if let Err(error) = std::fs::remove_file(&log)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(file = %log.display(), %error, "an attempt's output file cannot be removed");
+    /// Their ends are safe: nothing of these attempts is needed here any more.
+    fn clean_up(&self, safe: Vec<Ticket>) {
+        if safe.is_empty() {
+            return;
         }
-        place::remove(&self.options.scratch, ticket);
+        for ticket in &safe {
+            self.env.spawning.order(Order::Forget { key: key_of(*ticket) }, Vec::new());
+        }
+        let (logs, scratch) = (self.options.logs.clone(), self.options.scratch.clone());
+        // Not on the caller's thread: directories may be large.
+        self.tasks.spawn_blocking(move || {
+            for ticket in safe {
+                let log = logs::path(&logs, ticket);
+                if let Err(error) = std::fs::remove_file(&log)
+                    && error.kind() != io::ErrorKind::NotFound
+                {
+                    tracing::warn!(file = %log.display(), %error, "an attempt's output file cannot be removed");
+                }
+                place::remove(&scratch, ticket);
+            }
+        });
     }
 
     fn begin_to_stop(&self, ends: impl Fn(Lane) -> bool + Copy) {

@@ -117,9 +117,9 @@ async fn input(blobs: &Blobs, blob: BlobId, destination: &Path, own_copy: bool) 
 }
 
 /// The command of a process: its own, or that of the function it names with its own as arguments.
-pub(crate) fn command(process: &ProcessRun, bundle: Option<&Bundle>) -> Result<Vec<String>, Outcome> {
+pub(crate) fn command(process: &ProcessRun, bundle: Option<&Bundle>) -> Result<Vec<String>, Box<Outcome>> {
     let Some(name) = &process.function else { return Ok(process.command.clone()) };
-    let fatal = |message: String| failure(End::Fatal, message);
+    let fatal = |message: String| Box::new(failure(End::Fatal, message));
     let bundle = bundle.ok_or_else(|| fatal(format!("the function `{name}` needs a worker")))?;
     // A version may be asked for as `name@version`.
     let (wanted, version) = name.split_once('@').map_or((name.as_str(), None), |(name, version)| (name, Some(version)));
@@ -137,12 +137,9 @@ pub(crate) fn command(process: &ProcessRun, bundle: Option<&Bundle>) -> Result<V
     Ok([program].into_iter().chain(rest).collect())
 }
 
-/// Removes an attempt's directory, in the background: it may be large.
+/// Removes an attempt's directory, if it had one. It may be large.
 pub(crate) fn remove(scratch: &Path, ticket: Ticket) {
-    let path = scratch.join(name(ticket));
-    if path.symlink_metadata().is_ok() {
-        tokio::task::spawn_blocking(move || remove_now(&path));
-    }
+    remove_now(&scratch.join(name(ticket)));
 }
 
 fn remove_now(path: &Path) {

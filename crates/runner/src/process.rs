@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use blobs::{Blobs, Globs, OutputLimits};
 use minicbor::{Decode, Encode};
+use model::blob::WorkerId;
 use model::id::NodeId;
 use model::job::{Artifact, End, LogRef, Outcome, Usage};
 use model::json::Json;
 use model::limits;
 use model::message::Ticket;
-use model::spec::{ProcessRun, Sandbox, Task};
+use model::spec::{ProcessRun, Run, Sandbox, Task};
 use model::time::Millis;
 use spawner::protocol::{Bounds, Exit, Launch, Limit, Order, Profile, Verdict};
 use tokio::sync::oneshot;
@@ -54,11 +55,18 @@ pub(crate) struct Note {
     pub outputs: Vec<String>,
     #[n(1)]
     pub output_bytes: Option<u64>,
+    /// Its files stay where they are as long as it runs.
+    #[n(2)]
+    pub worker: Option<WorkerId>,
 }
 
 impl Note {
     pub fn of(task: &Task) -> Self {
-        Self { outputs: task.outputs.clone(), output_bytes: task.limits.output_bytes }
+        let worker = match &task.run {
+            Run::Process(process) => process.worker,
+            Run::Wasm(_) | Run::Echo(_) => None,
+        };
+        Self { outputs: task.outputs.clone(), output_bytes: task.limits.output_bytes, worker }
     }
 
     pub fn decode(bytes: &[u8]) -> Self {
@@ -82,7 +90,7 @@ pub(crate) async fn run(
     };
     match begin(&env, ticket, &task, &process, &place, &note) {
         Ok(ended) => attend(&env, ticket, &note, ended, stopped).await,
-        Err(outcome) => outcome,
+        Err(outcome) => *outcome,
     }
 }
 
@@ -93,9 +101,9 @@ fn begin(
     process: &ProcessRun,
     place: &Place,
     note: &Note,
-) -> Result<oneshot::Receiver<Exit>, Outcome> {
+) -> Result<oneshot::Receiver<Exit>, Box<Outcome>> {
     let no_place = |what: &str, error: std::io::Error| {
-        failure(End::Infrastructure, format!("no place to run in: {what}: {error}"))
+        Box::new(failure(End::Infrastructure, format!("no place to run in: {what}: {error}")))
     };
     let launch = Launch {
         command: place::command(process, place.bundle.as_ref())?,
@@ -150,14 +158,19 @@ fn bounds(env: &Env, task: &Task, has_outputs: bool) -> Bounds {
         memory_bytes: asked.memory_bytes,
         processes: match task.sandbox {
             Sandbox::None => asked.pids,
-            Sandbox::Strict | Sandbox::Standard => Some(asked.pids.unwrap_or(defaults.processes)),
+            Sandbox::Strict | Sandbox::Standard => Some(at_most(asked.pids, defaults.processes)),
         },
         open_files: asked.open_files,
-        output_bytes: has_outputs.then(|| asked.output_bytes.unwrap_or(defaults.output_bytes)),
+        output_bytes: has_outputs.then(|| at_most(asked.output_bytes, defaults.output_bytes)),
         log_head_bytes: defaults.log_bytes / 2,
         log_tail_bytes: defaults.log_bytes / 2,
         tmp_bytes: Some(defaults.tmp_bytes),
     }
+}
+
+/// What a job asks for, within what the node allows.
+fn at_most(asked: Option<u64>, allowed: u64) -> u64 {
+    asked.map_or(allowed, |asked| asked.min(allowed))
 }
 
 /// Waits for the end of an attempt that runs, and makes its result.

@@ -134,7 +134,9 @@ pub struct S3Store {
 impl BlobStore {
     pub(crate) fn location(&self, data_dir: &Path) -> Result<blobs::Location, Error> {
         match (&self.directory, &self.s3) {
-            (Some(_), Some(_)) => Err(Error::BlobStore("`blobs` names a directory and a bucket: choose one".to_owned())),
+            (Some(_), Some(_)) => {
+                Err(Error::BlobStore("`blobs` names a directory and a bucket: choose one".to_owned()))
+            }
             (Some(directory), None) => Ok(blobs::Location::Directory(directory.clone())),
             (None, None) => Ok(blobs::Location::Directory(data_dir.join("blobs"))),
             (None, Some(s3)) => Ok(blobs::Location::S3(blobs::S3 {

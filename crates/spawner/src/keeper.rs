@@ -319,7 +319,7 @@ impl Keeper {
         }
         let user = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
         let memory_kills = self.groups.memory_kills(slot);
-        let groups = self.groups.enlist(slot, &launch.bounds)?;
+        let groups = self.groups.enlist(slot, launch)?;
         match sys::fork_into(self.sandbox.namespaces(launch))? {
             Cloned::Child => {
                 let slot = slot as u32;

@@ -36,9 +36,9 @@ pub fn protections(sandbox: &Sandbox, groups: &Groups, bounded: Option<u64>) -> 
         None => None,
     };
     let memory = group(groups.memory()).unwrap_or("a limit on each process, and a look at their sum");
-    let processes = match group(groups.processes()) {
-        Some(group) => by(group),
-        None => in_sandbox("a limit in a user namespace of its own"),
+    let processes = match (group(groups.processes()), &sandbox.mode) {
+        (Some(group), Mode::Missing(_)) => by(group),
+        (_, _) => in_sandbox("a limit in a user namespace of its own"),
     };
     let host_memory = match bounded {
         Some(bound) => by(&format!("attempts together get at most {} MiB", bound >> 20)),

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test say no by panicking, too")]
 
+mod blobs;
 mod events;
 mod load;
 mod logs;

@@ -11,7 +11,7 @@ pub async fn check(client: &Client) -> Vec<Check> {
     match client.nodes().await {
         Ok(nodes) => nodes.items.iter().flat_map(judge).collect(),
         Err(Error::Unreachable { .. }) => vec![Check::skipped("protections", "no server to ask")],
-        Err(error @ (Error::Refused(_) | Error::Protocol(_) | Error::Address(_))) => {
+        Err(error @ (Error::Refused(_) | Error::Protocol(_) | Error::Address(_) | Error::File { .. })) => {
             vec![Check::skipped("protections", format!("the server does not say: {error}"))]
         }
     }
@@ -45,7 +45,9 @@ fn advice(name: &str) -> &'static str {
              until then only jobs without a sandbox run"
         }
         "system_calls" | "network" => "it comes with the sandbox",
-        "files" => "a kernel with landlock (Linux 5.13 or newer) and a sandbox; the root file system of the sandbox still holds",
+        "files" => {
+            "a kernel with landlock (Linux 5.13 or newer) and a sandbox; the root file system of the sandbox still holds"
+        }
         "processes_limit" => "it comes with the sandbox, or with a control group for processes: run the server as root",
         "memory_limit" | "host_memory" => {
             "run the server as root where /sys/fs/cgroup can be written, so that it can make control groups"

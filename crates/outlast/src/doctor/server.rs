@@ -30,7 +30,7 @@ fn no_health(error: &Error, may_be_down: bool) -> Check {
         Error::Unreachable { .. } if may_be_down => {
             Check::skipped("server", format!("{error}, as it should be while records are checked"))
         }
-        Error::Unreachable { .. } | Error::Refused(_) | Error::Protocol(_) | Error::Address(_) => {
+        Error::Unreachable { .. } | Error::Refused(_) | Error::Protocol(_) | Error::Address(_) | Error::File { .. } => {
             Check::bad("server", error.to_string())
                 .advice("`outlast up` starts one here; --server or OUTLAST_SERVER names another")
         }

@@ -28,7 +28,7 @@ impl Absence {
             Error::Unreachable { .. } => true,
             // It is back, but has not taken up its work yet.
             Error::Refused(problem) => problem.status == 503,
-            Error::Protocol(_) | Error::Address(_) => false,
+            Error::Protocol(_) | Error::Address(_) | Error::File { .. } => false,
         };
         if !may_come_back || since.elapsed() > ABSENCE_MAX {
             return Err(error.into());

@@ -12,6 +12,7 @@ use model::json::Json;
 use model::spec::{EchoRun, JobSpec, Limits, Priority, ProcessRun, Run, Sandbox, WasmRun};
 use model::time::{Millis, Timestamp};
 
+use super::content::Source;
 use super::input;
 use crate::exit::Usage;
 use crate::{duration, size};
@@ -46,10 +47,10 @@ pub struct Options {
     /// Give the process this file's text, at most 8 MiB, as its standard input; `-` is our own.
     #[arg(long, value_name = "FILE")]
     stdin: Option<PathBuf>,
-    /// A file that it finds in its working directory; may be repeated.
-    #[arg(long, value_parser = parse_input, value_name = "PATH=blob:…")]
-    input: Vec<(String, BlobId)>,
-    /// Keep the files that it leaves in its working directory and that match; may be repeated.
+    /// A file, a directory or a blob that it finds as inputs/NAME; uploaded if the server lacks it; may be repeated.
+    #[arg(long, value_parser = parse_input, value_name = "NAME=PATH|blob:…")]
+    pub input: Vec<(String, Source)>,
+    /// Keep the files that it leaves in outputs/ and that match; may be repeated.
     #[arg(long, value_name = "GLOB")]
     artifact: Vec<String>,
     /// How far a process is kept from its host: strict, standard or, where the server allows it, none.
@@ -67,6 +68,12 @@ pub struct Options {
     /// The most that is kept of its output and of its files.
     #[arg(long, value_parser = size::parse, value_name = "BYTES")]
     output_bytes: Option<u64>,
+    /// The most files it may have open at once.
+    #[arg(long, value_name = "N")]
+    open_files: Option<u64>,
+    /// The most instructions a WebAssembly component may use up.
+    #[arg(long, value_name = "N", requires = "wasm")]
+    fuel: Option<u64>,
     /// The registered worker whose files it finds in its place.
     #[arg(long, value_name = "w_…")]
     worker: Option<WorkerId>,
@@ -77,7 +84,7 @@ pub struct Options {
 
 impl Options {
     /// What a job from a file says itself.
-    pub const NAMES: [&str; 18] = [
+    pub const NAMES: [&str; 20] = [
         "topic",
         "tenant",
         "priority",
@@ -94,14 +101,28 @@ impl Options {
         "memory",
         "pids",
         "output_bytes",
+        "open_files",
+        "fuel",
         "worker",
         "function",
     ];
     /// What an echo job has no use for.
-    pub const NOT_FOR_ECHO: [&str; 10] =
-        ["env", "stdin", "input", "artifact", "cpu", "memory", "pids", "output_bytes", "worker", "function"];
+    pub const NOT_FOR_ECHO: [&str; 12] = [
+        "env",
+        "stdin",
+        "input",
+        "artifact",
+        "cpu",
+        "memory",
+        "pids",
+        "output_bytes",
+        "open_files",
+        "fuel",
+        "worker",
+        "function",
+    ];
     /// What a WebAssembly component has no use for.
-    pub const NOT_FOR_WASM: [&str; 3] = ["pids", "worker", "function"];
+    pub const NOT_FOR_WASM: [&str; 4] = ["pids", "open_files", "worker", "function"];
 
     fn env(&self) -> BTreeMap<String, String> {
         self.env.iter().cloned().collect()
@@ -112,15 +133,18 @@ impl Options {
     }
 }
 
-pub fn process(options: &Options, command: Vec<String>) -> Result<Bytes> {
+/// Blobs by the names under which a job finds them.
+pub type Inputs = BTreeMap<String, BlobId>;
+
+pub fn process(options: &Options, inputs: Inputs, command: Vec<String>) -> Result<Bytes> {
     let (worker, function) = (options.worker, options.function.clone());
     let run = ProcessRun { command, env: options.env(), stdin: options.stdin()?, worker, function };
-    to_json(&with_options(options, Run::Process(run))?)
+    to_json(&JobSpec { inputs, ..with_options(options, Run::Process(run))? })
 }
 
-pub fn wasm(options: &Options, component: BlobId, args: Vec<String>) -> Result<Bytes> {
+pub fn wasm(options: &Options, inputs: Inputs, component: BlobId, args: Vec<String>) -> Result<Bytes> {
     let run = WasmRun { component, args, env: options.env(), stdin: options.stdin()? };
-    to_json(&with_options(options, Run::Wasm(run))?)
+    to_json(&JobSpec { inputs, ..with_options(options, Run::Wasm(run))? })
 }
 
 pub fn echo(options: &Options, value: &str) -> Result<Bytes> {
@@ -144,14 +168,14 @@ fn with_options(options: &Options, run: Run) -> Result<JobSpec> {
     spec.max_retries = options.retries;
     spec.labels = options.label.iter().cloned().collect();
     spec.sandbox = options.sandbox;
-    spec.inputs = options.input.iter().cloned().collect();
     spec.outputs.clone_from(&options.artifact);
     spec.limits = Limits {
         cpu_ms: options.cpu.map(millis),
         memory_bytes: options.memory,
         pids: options.pids,
         output_bytes: options.output_bytes,
-        ..Limits::default()
+        open_files: options.open_files,
+        fuel: options.fuel,
     };
     Ok(spec)
 }
@@ -176,9 +200,10 @@ fn parse_pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
-fn parse_input(text: &str) -> Result<(String, BlobId), String> {
-    let (path, blob) = parse_pair(text).map_err(|_| format!("`{text}` is not of the form PATH=blob:…"))?;
-    Ok((path, blob.parse().map_err(|error: model::blob::BadName| error.to_string())?))
+fn parse_input(text: &str) -> Result<(String, Source), String> {
+    let (name, source) =
+        parse_pair(text).map_err(|_| format!("`{text}` is not of the form NAME=PATH or NAME=blob:…"))?;
+    Ok((name, source.parse()?))
 }
 
 fn parse_sandbox(text: &str) -> Result<Sandbox, String> {
@@ -213,16 +238,17 @@ mod tests {
             delay: Some(Duration::from_secs(5)),
             env: vec![parse_pair("A=b=c").unwrap()],
             label: vec![parse_pair("team=x").unwrap()],
-            input: vec![parse_input(&format!("in/a={}", BlobId::of(b"x"))).unwrap()],
             artifact: vec!["out/*".to_owned()],
             sandbox: Some(Sandbox::Strict),
             cpu: Some(Duration::from_secs(3)),
             memory: Some(1 << 20),
             pids: Some(8),
             output_bytes: Some(1 << 30),
+            open_files: Some(64),
             ..Options::default()
         };
-        let job = process(&options, vec!["echo".to_owned(), "hi".to_owned()]).unwrap();
+        let inputs = Inputs::from([("in/a".to_owned(), BlobId::of(b"x"))]);
+        let job = process(&options, inputs, vec!["echo".to_owned(), "hi".to_owned()]).unwrap();
         let spec: JobSpec = serde_json::from_slice(&job).unwrap();
         assert_eq!(spec.validate(), Ok(()));
         assert_eq!((spec.topic.as_str(), spec.tenant.as_str(), spec.timeout_ms), ("t", "default", Some(10_000)));
@@ -233,7 +259,7 @@ mod tests {
         assert_eq!(spec.sandbox, Some(Sandbox::Strict));
         let limits = spec.limits;
         assert_eq!((limits.cpu_ms, limits.memory_bytes), (Some(3_000), Some(1 << 20)));
-        assert_eq!((limits.pids, limits.output_bytes), (Some(8), Some(1 << 30)));
+        assert_eq!((limits.pids, limits.output_bytes, limits.open_files), (Some(8), Some(1 << 30), Some(64)));
         let Run::Process(run) = spec.run else { panic!("it is a process") };
         assert_eq!((run.command.len(), run.env["A"].as_str()), (2, "b=c"));
     }
@@ -242,12 +268,14 @@ mod tests {
     fn a_function_and_a_component_take_arguments() {
         let worker = Some(WorkerId::of(b"bundle"));
         let options = Options { worker, function: Some("render".to_owned()), ..Options::default() };
-        let spec: JobSpec = serde_json::from_slice(&process(&options, Vec::new()).unwrap()).unwrap();
+        let spec: JobSpec = serde_json::from_slice(&process(&options, Inputs::new(), Vec::new()).unwrap()).unwrap();
         assert_eq!((spec.validate(), spec.sandbox), (Ok(()), None));
         let component = BlobId::of(b"component");
-        let job = wasm(&Options::default(), component, vec!["a".to_owned()]).unwrap();
+        let options = Options { fuel: Some(1_000), ..Options::default() };
+        let job = wasm(&options, Inputs::new(), component, vec!["a".to_owned()]).unwrap();
         let spec: JobSpec = serde_json::from_slice(&job).unwrap();
         assert_eq!(spec.validate(), Ok(()));
+        assert_eq!(spec.limits.fuel, Some(1_000));
         let Run::Wasm(run) = spec.run else { panic!("it is a component") };
         assert_eq!((run.component, run.args.len()), (component, 1));
     }
@@ -266,8 +294,8 @@ mod tests {
         assert!(parse_pair("=x").is_err());
         assert!(parse_priority("high").unwrap_err().contains("critical"));
         assert!(parse_sandbox("off").unwrap_err().contains("none"));
-        assert!(parse_input("a.txt").unwrap_err().contains("PATH=blob:"));
-        assert!(parse_input("a=./a.txt").unwrap_err().contains("blob:<64"));
+        assert!(parse_input("a.txt").unwrap_err().contains("NAME=PATH"));
+        assert!(parse_input("a=blob:12").unwrap_err().contains("blob:<64"));
     }
 
     #[test]

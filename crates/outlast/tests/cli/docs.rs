@@ -2,7 +2,7 @@
 //!
 //! In a `console` block, lines that begin with `$ ` are commands, the others what they print; `…` stands for anything.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::fixture::{Server, finish};
 
@@ -68,26 +68,50 @@ fn run(server: &Server, examples: &[Example]) {
     }
 }
 
-#[test]
-fn the_examples_of_the_readme_work_as_written() {
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
-    let blocks = blocks(&std::fs::read_to_string(readme).unwrap());
-    assert!(blocks.len() >= 3);
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn page(name: &str) -> String {
+    std::fs::read_to_string(root().join(name)).unwrap()
+}
+
+fn examples_work(page_name: &str, at_least: usize) {
+    let blocks = blocks(&page(page_name));
+    assert!(blocks.len() >= at_least, "{page_name} has examples");
     let server = Server::start();
+    // Some examples name files of the repository.
+    std::os::unix::fs::symlink(root().join("examples"), server.directory.path().join("examples")).unwrap();
     for block in &blocks {
         run(&server, block);
     }
 }
 
 #[test]
+fn the_examples_of_the_readme_work_as_written() {
+    examples_work("README.md", 6);
+}
+
+#[test]
+fn the_examples_of_the_docs_work_as_written() {
+    examples_work("docs/concepts.md", 1);
+    examples_work("docs/operations.md", 2);
+}
+
+#[test]
 fn the_settings_in_the_docs_are_the_defaults() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations.md");
-    let page = std::fs::read_to_string(page).unwrap();
-    let yaml = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let page = page("docs/operations.md");
+    let mut examples = page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("outlast.yaml");
-    std::fs::write(&file, yaml).unwrap();
-    let documented = server::Options::from_file(&file).unwrap();
+    let read = |yaml: &str| {
+        let file = directory.path().join("outlast.yaml");
+        std::fs::write(&file, yaml).unwrap();
+        server::Options::from_file(&file).unwrap()
+    };
+    let yaml = examples.next().unwrap();
+    let documented = read(yaml);
+    // The others are settings that a server takes.
+    assert_eq!(examples.map(read).count(), 1);
     assert_eq!(format!("{documented:?}"), format!("{:?}", server::Options::default()));
     // Every setting is there, in the order of the fields; what is executed as a spawner is not for files.
     let names = |text: &str| -> Vec<String> {
@@ -100,7 +124,7 @@ fn the_settings_in_the_docs_are_the_defaults() {
 /// `OUTLAST_BUILD_EXAMPLES=1` builds it anew after the text was changed.
 #[test]
 fn the_example_component_is_what_its_text_says() {
-    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let examples = root().join("examples");
     let built = wat::parse_file(examples.join("hello.wat")).unwrap_or_else(|error| panic!("{error}"));
     let binary = examples.join("hello.wasm");
     if std::env::var_os("OUTLAST_BUILD_EXAMPLES").is_some() {

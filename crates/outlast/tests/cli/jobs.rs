@@ -53,7 +53,7 @@ fn logs_are_shown_whole_by_their_end_and_as_they_come() {
     let directory = server.directory.path().display().to_string();
     let script =
         format!("echo one; echo two; echo oops >&2; while [ ! -e {directory}/go ]; do sleep 0.02; done; echo three");
-    let id = server.run(["submit", "--", "sh", "-c", &script]).expect(0).line().to_owned();
+    let id = server.run(["submit", "--sandbox", "none", "--", "sh", "-c", &script]).expect(0).line().to_owned();
     let mut child = server.command(["logs", "-f", &id]).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "one");

@@ -156,7 +156,7 @@ fn is_running(pid: &str) -> bool {
 
 // FEATURES: B2, B3
 #[test]
-fn a_process_dies_with_its_server_and_runs_again_alone() {
+fn a_process_dies_with_its_spawner_and_runs_again_alone() {
     let mut server = Server::start();
     let directory = server.directory.path().to_owned();
     // It leaves a grandchild in a session of its own behind, which must go, too.
@@ -165,10 +165,13 @@ fn a_process_dies_with_its_server_and_runs_again_alone() {
          echo $$ > {0}/near.$OUTLAST_ATTEMPT; while [ ! -e {0}/go ]; do sleep 0.02; done; echo done",
         directory.display()
     );
-    let id = server.run(["submit", "--", "sh", "-c", &script]).expect(0).line().to_owned();
+    let id = server.run(["submit", "--sandbox", "none", "--", "sh", "-c", &script]).expect(0).line().to_owned();
     let near = wait_for_file(&directory.join("near.1"));
     let far = wait_for_file(&directory.join("far.1"));
-    server.kill_and_restart();
+    let spawner = crate::survive::spawner(&server).unwrap();
+    server.kill();
+    assert!(std::process::Command::new("kill").args(["-KILL", &spawner]).status().unwrap().success());
+    server.start_again();
     wait_for_file(&directory.join("near.2"));
     assert!(!is_running(&near) && !is_running(&far), "the first attempt runs beside the second");
     std::fs::write(directory.join("go"), "").unwrap();

@@ -77,7 +77,7 @@ impl Follower {
 fn follow_across(end: impl Fn(&mut Server)) {
     let mut server = Server::start();
     let mut waiting =
-        Follower::start(&server, &["submit", "--wait", "--key", "k", "--artifact", "*.none", "--", "sh", "-c", IN_PARTS]);
+        Follower::start(&server, &["submit", "--wait", "--artifact", "*.none", "--", "sh", "-c", IN_PARTS]);
     waiting.read_to("out 299\n");
     let jobs = server.run(["jobs", "list", "--output", "json"]).expect(0).json();
     let id = jobs["items"][0]["id"].as_str().unwrap().to_owned();

@@ -13,3 +13,4 @@ mod queues;
 mod submit;
 mod survive;
 mod usage;
+mod workers;

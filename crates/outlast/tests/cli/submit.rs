@@ -120,8 +120,11 @@ fn options_that_make_no_sense_together_are_bad_usage() {
         &["--echo", "1", "true"],
         &["--function", "f"],
         &["--wasm", &blob, "--pids", "3"],
-        &["--wasm", "my.wasm"],
-        &["--input", "a=./a", "true"],
+        &["--wasm", &blob, "--open-files", "3"],
+        &["--fuel", "3", "true"],
+        &["--wasm", "blob:12"],
+        &["--input", "a=blob:12", "true"],
+        &["--input", "a", "true"],
         &["--memory", "much", "true"],
         &["--file", "x.json", "--sandbox", "none"],
         &["--file", "x.json", "true"],
@@ -152,7 +155,10 @@ fn a_wait_outlasts_its_server() {
     let script = "echo try >> tries; n=$(wc -l < tries); echo attempt; while [ ! -e go ]; do sleep 0.05; done; exit 7";
     let directory = server.directory.path().to_owned();
     let script = format!("cd {} && {script}", directory.display());
-    let mut child = server.command(["submit", "--wait", "--retries", "0", "--", "sh", "-c", &script]).spawn().unwrap();
+    let mut child = server
+        .command(["submit", "--wait", "--retries", "0", "--sandbox", "none", "--", "sh", "-c", &script])
+        .spawn()
+        .unwrap();
     let mut first = [0; 8];
     child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
     server.restart();

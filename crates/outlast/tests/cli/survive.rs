@@ -37,7 +37,7 @@ fn await_output(server: &Server, id: &str, text: &str) {
 }
 
 /// The spawner of a server: the only process that has its data directory on its command line.
-fn spawner(server: &Server) -> Option<String> {
+pub fn spawner(server: &Server) -> Option<String> {
     let data = server.directory.path().join("data/scratch").display().to_string();
     std::fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
         let line = std::fs::read(entry.path().join("cmdline")).ok()?;

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use axum::Json as JsonBody;
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -64,9 +64,8 @@ pub(crate) async fn upload(
     let core = app.core()?;
     let id = parse_id(&id)?;
     body::expect_octets(&headers)?;
-    let piece = announced(&headers)?;
-    if piece.at.start == 0 && piece.at.end == piece.total {
-        // Who sends everything does not go on with what somebody has begun.
+    let piece = announced(&headers, content.size_hint().exact())?;
+    if begins_anew(&core, id, &piece) {
         core.blobs.cancel_upload(id).await?;
     }
     let begun = core.blobs.begin_upload(id, piece.total).await?;
@@ -82,14 +81,20 @@ pub(crate) async fn upload(
     Ok(progressed(status, id, progress))
 }
 
+/// Who sends everything does not go on with what somebody has begun. And who begins where all has arrived, but could not
+/// be made a blob, has no other way to try again.
+fn begins_anew(core: &Core, id: BlobId, piece: &Piece) -> bool {
+    let has_all = || core.blobs.upload_progress(id).is_some_and(|progress| progress.received == progress.total);
+    piece.at.start == 0 && (piece.at.end == piece.total || has_all())
+}
+
 /// A body that ended before its time.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Broken(Box<dyn std::error::Error + Send + Sync>);
 
-/// Which part of what a request brings: all of it, unless it says otherwise.
-fn announced(headers: &HeaderMap) -> Result<Piece, Refused> {
-    let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+/// Which part of what a request brings: all of it, unless it says otherwise. `length` is that of the body, if known.
+fn announced(headers: &HeaderMap, length: Option<u64>) -> Result<Piece, Refused> {
     let Some(range) = headers.get(header::CONTENT_RANGE) else {
         let total = length.ok_or_else(|| {
             let detail = "say with `Content-Length` how large the blob is, or send it to `POST /v1/blobs`";

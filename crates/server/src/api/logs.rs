@@ -64,13 +64,21 @@ pub(crate) async fn logs(
     let start = resumed.unwrap_or(Cursor::at(first));
     let form = if events { Form::Events } else { Form::Text };
     let (pieces, output) = mpsc::channel(PIECES_WAITING_MAX);
-    let reading =
-        Reading { core, job: job.id, only: attempt.is_some() || !follow, at: start, streams, tail, follow, form, pieces };
+    let reading = Reading {
+        core,
+        job: job.id,
+        only: attempt.is_some() || !follow,
+        at: start,
+        streams,
+        tail,
+        follow,
+        form,
+        pieces,
+    };
     let turn = Turn::take(&app)?;
     let stopping = app.stopping.clone();
-    reading::start(reading, stopping, turn).map_err(|error| {
-        Refused::saying(Fault::Internal, format!("the output cannot be read now: {error}"))
-    })?;
+    reading::start(reading, stopping, turn)
+        .map_err(|error| Refused::saying(Fault::Internal, format!("the output cannot be read now: {error}")))?;
     let body = Body::from_stream(stream::unfold(output, |mut output| async move {
         let piece = output.recv().await?;
         Some((piece, output))

@@ -12,10 +12,7 @@ use super::path::Path;
 use super::problem::{Fault, Refused};
 use super::{App, Core};
 
-pub(crate) async fn list(
-    Shared(app): Shared<Arc<App>>,
-    _: Parameters,
-) -> Result<JsonBody<Page<NodeView>>, Refused> {
+pub(crate) async fn list(Shared(app): Shared<Arc<App>>, _: Parameters) -> Result<JsonBody<Page<NodeView>>, Refused> {
     let core = app.core()?;
     Ok(JsonBody(Page { items: vec![view(&core)], next_cursor: None }))
 }

@@ -51,7 +51,8 @@ mod tests {
         assert_eq!(asked_for("bytes=7-", 10), Some(7..10));
         assert_eq!(asked_for("bytes=-3", 10), Some(7..10));
         assert_eq!(asked_for("bytes=-30", 10), Some(0..10));
-        for wrong in ["", "bytes", "bytes=", "bytes=-", "bytes=a-b", "bytes=5-2", "bytes=10-", "bytes=-0", "items=0-1"] {
+        for wrong in ["", "bytes", "bytes=", "bytes=-", "bytes=a-b", "bytes=5-2", "bytes=10-", "bytes=-0", "items=0-1"]
+        {
             assert_eq!(asked_for(wrong, 10), None, "{wrong}");
         }
         assert_eq!(asked_for("bytes=0-1,3-4", 10), None);
@@ -63,7 +64,8 @@ mod tests {
     fn a_piece_says_where_it_belongs() {
         assert_eq!(Piece::parse("bytes 0-9/10"), Some(Piece { at: 0..10, total: 10 }));
         assert_eq!(Piece::parse("bytes 4-5/10"), Some(Piece { at: 4..6, total: 10 }));
-        for wrong in ["", "bytes", "bytes 0-9", "bytes 0-9/*", "bytes */10", "bytes 5-4/10", "bytes 0-10/10", "0-9/10"] {
+        for wrong in ["", "bytes", "bytes 0-9", "bytes 0-9/*", "bytes */10", "bytes 5-4/10", "bytes 0-10/10", "0-9/10"]
+        {
             assert_eq!(Piece::parse(wrong), None, "{wrong}");
         }
     }

@@ -10,8 +10,7 @@ use crate::schema::{check, resolve};
 use crate::subscription::{Subscription, Transport};
 
 const ROUTER: &str = include_str!("../../src/api.rs");
-const FAULTS: [&str; 2] =
-    [include_str!("../../src/api/problem.rs"), include_str!("../../src/api/problem/content.rs")];
+const FAULTS: [&str; 2] = [include_str!("../../src/api/problem.rs"), include_str!("../../src/api/problem/content.rs")];
 
 async fn document(server: &Server) -> Value {
     let reply = server.get("/openapi.json").await;
@@ -60,8 +59,7 @@ async fn every_code_of_an_error_is_described() {
     let server = Server::start().await;
     let document = document(&server).await;
     let described: BTreeSet<&str> = document["x-error-codes"].as_object().unwrap().keys().map(String::as_str).collect();
-    let facts =
-        FAULTS.map(|file| file.split("fn facts").nth(1).unwrap().split("fn retry_after_secs").next().unwrap());
+    let facts = FAULTS.map(|file| file.split("fn facts").nth(1).unwrap().split("fn retry_after_secs").next().unwrap());
     let coded = facts.iter().flat_map(|facts| facts.split("S::").skip(1));
     let coded: BTreeSet<&str> = coded.map(|rest| rest.split('"').nth(1).unwrap()).collect();
     assert!(coded.len() > 30, "{coded:?}");
@@ -148,7 +146,36 @@ async fn queues_changes_and_problems_are_shown_as_described() {
 
     let unknown = server.get("/v1/jobs/job_0000000000000").await.refused(404, "unknown_job");
     let field = server.get("/v1/jobs?state=x").await.refused(400, "invalid_parameter");
-    check_all(&document, "Problem", &[unknown, field]);
+    let job = json!({"run": {"process": {"command": ["true"]}}, "inputs": {"a": format!("blob:{:064}", 0)}});
+    let missing = server.post("/v1/jobs", &job).await.refused(409, "blob_missing");
+    let piece = Request::new("PUT", format!("/v1/blobs/blob:{:064}", 0)).header("content-range", "bytes 1-1/2");
+    let piece = piece.header("content-type", "application/octet-stream").body("x");
+    let offset = server.send(piece).await.refused(409, "wrong_offset");
+    check_all(&document, "Problem", &[unknown, field, missing, offset]);
+}
+
+#[tokio::test]
+async fn blobs_workers_and_nodes_are_shown_as_described() {
+    let server = Server::start().await;
+    let document = document(&server).await;
+    let put = Request::post("/v1/blobs").header("content-type", "application/octet-stream").body("#!/bin/sh\n");
+    let blob = server.send(put).await.expect(201);
+    check_all(&document, "BlobInfo", std::slice::from_ref(&blob));
+    let upload = server.get(&format!("/v1/blobs/{}/upload", text(&blob["id"]))).await.expect(200);
+    check_all(&document, "Upload", &[upload]);
+    let manifest = json!({"name": "tools", "version": "1", "env": {"A": "b"},
+        "files": {"run": {"blob": blob["id"], "bytes": 10, "executable": true}, "go": {"link": "run"}},
+        "functions": [{"name": "main", "version": "1", "command": ["./run"]}]});
+    check_all(&document, "Manifest", std::slice::from_ref(&manifest));
+    let worker = server.post("/v1/workers", &manifest).await.expect(201);
+    let detail = server.get(&format!("/v1/workers/{}", text(&worker["id"]))).await.expect(200);
+    check_all(&document, "WorkerFile", &[detail["files"]["run"].clone(), detail["files"]["go"].clone()]);
+    check_all(&document, "Worker", &[worker]);
+    check_all(&document, "WorkerDetail", &[detail]);
+    let page = server.get("/v1/nodes").await.expect(200);
+    let node = server.get(&format!("/v1/nodes/{}", text(&page["items"][0]["id"]))).await.expect(200);
+    check_all(&document, "Node", &[page["items"][0].clone(), node]);
+    server.get("/v1/nodes/node_0000000000000").await.refused(404, "unknown_node");
 }
 
 #[tokio::test]
@@ -176,6 +203,12 @@ async fn states_and_limits_are_described_as_they_are() {
     ] {
         assert_eq!(limits[name]["maximum"], max, "{name}");
     }
+    let manifest = &document["components"]["schemas"]["Manifest"]["properties"];
+    assert_eq!(manifest["name"]["maxLength"], model::limits::NAME_BYTES_MAX);
+    assert_eq!(manifest["files"]["maxProperties"], ::blobs::limits::BUNDLE_FILES_MAX);
+    assert_eq!(manifest["functions"]["maxItems"], ::blobs::limits::BUNDLE_FUNCTIONS_MAX);
+    let asked = &document["paths"]["/v1/blobs/missing"]["post"]["requestBody"]["content"]["application/json"];
+    assert_eq!(asked["schema"]["properties"]["blobs"]["maxItems"], ::blobs::limits::IDS_MAX);
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "in a test an unwrap that fails is a failed test")]
 
 mod bad_input;
+mod blobs;
 mod common;
 mod delays;
 mod docs;
@@ -18,3 +19,4 @@ mod restart;
 mod schema;
 mod start;
 mod subscription;
+mod workers;

@@ -114,14 +114,16 @@ async fn each_attempt_has_its_own_output() {
 }
 
 #[tokio::test]
-async fn too_much_output_is_cut_and_the_cut_is_marked() {
-    let server = Server::with(|options| options.log_bytes_max = 1_000).await;
-    let job = server.run(&shell("head -c 5000 /dev/zero | tr '\\0' x; echo fine >&2")).await;
+async fn of_too_much_output_the_beginning_and_the_end_are_kept() {
+    let server = Server::with(|options| options.log_bytes_max = 512 << 10).await;
+    let job = server
+        .run(&shell("echo first; yes 'a line in the middle' | head -c 8000000; echo; echo last; echo fine >&2"))
+        .await;
     assert_eq!(job["state"], "succeeded");
     let output = logs(&server, &job, "").await;
-    let (kept, mark) = output.split_at(1_000);
-    assert_eq!(kept, "x".repeat(1_000));
-    assert!(mark.contains("no more of it is kept"), "{mark}");
+    assert!(output.len() < 2 << 20, "{} bytes are kept", output.len());
+    assert!(output.starts_with("first\na line in the middle\n") && output.ends_with("\nlast\n"));
+    assert!(output.contains("bytes of output were not kept"));
     assert_eq!(logs(&server, &job, "stream=stderr").await, "fine\n");
 }
 
@@ -139,7 +141,7 @@ async fn a_program_gets_its_environment_and_its_input_and_nothing_else() {
     assert!(!output.contains("CARGO"), "the server's own environment is its own: {output}");
     let place = output.lines().last().unwrap();
     assert!(Path::new(place).starts_with(server.directory().join("scratch")), "{place}");
-    assert!(!Path::new(place).exists(), "its working directory is gone");
+    until("its working directory stays", || !Path::new(place).exists()).await;
 }
 
 #[tokio::test]
@@ -148,7 +150,7 @@ async fn a_missing_program_is_a_clear_end() {
     let job = server.run(&process(&["no-such-program-here", "x"])).await;
     assert_eq!((&job["state"], &job["reason"], &job["attempt"]), (&json!("failed"), &json!("fatal"), &json!(1)));
     let message = text(&job["message"]);
-    assert!(message.contains("`no-such-program-here` cannot be started: No such file"), "{message}");
+    assert!(message.contains("cannot be started: No such file"), "{message}");
 }
 
 #[tokio::test]
@@ -265,9 +267,9 @@ async fn output_of_jobs_that_are_gone_is_cleared_away() {
     let kept = server.run(&shell("echo kept")).await;
     server.stop().await;
     // As a crash between the removal of a record and that of its output leaves it.
-    let gone = server.directory().join("logs/000/job_0000000000007");
-    fs::create_dir_all(&gone).unwrap();
-    fs::write(gone.join("1.log"), "").unwrap();
+    let gone = server.directory().join("logs/001/job_0000000000007.1.log");
+    fs::create_dir_all(gone.parent().unwrap()).unwrap();
+    fs::write(&gone, "").unwrap();
     server.start_again().await;
     until("the output of the job that is gone", || !gone.exists()).await;
     assert_eq!(logs(&server, &kept, "").await, "kept\n");

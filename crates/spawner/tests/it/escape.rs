@@ -135,7 +135,7 @@ fn compiled(fixture: &Fixture, name: &str, body: &str) {
     let source = worker.join("main.c");
     let head = "#define _GNU_SOURCE\n#include <errno.h>\n#include <stdio.h>\n#include <string.h>\n#include <sched.h>\n#include <unistd.h>\n#include <sys/syscall.h>\n#include <sys/ptrace.h>\n#include <sys/socket.h>\n#include <sys/ioctl.h>\n#include <sys/wait.h>\n#include <signal.h>\n#include <stddef.h>\n#include <sys/un.h>\n#define TRY(what, call) do { errno = 0; long r = (long)(call); if (r >= 0) printf(\"got out: %s\\n\", what); } while (0)\n";
     let mut file = std::fs::File::create(&source).unwrap();
-    write!(file, "{head}int main(void) {{ {body} puts(\"tried\"); return 0; }}\n").unwrap();
+    writeln!(file, "{head}int main(void) {{ {body} puts(\"tried\"); return 0; }}").unwrap();
     let status = std::process::Command::new("cc").arg("-o").arg(worker.join("main")).arg(&source).status().unwrap();
     assert!(status.success());
 }

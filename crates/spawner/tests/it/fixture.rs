@@ -33,6 +33,11 @@ pub fn launch(profile: Profile, script: &str) -> Launch {
     }
 }
 
+/// The one that was built with these tests, or a copy of it that everybody may run.
+pub fn spawner_program() -> PathBuf {
+    std::env::var_os("OUTLAST_SPAWNER").map_or_else(|| env!("CARGO_BIN_EXE_outlast-spawner").into(), PathBuf::from)
+}
+
 impl Fixture {
     pub fn new() -> Self {
         Self::with(|_| {})
@@ -61,8 +66,7 @@ impl Fixture {
     }
 
     fn claim(dir: &Path, options: &Options) -> Claimed {
-        let program = Path::new(env!("CARGO_BIN_EXE_outlast-spawner"));
-        claim(options, program, &dir.join("spawner.sock"), &dir.join("spawner.log")).unwrap()
+        claim(options, &spawner_program(), &dir.join("spawner.sock"), &dir.join("spawner.log")).unwrap()
     }
 
     /// A server that was killed, and its successor.

@@ -19,8 +19,9 @@ use super::event::{self, Cursor};
 const LOOK_INTERVAL: Duration = Duration::from_millis(25);
 /// About how much is sent at once.
 const CHUNK_BYTES: usize = 512 * 1024;
-/// Watching comes after working.
+/// Watching comes after working: at a low priority, and not faster than this while the job runs.
 const NICENESS: i32 = 10;
+const BYTES_PER_SECOND: u64 = 64 << 20;
 
 /// How output is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,9 +73,12 @@ impl Reading {
             }
             let read = match &mut reader {
                 Some(reader) => self.send_what_is_there(reader)?,
-                None => false,
+                None => 0,
             };
-            if read {
+            if read > 0 {
+                if !over {
+                    std::thread::sleep(Duration::from_micros(read * 1_000_000 / BYTES_PER_SECOND));
+                }
                 continue;
             }
             if (over || !self.follow) && (self.only || newest <= self.at.attempt) {
@@ -124,27 +128,27 @@ impl Reading {
         Reader::open(pinned.path())
     }
 
-    /// Says whether there was anything.
-    fn send_what_is_there(&mut self, reader: &mut Reader) -> Result<bool, Over> {
+    /// Says how much there was.
+    fn send_what_is_there(&mut self, reader: &mut Reader) -> Result<u64, Over> {
         if let Some(lines) = self.tail.take() {
             return self.send_tail(reader, lines);
         }
         let mut chunk = Vec::new();
-        let mut any = false;
+        let mut read = 0;
         while chunk.len() < CHUNK_BYTES {
             match reader.next() {
                 Ok(Some(piece)) => {
-                    any = true;
+                    read += piece.bytes.len() as u64;
                     self.show(piece, &mut chunk);
                 }
                 Ok(None) => break,
-                Err(error) => return self.fail(error).map(|()| false),
+                Err(error) => return self.fail(error).map(|()| 0),
             }
         }
         if !chunk.is_empty() {
             self.send(chunk)?;
         }
-        Ok(any)
+        Ok(read)
     }
 
     fn show(&mut self, mut piece: Piece, chunk: &mut Vec<u8>) {
@@ -171,13 +175,13 @@ impl Reading {
     }
 
     /// The last lines of each stream, and then what comes after them.
-    fn send_tail(&mut self, reader: &mut Reader, lines: usize) -> Result<bool, Over> {
+    fn send_tail(&mut self, reader: &mut Reader, lines: usize) -> Result<u64, Over> {
         let mut pieces = Vec::new();
         loop {
             match reader.next() {
                 Ok(Some(piece)) => pieces.push(piece),
                 Ok(None) => break,
-                Err(error) => return self.fail(error).map(|()| false),
+                Err(error) => return self.fail(error).map(|()| 0),
             }
         }
         for stream in self.streams.clone() {
@@ -192,7 +196,7 @@ impl Reading {
             self.show(Piece { stream, at: newest.at, bytes, before, missing: 0 }, &mut chunk);
             self.send(chunk)?;
         }
-        Ok(!pieces.is_empty())
+        Ok(pieces.len() as u64)
     }
 
     fn send(&self, chunk: Vec<u8>) -> Result<(), Over> {
@@ -207,7 +211,7 @@ impl Reading {
 }
 
 fn log_of(job: &Job, attempt: Attempt) -> Option<LogRef> {
-    job.attempts.iter().find(|record| record.attempt == attempt)?.log
+    job.attempts.iter().find(|record| record.attempt == attempt)?.log.as_deref().copied()
 }
 
 fn last_lines(output: &[u8], lines: usize) -> &[u8] {

@@ -3,6 +3,7 @@
 //! Each command has its file. What they share: [`context`] (the server and the way to print), [`exit`] (what the exit
 //! codes mean), [`output`], [`table`] and [`paint`] (how things look).
 
+mod allocator;
 mod bench;
 mod blobs;
 mod cli;
@@ -33,16 +34,25 @@ use clap::Parser;
 
 use crate::cli::Cli;
 
-/// Jobs are allocated on one thread and freed on another, which the system's allocator is slow at.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 
 fn main() -> ExitCode {
-    // Before anything else: a spawner has one thread, and knows nothing of the command line.
-    spawner::become_spawner_if_asked();
+    become_spawner_if_asked();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return exit::usage(&error),
     };
     exit::finish(cli.waits(), cli.run())
+}
+
+/// Before anything else: a spawner has one thread, and knows nothing of the command line.
+#[expect(unsafe_code, reason = "only the start of the process can know that nothing allocated before is freed")]
+fn become_spawner_if_asked() {
+    if !spawner::is_asked_for() {
+        return;
+    }
+    // SAFETY: nothing was kept from before this line, and `main` does not return in a spawner.
+    unsafe { allocator::use_system() };
+    spawner::become_spawner_if_asked();
 }

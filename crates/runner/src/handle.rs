@@ -131,7 +131,7 @@ pub async fn start(options: Options, uplink: Arc<dyn Uplink>) -> io::Result<Hand
             tracing::warn!(ended, "processes of an earlier start were ended");
         }
     }
-    let (spawning, inherited) = Spawning::new(options.spawner.clone(), claimed);
+    let (spawning, inherited) = Spawning::new(options.spawner.clone(), options.node, claimed);
     let env = Arc::new(Env {
         node: options.node,
         logs: options.logs.clone(),
@@ -239,8 +239,13 @@ impl Handle {
             ended.await;
         }
         if departure == Departure::EndProcesses {
-            self.0.env.spawning.order(Order::Quit, Vec::new());
+            self.end_spawner();
         }
+    }
+
+    /// Ends the spawner, and whatever it still runs.
+    pub fn end_spawner(&self) {
+        self.0.env.spawning.order(Order::Quit, Vec::new());
     }
 }
 

@@ -58,15 +58,21 @@ pub(crate) struct Note {
     /// Its files stay where they are as long as it runs.
     #[n(2)]
     pub worker: Option<WorkerId>,
+    /// For words about it.
+    #[cbor(n(3), default)]
+    pub program: String,
 }
 
 impl Note {
     pub fn of(task: &Task) -> Self {
-        let worker = match &task.run {
-            Run::Process(process) => process.worker,
-            Run::Wasm(_) | Run::Echo(_) => None,
+        let (worker, program) = match &task.run {
+            Run::Process(process) => {
+                let named = process.function.as_ref().or(process.command.first());
+                (process.worker, named.cloned().unwrap_or_default())
+            }
+            Run::Wasm(_) | Run::Echo(_) => (None, String::new()),
         };
-        Self { outputs: task.outputs.clone(), output_bytes: task.limits.output_bytes, worker }
+        Self { outputs: task.outputs.clone(), output_bytes: task.limits.output_bytes, worker, program }
     }
 
     pub fn decode(bytes: &[u8]) -> Self {
@@ -307,12 +313,15 @@ fn judge(exit: &Exit, note: &Note) -> Outcome {
         Verdict::Signalled { signal } => saying(End::Error, format!("it was ended by signal {signal}")),
         Verdict::NoProgram { errno } => {
             let error = std::io::Error::from_raw_os_error(*errno);
-            saying(End::Fatal, format!("the program cannot be started: {error}"))
+            saying(End::Fatal, format!("`{}` cannot be started: {error}", note.program))
         }
         Verdict::Refused { why } => saying(End::Fatal, format!("it was not started: {why}")),
         Verdict::NoPlace { step, errno } => {
             let error = std::io::Error::from_raw_os_error(*errno);
             saying(End::Infrastructure, format!("no place to run in: {step}: {error}"))
+        }
+        Verdict::OverLimit { limit: Limit::Disk } => {
+            saying(End::Infrastructure, "it was ended because the node's disk is almost full".to_owned())
         }
         Verdict::OverLimit { limit } => saying(End::Error, over(*limit, note)),
         Verdict::Lost { why } => saying(End::Infrastructure, why.clone()),
@@ -321,6 +330,7 @@ fn judge(exit: &Exit, note: &Note) -> Outcome {
 
 fn over(limit: Limit, note: &Note) -> String {
     match limit {
+        Limit::Disk => "the node's disk is almost full".to_owned(),
         Limit::Cpu => "it used more processor time than its limit (`limits.cpu_ms`)".to_owned(),
         Limit::Memory => "it used more memory than its limit (`limits.memory_bytes`)".to_owned(),
         Limit::Output => match note.output_bytes {

@@ -8,13 +8,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::id::{Attempt, JobId};
+use model::id::{Attempt, JobId, NodeId};
 use model::message::Ticket;
 use parking_lot::Mutex;
 use spawner::protocol::{Exit, Key, Launch, Order, Protections, Sample, Verdict, Word};
 use spawner::{Channel, Claimed, Holding};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::end_leftovers;
 
 /// Between two tries to start a spawner.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
@@ -73,7 +75,7 @@ pub(crate) struct Spawning {
 
 impl Spawning {
     /// Takes up the line to a spawner that was just claimed.
-    pub fn new(settings: SpawnerOptions, claimed: Claimed) -> (Self, Vec<Inherited>) {
+    pub fn new(settings: SpawnerOptions, node: NodeId, claimed: Claimed) -> (Self, Vec<Inherited>) {
         let (orders, inbox) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             waiting: Mutex::default(),
@@ -95,7 +97,8 @@ impl Spawning {
             Inherited { ticket: ticket_of(key), note, ended }
         });
         let inherited = inherited.collect();
-        tokio::spawn(serve(settings, Line { channel, child }, inbox, shared));
+        reap_in_time(child);
+        tokio::spawn(serve(settings, node, channel, inbox, shared));
         (this, inherited)
     }
 
@@ -131,13 +134,6 @@ impl Spawning {
     }
 }
 
-/// A live connection.
-struct Line {
-    channel: Channel,
-    /// Kept to be reaped, if this server started it.
-    child: Option<std::process::Child>,
-}
-
 struct Socket(Channel);
 
 impl AsRawFd for Socket {
@@ -149,29 +145,83 @@ impl AsRawFd for Socket {
 /// Carries words both ways for as long as anybody may have an order.
 async fn serve(
     settings: SpawnerOptions,
-    mut line: Line,
+    node: NodeId,
+    mut channel: Channel,
     mut inbox: mpsc::UnboundedReceiver<Message>,
     shared: Arc<Shared>,
 ) {
     loop {
-        let child = line.child.take();
-        let quit = match watch_socket(Socket(line.channel)) {
+        let quit = match watch_socket(Socket(channel)) {
             Ok(socket) => carry(&socket, &mut inbox, &shared).await,
             Err(error) => {
                 tracing::error!(%error, "the line to the spawner cannot be watched");
                 false
             }
         };
-        if let Some(mut child) = child {
-            // It has closed its end, so it is ending or dead.
-            let _ = tokio::task::spawn_blocking(move || child.wait()).await;
-        }
         if quit || inbox.is_closed() {
             return;
         }
-        tracing::error!("the spawner has died, and its attempts with it; another is started");
-        lose_all(&shared);
-        line = restart(&settings, &shared).await;
+        channel = reconnect(&settings, node, &shared).await;
+    }
+}
+
+/// A lost line need not mean a dead spawner: whichever answers says what it still has.
+async fn reconnect(settings: &SpawnerOptions, node: NodeId, shared: &Shared) -> Channel {
+    loop {
+        let wanted = settings.clone();
+        let claimed = tokio::task::spawn_blocking(move || {
+            let claimed = wanted.claim()?;
+            if claimed.child.is_some() {
+                // The earlier one is dead; what it ran without a sandbox may have left something behind.
+                end_leftovers(node);
+            }
+            io::Result::Ok(claimed)
+        });
+        match claimed.await {
+            Ok(Ok(claimed)) => {
+                match claimed.child.is_some() {
+                    true => tracing::error!("the spawner has died, and its attempts with it; there is a new one"),
+                    false => tracing::warn!("the line to the spawner was lost and is there again"),
+                }
+                settle(shared, claimed.holding);
+                *shared.protections.lock() = claimed.protections;
+                reap_in_time(claimed.child);
+                return claimed.channel;
+            }
+            Ok(Err(error)) => tracing::error!(%error, "no spawner can be reached or started"),
+            Err(error) => tracing::error!(%error, "reaching the spawner panicked"),
+        }
+        tokio::time::sleep(RESTART_PAUSE).await;
+    }
+}
+
+/// What the spawner still has goes on; of the rest nobody will ever hear.
+fn settle(shared: &Shared, holding: Vec<Holding>) {
+    let mut waiting = shared.waiting.lock();
+    let mut still: BTreeMap<Key, Option<Exit>> = holding.into_iter().map(|held| (held.key, held.exit)).collect();
+    for (key, tell) in std::mem::take(&mut *waiting) {
+        let exit = match still.remove(&key) {
+            Some(None) => {
+                waiting.insert(key, tell);
+                continue;
+            }
+            Some(Some(exit)) => exit,
+            None => {
+                let verdict = Verdict::Lost { why: "the node's spawner died, and the attempt with it".to_owned() };
+                let ended_at = 0;
+                Exit { verdict, stopped: false, cpu_us: 0, memory_peak_bytes: 0, ended_at, log_errno: None }
+            }
+        };
+        let _ = tell.send(exit);
+    }
+}
+
+/// A child must be waited for, whenever it ends.
+fn reap_in_time(child: Option<std::process::Child>) {
+    if let Some(mut child) = child {
+        let wait = move || drop(child.wait());
+        // Without it a dead spawner stays in the list of processes, which harms nobody.
+        let _ = std::thread::Builder::new().name("spawner-reaper".to_owned()).spawn(wait);
     }
 }
 
@@ -179,31 +229,6 @@ async fn serve(
 fn watch_socket(socket: Socket) -> io::Result<AsyncFd<Socket>> {
     // SAFETY: a `Socket` owns its descriptor and gives out the same one as long as it lives.
     unsafe { AsyncFd::register(socket) }.map_err(io::Error::from)
-}
-
-/// What ran under a spawner that died is dead.
-fn lose_all(shared: &Shared) {
-    for (_, tell) in std::mem::take(&mut *shared.waiting.lock()) {
-        let verdict = Verdict::Lost { why: "the node's spawner died, and the attempt with it".to_owned() };
-        let ended_at = 0;
-        let exit = Exit { verdict, stopped: false, cpu_us: 0, memory_peak_bytes: 0, ended_at, log_errno: None };
-        let _ = tell.send(exit);
-    }
-}
-
-async fn restart(settings: &SpawnerOptions, shared: &Shared) -> Line {
-    loop {
-        let wanted = settings.clone();
-        match tokio::task::spawn_blocking(move || wanted.claim()).await {
-            Ok(Ok(Claimed { channel, child, protections, .. })) => {
-                *shared.protections.lock() = protections;
-                return Line { channel, child };
-            }
-            Ok(Err(error)) => tracing::error!(%error, "no spawner can be started"),
-            Err(error) => tracing::error!(%error, "starting a spawner panicked"),
-        }
-        tokio::time::sleep(RESTART_PAUSE).await;
-    }
 }
 
 /// Returns whether the spawner was told to quit; else it has gone by itself.
@@ -221,9 +246,12 @@ async fn carry(socket: &AsyncFd<Socket>, inbox: &mut mpsc::UnboundedReceiver<Mes
             message = inbox.recv() => {
                 let Some((order, descriptors)) = message else { return quit };
                 quit |= order == Order::Quit;
-                if send(socket, &order, &descriptors).await.is_err() {
+                if let Err(error) = send(socket, &order, &descriptors).await {
                     fail_start(shared, &order);
-                    return quit;
+                    if is_gone(&error) {
+                        return quit;
+                    }
+                    tracing::error!(%error, "an order could not be sent to the spawner");
                 }
             }
         }
@@ -243,9 +271,15 @@ fn hear(channel: &Channel, shared: &Shared) -> io::Result<()> {
             Ok(Some((Word::Welcome { .. } | Word::Holding { .. } | Word::Ready | Word::Mismatch { .. }, _))) => {}
             Ok(None) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-            Err(error) => return Err(error),
+            Err(error) if is_gone(&error) => return Err(error),
+            Err(error) => tracing::error!(%error, "a word of the spawner cannot be read"),
         }
     }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, NotConnected, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | NotConnected | UnexpectedEof)
 }
 
 async fn send(socket: &AsyncFd<Socket>, order: &Order, descriptors: &[OwnedFd]) -> io::Result<()> {

@@ -160,6 +160,9 @@ impl Node {
         if tokio::time::timeout(self.stop_patience, self.runner.stop(departure)).await.is_err() {
             // Not waiting is safe: what they were is in the records, and the next start ends what is left of them.
             tracing::warn!("some attempts do not stop; their jobs begin again with the next start");
+            if departure == Departure::EndProcesses {
+                self.runner.end_spawner();
+            }
         }
         for inbox in &self.inboxes {
             let _ = inbox.post(Message::Stop);

@@ -94,7 +94,8 @@ fn clear_orphaned_logs(store: &Weak<Embedded>, shards: Shards, logs: &Path) {
         let needed = match reads::job(store.as_ref(), shards.owner(ticket.job.slot()), ticket.job) {
             Ok(Some(job)) => {
                 let ended = job.attempts.iter().find(|attempt| attempt.attempt == ticket.attempt);
-                ended.is_none_or(|attempt| attempt.ended_at.is_none() && !job.state.is_terminal())
+                // One without an end may still be under way to it.
+                ended.is_none_or(|attempt| attempt.ended_at.is_none())
             }
             Ok(None) => false,
             // What cannot be read is not known to be gone.

@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 
 use minicbor::{Decode, Encode};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -26,11 +27,13 @@ const IN_A_FILE: u8 = 1;
 #[derive(Debug)]
 pub struct Channel {
     socket: OwnedFd,
+    /// Kept from message to message: a process that forks pays for every page that it touches anew.
+    received: Mutex<Box<[u8]>>,
 }
 
 impl Channel {
     pub fn new(socket: OwnedFd) -> Self {
-        Self { socket }
+        Self { socket, received: Mutex::new(vec![0; INLINE_BYTES_MAX].into_boxed_slice()) }
     }
 
     pub fn socket(&self) -> BorrowedFd<'_> {
@@ -62,7 +65,7 @@ impl Channel {
 
     /// The next message and its descriptors; `None` when the other side has gone.
     pub fn receive<M: for<'b> Decode<'b, ()>>(&self) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
-        let mut bytes = vec![0; INLINE_BYTES_MAX];
+        let mut bytes = self.received.lock().unwrap_or_else(PoisonError::into_inner);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let received =
@@ -73,15 +76,13 @@ impl Channel {
                 descriptors.extend(passed);
             }
         }
-        bytes.truncate(received.bytes);
-        let body = match bytes.split_first() {
+        let message = match bytes[..received.bytes].split_first() {
             None => return Ok(None),
-            Some((&INLINE, body)) => body.to_vec(),
-            Some((&IN_A_FILE, _)) => read_whole(descriptors.pop())?,
+            Some((&INLINE, body)) => minicbor::decode(body),
+            Some((&IN_A_FILE, _)) => minicbor::decode(&read_whole(descriptors.pop())?),
             Some(_) => return Err(malformed("an unknown kind of message")),
         };
-        let message = minicbor::decode(&body).map_err(|error| malformed(&error.to_string()))?;
-        Ok(Some((message, descriptors)))
+        Ok(Some((message.map_err(|error| malformed(&error.to_string()))?, descriptors)))
     }
 }
 

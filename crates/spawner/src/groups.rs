@@ -123,14 +123,15 @@ impl Groups {
     /// Puts this process, and so all attempts, under a common bound that leaves the host some memory.
     pub fn bound_all(&self) -> io::Result<u64> {
         let controller = self.memory.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        // Version 2 has processes only in groups without groups below.
+        if controller.version == Version::Two {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         let total = memory_of_the_machine().ok_or(io::ErrorKind::Unsupported)?;
         let bound = total.saturating_sub((total / 20).max(RESERVE_BYTES_MIN)).max(RESERVE_BYTES_MIN);
         let directory = controller.directory.as_fd();
         write_at(directory, controller.version.memory_limit(), &bound.to_string())?;
-        // Version 2 has processes only in groups without groups below.
-        if controller.version == Version::One {
-            write_at(directory, "cgroup.procs", "0")?;
-        }
+        write_at(directory, "cgroup.procs", "0")?;
         Ok(bound)
     }
 

@@ -8,12 +8,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Gid, Uid};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::log::{self, Pumped, Stream, Writer};
 use crate::processes;
 use crate::program::{self, Program};
-use crate::protocol::{Exit, Launch, Limit, Profile, Verdict};
+use crate::protocol::{Exit, Key, Launch, Limit, Profile, Verdict};
 use crate::report::Report;
 use crate::sandbox::root::{self, During, Failed};
 use crate::sandbox::{Mode, Sandbox};
@@ -23,8 +24,12 @@ use crate::sys::{self, Waited};
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// How long the rest of the output is waited for when something holds it open that could not be ended.
 const OUTPUT_PATIENCE: Duration = Duration::from_secs(2);
+/// How many pieces of a stream are kept before it is another's turn: more than a pipe holds.
+const PIECES_IN_TURN: usize = 32;
 /// How many files in outputs are counted before it is too much.
 const OUTPUT_FILES_MAX: u64 = 100_000;
+/// With less than this left on the disk, attempts that have outputs are ended.
+const DISK_RESERVE_BYTES: u64 = 64 << 20;
 
 const CAP_DAC_READ_SEARCH: u64 = 1 << 2;
 const CAP_KILL: u64 = 1 << 5;
@@ -32,6 +37,7 @@ const CAP_KILL: u64 = 1 << 5;
 /// Everything an init needs, in the memory that it got from the spawner.
 pub struct Beginning<'a> {
     pub slot: u32,
+    pub key: Key,
     pub launch: &'a Launch,
     pub log: OwnedFd,
     pub input: OwnedFd,
@@ -48,7 +54,7 @@ pub struct Beginning<'a> {
 /// Lives the life of an init.
 pub fn live(mut beginning: Beginning<'_>) -> ! {
     let report = beginning.report;
-    let slot = beginning.slot;
+    let (slot, key) = (beginning.slot, beginning.key);
     let exit = match prepare(&mut beginning) {
         Ok(program) => attend(beginning, program),
         Err((step, error)) => {
@@ -56,7 +62,7 @@ pub fn live(mut beginning: Beginning<'_>) -> ! {
         }
     };
     // Without a spawner there is nobody to tell.
-    let _ = Report { slot, exit }.send(report);
+    let _ = Report { slot, key, exit }.send(report);
     sys::exit(0)
 }
 
@@ -79,7 +85,7 @@ fn prepare(beginning: &mut Beginning<'_>) -> Result<Ready, Failed> {
     sys::die_with_parent().during("tie the attempt to its spawner")?;
     sys::name_process(c"outlast-init");
     close_foreign(beginning);
-    let signals = sys::signals(&[libc::SIGTERM, libc::SIGCHLD]).during("take signals")?;
+    let signals = sys::signals(&[sys::STOP, libc::SIGCHLD]).during("take signals")?;
     let launch = beginning.launch;
     let sandboxed = launch.profile != Profile::None;
     if sandboxed {
@@ -101,6 +107,11 @@ fn prepare(beginning: &mut Beginning<'_>) -> Result<Ready, Failed> {
     let (stderr, stderr_end) = pipe_with(PipeFlags::CLOEXEC).during("make pipes")?;
     for pipe in [&stdout, &stderr] {
         rustix::fs::fcntl_setfl(pipe, rustix::fs::OFlags::NONBLOCK).during("make pipes")?;
+        if sandboxed && matches!(beginning.sandbox.mode, Mode::Prepared) {
+            // So that the program may open /dev/stdout.
+            let (user, group) = (Uid::from_raw(beginning.owner), Gid::from_raw(beginning.owner));
+            rustix::fs::fchown(pipe, Some(user), Some(group)).during("give away the pipes")?;
+        }
     }
     let program = Program::new(beginning, [stdout_end, stderr_end], sandboxed)?;
     Ok(Ready { program, output: [stdout, stderr], signals })
@@ -162,10 +173,13 @@ fn attend(beginning: Beginning<'_>, ready: Ready) -> Exit {
         }
         pump(&mut writer, &output, &mut open, &mut watch);
         while let Some((signal, grace)) = sys::next_signal(signals.as_fd()) {
-            if signal == libc::SIGTERM && watch.deadline.is_none() {
-                watch.stopped = true;
-                watch.deadline = Some(Instant::now() + Duration::from_millis(grace.max(0) as u64));
-                end_all(sandboxed, libc::SIGTERM);
+            if signal == sys::STOP {
+                let deadline = Instant::now() + Duration::from_millis(grace.max(0) as u64);
+                // Whoever is in more of a hurry counts; nobody can make it later.
+                watch.deadline = Some(watch.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
+                if !std::mem::replace(&mut watch.stopped, true) {
+                    end_all(sandboxed, libc::SIGTERM);
+                }
             }
         }
         while let Waited::Ended { pid: ended, status: how } = sys::reap(false) {
@@ -199,23 +213,30 @@ fn wait(
     !watched[1].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
+/// One stream after the other, each as far as it goes: a full pipe of standard output came before the last words on
+/// standard error, and must not push them out of what is kept.
 fn pump(writer: &mut Writer, output: &[OwnedFd; 2], open: &mut [bool; 2], watch: &mut Watch) -> bool {
     let mut any = false;
     for stream in Stream::ALL {
         let index = stream.index();
-        if !open[index] {
-            continue;
+        for _ in 0..PIECES_IN_TURN {
+            if !open[index] {
+                break;
+            }
+            let pumped = match watch.log_errno {
+                None => writer.pump(stream, output[index].as_fd(), now_ms()).unwrap_or_else(|error| {
+                    watch.log_errno = Some(errno(&error));
+                    Pumped::Some
+                }),
+                // The program goes on without its output being kept.
+                Some(_) => log::discard(output[index].as_fd()),
+            };
+            open[index] = pumped != Pumped::End;
+            if pumped != Pumped::Some {
+                break;
+            }
+            any = true;
         }
-        let pumped = match watch.log_errno {
-            None => writer.pump(stream, output[index].as_fd(), now_ms()).unwrap_or_else(|error| {
-                watch.log_errno = Some(error.raw_os_error().unwrap_or(libc::EIO));
-                Pumped::Some
-            }),
-            // The program goes on without its output being kept.
-            Some(_) => log::discard(output[index].as_fd()),
-        };
-        open[index] = pumped != Pumped::End;
-        any |= pumped == Pumped::Some;
     }
     any
 }
@@ -292,6 +313,8 @@ impl Watch {
             Some(Limit::Memory)
         } else if over(output_bytes(launch), bounds.output_bytes) {
             Some(Limit::Output)
+        } else if launch.scratch.is_some() && disk_is_full() {
+            Some(Limit::Disk)
         } else {
             None
         };
@@ -304,6 +327,12 @@ impl Watch {
     }
 }
 
+/// Whether so little is left on the disk of the outputs that the node itself is in danger: files that were removed and are
+/// still open are in no directory.
+fn disk_is_full() -> bool {
+    rustix::fs::statvfs("outputs").is_ok_and(|disk| disk.f_bavail * disk.f_frsize < DISK_RESERVE_BYTES)
+}
+
 /// What the attempt has put into its outputs.
 fn output_bytes(launch: &Launch) -> u64 {
     if launch.bounds.output_bytes.is_none() {
@@ -313,7 +342,13 @@ fn output_bytes(launch: &Launch) -> u64 {
     let mut waiting = vec![std::path::PathBuf::from("outputs")];
     let mut bytes = 0;
     while let Some(directory) = waiting.pop() {
-        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let entries = match std::fs::read_dir(directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            // Nested deeper than can be looked at, for instance.
+            Err(_) => return u64::MAX,
+        };
+        for entry in entries.flatten() {
             files += 1;
             if files > OUTPUT_FILES_MAX {
                 return u64::MAX;

@@ -24,6 +24,9 @@ use crate::trial;
 pub const HELD_MAX: usize = 4096;
 /// How long everything may take to end when the spawner itself has to.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a trial of the sandbox may take, and how often it is repeated.
+const TRIAL_PATIENCE: Duration = Duration::from_secs(10);
+const TRIALS_MAX: usize = 3;
 
 /// An attempt in hand.
 struct Held {
@@ -70,6 +73,7 @@ enum Event {
 
 impl Keeper {
     pub fn new(options: Options, listener: OwnedFd) -> io::Result<Self> {
+        sys::raise_file_limit();
         let groups = Groups::find(&options.group_name());
         // Before anything is forked, so that everything is.
         let bounded = groups.bound_all();
@@ -88,12 +92,16 @@ impl Keeper {
             report_here,
             held: BTreeMap::new(),
             slots: Vec::new(),
-            signals: sys::signals(&[libc::SIGTERM, libc::SIGCHLD])?,
+            signals: sys::signals(&[libc::SIGTERM, libc::SIGCHLD, sys::STOP])?,
             unclaimed_since: Instant::now(),
         };
-        let tried = keeper.try_sandbox();
-        if let Err(why) = &tried {
-            keeper.sandbox.mode = Mode::Missing(why.clone());
+        // Once may be bad luck.
+        let mut tried = keeper.try_sandbox();
+        for _ in 1..TRIALS_MAX {
+            tried = tried.or_else(|_| keeper.try_sandbox());
+        }
+        if let Err(why) = tried {
+            keeper.sandbox.mode = Mode::Missing(why);
         }
         keeper.protections = trial::protections(&keeper.sandbox, &keeper.groups, bounded.ok());
         Ok(keeper)
@@ -101,6 +109,9 @@ impl Keeper {
 
     /// Whether a sandbox can really be made here: one is, and an empty command is not found in it.
     fn try_sandbox(&mut self) -> Result<(), String> {
+        if let Mode::Missing(why) = &self.sandbox.mode {
+            return Err(why.clone());
+        }
         for profile in [Profile::Standard, Profile::Strict] {
             let key = Key { job: 0, attempt: 0 };
             let (log, input) = trial::files().map_err(|error| error.to_string())?;
@@ -121,8 +132,13 @@ impl Keeper {
     }
 
     fn await_exit(&mut self, key: Key) -> Option<Exit> {
-        let until = Instant::now() + LAST_PATIENCE;
-        while Instant::now() < until && self.held.get(&key).is_some_and(|held| held.pidfd.is_some()) {
+        let until = Instant::now() + TRIAL_PATIENCE;
+        while self.held.get(&key).is_some_and(|held| held.pidfd.is_some()) {
+            if Instant::now() > until
+                && let Some(pidfd) = self.held.get(&key).and_then(|held| held.pidfd.as_ref())
+            {
+                let _ = sys::send_signal(pidfd.as_fd(), libc::SIGKILL, 0);
+            }
             for event in self.wait(Some(Duration::from_millis(100))) {
                 match event {
                     // A server that is there already has to wait until it can be told the truth.
@@ -318,6 +334,7 @@ impl Keeper {
             give_outputs(&self.sandbox, scratch, launch.profile, owner)?;
         }
         let user = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+        self.groups.enlist(slot, launch)?;
         let memory_kills = self.groups.memory_kills(slot);
         let groups = self.groups.enlist(slot, launch)?;
         match sys::fork_into(self.sandbox.namespaces(launch))? {
@@ -325,7 +342,7 @@ impl Keeper {
                 let slot = slot as u32;
                 let report = self.report_here.as_fd();
                 let sandbox = &self.sandbox;
-                init::live(Beginning { slot, launch, log, input, report, sandbox, owner, user, groups })
+                init::live(Beginning { slot, launch, log, input, report, sandbox, owner, user, groups, key })
             }
             Cloned::Parent { pid, pidfd } => {
                 let (pidfd, note) = (Some(pidfd), launch.note.clone());
@@ -344,7 +361,7 @@ impl Keeper {
         match self.held.get(&key) {
             Some(Held { pidfd: Some(pidfd), exit: None, .. }) => {
                 // One that has just ended reports it.
-                let _ = sys::send_signal(pidfd.as_fd(), libc::SIGTERM, grace_ms.min(i32::MAX as u32) as i32);
+                let _ = sys::send_signal(pidfd.as_fd(), sys::STOP, grace_ms.min(i32::MAX as u32) as i32);
             }
             Some(Held { exit: Some(exit), .. }) => {
                 let exit = exit.clone();
@@ -391,8 +408,8 @@ impl Keeper {
     }
 
     fn take_reports(&mut self) {
-        while let Some(Report { slot, exit }) = Report::receive(self.reports.as_fd()) {
-            if let Some(key) = self.slots.get(slot as usize).copied().flatten() {
+        while let Some(Report { slot, key, exit }) = Report::receive(self.reports.as_fd()) {
+            if self.slots.get(slot as usize) == Some(&Some(key)) {
                 self.end(key, exit);
             }
         }
@@ -428,7 +445,7 @@ impl Keeper {
     fn end_everything(mut self) {
         for held in self.held.values() {
             if let Some(pidfd) = &held.pidfd {
-                let _ = sys::send_signal(pidfd.as_fd(), libc::SIGTERM, 0);
+                let _ = sys::send_signal(pidfd.as_fd(), sys::STOP, 0);
             }
         }
         let until = Instant::now() + LAST_PATIENCE;

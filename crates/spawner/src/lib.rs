@@ -28,7 +28,7 @@ use std::os::fd::OwnedFd;
 pub use channel::{Channel, MESSAGE_BYTES_MAX, file_with};
 pub use keeper::HELD_MAX;
 pub use sandbox::root::Places;
-pub use start::{Claimed, Holding, Options, become_spawner_if_asked, claim};
+pub use start::{Claimed, Holding, Options, become_spawner_if_asked, claim, is_asked_for};
 
 /// Lives a spawner's life; returns its exit code.
 fn run(options: Options, listener: OwnedFd) -> i32 {

@@ -18,6 +18,8 @@ pub const HEADER_BYTES: usize = 24;
 pub const PIECE_BYTES_MAX: usize = 256 * 1024;
 /// Output comes in pieces of this size at most until a program turns out to write a lot.
 const READ_BYTES: usize = 64 * 1024;
+/// When nothing seems to wait, only the end is expected.
+const SMALL_READ_BYTES: usize = 512;
 /// Between two places where the kept end may begin.
 const MARK_INTERVAL: u64 = 64 * 1024;
 /// The size of the pipe of a program that writes a lot.
@@ -81,6 +83,8 @@ pub struct Writer {
     /// Where the hole begins and ends.
     hole: Option<(u64, u64)>,
     seen: [u64; 2],
+    /// Nothing more can be kept.
+    full: bool,
     buffer: Vec<u8>,
 }
 
@@ -102,17 +106,22 @@ impl Writer {
             marks: VecDeque::new(),
             hole: None,
             seen: [0; 2],
+            full: false,
             buffer: Vec::new(),
         }
     }
 
     /// Appends what waits in a pipe that does not block. An error is that of the file; the pipe has been read from.
     pub fn pump(&mut self, stream: Stream, pipe: BorrowedFd<'_>, now: u64) -> io::Result<Pumped> {
+        if self.full {
+            return Ok(discard(pipe));
+        }
         let waiting = sys::waiting_in(pipe);
         if waiting > READ_BYTES {
             return self.splice(stream, pipe, waiting.min(PIECE_BYTES_MAX), now);
         }
-        self.buffer.resize(HEADER_BYTES + READ_BYTES, 0);
+        // No more memory than is needed: most attempts write little, and each one's init has its own.
+        self.buffer.resize(HEADER_BYTES + waiting.clamp(SMALL_READ_BYTES, READ_BYTES), 0);
         let read = match rustix::io::read(pipe, &mut self.buffer[HEADER_BYTES..]) {
             Ok(0) => return Ok(Pumped::End),
             Ok(read) => read,
@@ -130,6 +139,9 @@ impl Writer {
     /// Appends what a program in this process has written.
     pub fn write(&mut self, stream: Stream, bytes: &[u8], now: u64) -> io::Result<()> {
         for piece in bytes.chunks(PIECE_BYTES_MAX) {
+            if self.full {
+                break;
+            }
             self.buffer.clear();
             self.buffer.resize(HEADER_BYTES, 0);
             self.buffer.extend_from_slice(piece);
@@ -167,12 +179,26 @@ impl Writer {
         while offset < end {
             let left = (end - offset) as usize;
             match splice(pipe, None, &self.file, Some(&mut offset), left, SpliceFlags::empty()) {
-                // So much was waiting in the pipe.
-                Ok(0) => return Err(self.cut_back(rustix::io::Errno::PIPE)),
+                // So much was waiting in the pipe; but a program may read its own output back.
+                Ok(0) | Err(rustix::io::Errno::AGAIN) => {
+                    return self.shorten(stream, (offset - self.end) as usize - HEADER_BYTES, now);
+                }
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(self.cut_back(error)),
             }
         }
+        self.advance(stream, len)?;
+        Ok(Pumped::Some)
+    }
+
+    /// A piece became shorter than was announced.
+    fn shorten(&mut self, stream: Stream, len: usize, now: u64) -> io::Result<Pumped> {
+        if len == 0 {
+            rustix::fs::ftruncate(&self.file, self.end)?;
+            return Ok(Pumped::Nothing);
+        }
+        let header = self.header(stream, len, now).to_bytes();
+        rustix::io::pwrite(&self.file, &header, self.end).map_err(|error| self.cut_back(error))?;
         self.advance(stream, len)?;
         Ok(Pumped::Some)
     }
@@ -215,12 +241,12 @@ impl Writer {
         }
         if until > kept_from {
             let from = self.hole.map_or(kept_from, |(from, _)| from);
-            fallocate(
-                &self.file,
-                FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-                kept_from,
-                until - kept_from,
-            )?;
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            match fallocate(&self.file, flags, kept_from, until - kept_from) {
+                // A file system that cannot give anything back keeps the beginning only.
+                Err(rustix::io::Errno::OPNOTSUPP) => self.full = true,
+                done => done?,
+            }
             self.hole = Some((from, until));
             // The next hole begins where this one ends.
             self.marks.push_front(until);

@@ -41,23 +41,31 @@ pub fn used_by_tree(root: i32) -> Use {
         let Some(one) = fs::read_to_string(format!("/proc/{pid}/stat")).ok().and_then(|text| parse_stat(&text)) else {
             continue;
         };
-        total.cpu_us += one.cpu_us;
-        // The root is ours.
+        // The root is ours: of it only those count that it has waited for.
+        total.cpu_us += one.children_cpu_us + if pid == root { 0 } else { one.cpu_us };
         total.memory_bytes += if pid == root { 0 } else { one.memory_bytes };
     }
     total
 }
 
-fn parse_stat(text: &str) -> Option<Use> {
+/// What one process uses, and what those have used that it has waited for.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    cpu_us: u64,
+    children_cpu_us: u64,
+    memory_bytes: u64,
+}
+
+fn parse_stat(text: &str) -> Option<Stat> {
     // A program's name stands in brackets and may contain anything, also brackets.
     let (_, rest) = text.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
     // As `man proc_pid_stat` numbers them, less the three that stand before.
-    let ticks = number(11)? + number(12)? + number(13)? + number(14)?;
-    let per_second = rustix::param::clock_ticks_per_second();
-    Some(Use {
-        cpu_us: ticks * 1_000_000 / per_second.max(1),
+    let micros = |ticks: u64| ticks * 1_000_000 / rustix::param::clock_ticks_per_second().max(1);
+    Some(Stat {
+        cpu_us: micros(number(11)? + number(12)?),
+        children_cpu_us: micros(number(13)? + number(14)?),
         memory_bytes: number(21)? * rustix::param::page_size() as u64,
     })
 }
@@ -70,7 +78,8 @@ mod tests {
     fn a_programs_name_may_contain_anything() {
         let text = "12 (a) b) R 1 1 1 0 -1 4194304 90 0 0 0 7 3 2 1 20 0 1 0 1 1 5 18446744073709551615";
         let used = parse_stat(text).unwrap();
-        assert_eq!(used.cpu_us, 13 * 1_000_000 / rustix::param::clock_ticks_per_second());
+        let tick = 1_000_000 / rustix::param::clock_ticks_per_second();
+        assert_eq!((used.cpu_us, used.children_cpu_us), (10 * tick, 3 * tick));
         assert_eq!(used.memory_bytes, 5 * rustix::param::page_size() as u64);
         assert_eq!(parse_stat("12 (x"), None);
     }

@@ -17,6 +17,8 @@ const USER_INSIDE: u32 = 1000;
 const STACK_BYTES: usize = 64 * 1024;
 /// Above everything else on the host, when memory runs out.
 const OOM_SCORE: &[u8] = b"500";
+/// The open files of a program that does not say how many it needs.
+const OPEN_FILES_DEFAULT: u64 = 65_536;
 /// Where a program is looked for when the environment does not say.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 
@@ -103,8 +105,9 @@ impl Program {
 
     /// Starts it and returns its process's number.
     pub fn start(&mut self) -> Result<i32, Verdict> {
-        let mut stack = vec![0; STACK_BYTES];
-        let started = sys::vfork_with(&mut stack, self, become_program);
+        // Not cleared: what is not touched costs nothing.
+        let mut stack: Vec<u8> = Vec::with_capacity(STACK_BYTES);
+        let started = sys::vfork_with(stack.spare_capacity_mut(), self, become_program);
         match (started, self.failure) {
             (Ok(pid), None) => Ok(pid),
             (Ok(_), Some((EXECUTE, errno))) => Err(Verdict::NoProgram { errno }),
@@ -179,8 +182,8 @@ impl Confinement {
         self.user.write().during("map the user")?;
         // After the namespace: processes are counted in it, and only its own.
         set_limits(limits)?;
-        // The new namespace came with all of them.
-        sys::drop_bounding_set();
+        // None are left to be had: nothing outside of its own namespace would heed them, no program here has any to
+        // give, and new privileges are forbidden next.
         sys::keep_capabilities(0).during("give up capabilities")?;
         sys::forbid_new_privileges().during("forbid new privileges")?;
         if let Some(fence) = &self.fence {
@@ -201,7 +204,7 @@ fn limits(beginning: &Beginning<'_>) -> Vec<(libc::__rlimit_resource_t, u64)> {
     let bounds = &beginning.launch.bounds;
     let mut limits = vec![(libc::RLIMIT_CORE, 0)];
     let mut add = |resource, value: Option<u64>| limits.extend(value.map(|value| (resource, value)));
-    add(libc::RLIMIT_NOFILE, bounds.open_files);
+    add(libc::RLIMIT_NOFILE, Some(bounds.open_files.unwrap_or(OPEN_FILES_DEFAULT)));
     add(libc::RLIMIT_FSIZE, bounds.output_bytes);
     // In whole seconds, and for each process; the sum is looked after by init.
     add(libc::RLIMIT_CPU, bounds.cpu_ms.map(|cpu| cpu.div_ceil(1000)));

@@ -181,6 +181,9 @@ pub enum Limit {
     Memory,
     #[n(2)]
     Output,
+    /// Not its own: the node's disk is almost full.
+    #[n(3)]
+    Disk,
 }
 
 /// Everything about an attempt's end.

@@ -6,14 +6,17 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use minicbor::{Decode, Encode};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
-use crate::protocol::Exit;
+use crate::protocol::{Exit, Key};
 
 /// The end of the attempt in a slot.
 #[derive(Debug, Encode, Decode)]
 pub struct Report {
     #[n(0)]
     pub slot: u32,
+    /// Whose it is: a slot may have been given to another in the meantime.
     #[n(1)]
+    pub key: Key,
+    #[n(2)]
     pub exit: Exit,
 }
 

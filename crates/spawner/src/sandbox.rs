@@ -44,10 +44,12 @@ pub struct Sandbox {
 impl Sandbox {
     /// Prepares whatever can be made once. The calling process has one thread.
     pub fn prepare(places: Places) -> Self {
-        let (mode, host) = match rustix::process::geteuid().is_root().then(|| make_once(&places)) {
+        let (mode, host) = match is_host_root().then(|| make_once(&places)) {
             Some(Ok(host)) => (Mode::Prepared, Some(host)),
-            // A root without rights, as in many containers, may still be able to do what ordinary users can.
-            Some(Err(_)) | None => (Mode::Apart(places.clone()), None),
+            // The way of ordinary users is none for root: without a user to become, a program would be the host's root
+            // to everything that asks for the user and not for capabilities, such as the kernel's settings.
+            Some(Err((step, error))) => (Mode::Missing(format!("{step}: {error}")), None),
+            None => (Mode::Apart(places.clone()), None),
         };
         Self { mode, places, filter: filter::program(), host, memory_groups: false }
     }
@@ -100,10 +102,17 @@ impl Sandbox {
     /// The node's scratch directory, as this process sees it.
     pub fn scratch(&self) -> std::path::PathBuf {
         match self.mode {
-            Mode::Prepared => "/scratch".into(),
+            Mode::Prepared => root::SCRATCH.into(),
             Mode::Apart(_) | Mode::Missing(_) => self.places.scratch.clone(),
         }
     }
+}
+
+/// Whether this process is the root of the host itself, not of a container with users of its own.
+fn is_host_root() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let is_whole = map.split_ascii_whitespace().take(2).eq(["0", "0"]);
+    rustix::process::geteuid().is_root() && (is_whole || map.is_empty())
 }
 
 fn make_once(places: &Places) -> Result<Host, Failed> {

@@ -90,14 +90,25 @@ pub struct Holding {
 
 /// Takes over the spawner that listens at `socket`, or starts `program` as a new one. Blocks for a moment.
 pub fn claim(options: &Options, program: &Path, socket: &Path, log: &Path) -> io::Result<Claimed> {
-    // A spawner that is just ending may take the connection and never answer.
-    if let Ok(channel) = reach(socket)
-        && let Ok(claimed) = greet(channel, None)
-    {
-        return Ok(claimed);
+    // There must never be two: a new one is started only when there is none, or it is just ending.
+    if let Ok(channel) = reach(socket) {
+        match greet(channel, None) {
+            Ok(claimed) => return Ok(claimed),
+            Err(error) if is_gone(&error) => {}
+            Err(error) => {
+                let message = format!("the spawner of this data directory is running and cannot be used: {error}");
+                return Err(io::Error::new(error.kind(), message));
+            }
+        }
     }
     let (child, channel) = start(options, program, socket, log)?;
     greet(channel, Some(child))
+}
+
+/// The other side has closed the connection.
+fn is_gone(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
 fn greet(channel: Channel, child: Option<Child>) -> io::Result<Claimed> {
@@ -123,8 +134,11 @@ fn greet(channel: Channel, child: Option<Child>) -> io::Result<Claimed> {
             }
             Some((Word::Ready, _)) => break,
             Some((Word::Mismatch { newest, oldest }, _)) => {
-                let message =
-                    format!("the running spawner speaks versions {oldest} to {newest}, this server {VERSION}");
+                // Too old to be spoken to, but it understands that.
+                let _ = claimed.channel.send(&Order::Quit, &[]);
+                let message = format!(
+                    "the running spawner speaks versions {oldest} to {newest}, this server {VERSION}; it was told to end, start the server again"
+                );
                 return Err(io::Error::new(io::ErrorKind::Unsupported, message));
             }
             Some((Word::Samples { .. }, _)) => {}
@@ -201,14 +215,18 @@ fn hand_over(command: &mut Command, listener: i32) {
     }
 }
 
+/// Whether this process is to become a spawner.
+pub fn is_asked_for() -> bool {
+    std::env::args_os().nth(1).is_some_and(|first| first == ARGUMENT)
+}
+
 /// Becomes a spawner if the arguments say so, and then does not return. To be called before anything else, so that
 /// there is one thread.
 pub fn become_spawner_if_asked() {
-    let mut arguments = std::env::args_os().skip(1);
-    if arguments.next().is_none_or(|first| first != ARGUMENT) {
+    if !is_asked_for() {
         return;
     }
-    let code = match Options::from_arguments(arguments) {
+    let code = match Options::from_arguments(std::env::args_os().skip(2)) {
         Some(options) => crate::run(options, crate::sys::own(LISTENER)),
         None => {
             eprintln!("a spawner is started by its server, not by hand");

@@ -6,6 +6,7 @@
 
 use std::ffi::CStr;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use libc::{c_int, c_long, c_ulong};
@@ -43,7 +44,7 @@ pub fn fork_into(flags: c_int) -> io::Result<Cloned> {
 
 /// Runs `child` in a new process that shares this one's memory until it calls exec or exits; until then this one waits.
 /// Returns the child's pid.
-pub fn vfork_with<T>(stack: &mut [u8], argument: &mut T, child: fn(&mut T) -> !) -> io::Result<i32> {
+pub fn vfork_with<T>(stack: &mut [MaybeUninit<u8>], argument: &mut T, child: fn(&mut T) -> !) -> io::Result<i32> {
     struct Call<'a, T> {
         argument: &'a mut T,
         child: fn(&mut T) -> !,
@@ -167,16 +168,6 @@ pub fn keep_capabilities(kept: u64) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) }).map(drop)
 }
 
-/// Makes sure that no exec can bring a capability back.
-pub fn drop_bounding_set() {
-    for capability in 0..64 {
-        // SAFETY: no memory is involved. Numbers beyond the kernel's last are refused, which is fine.
-        if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } != 0 {
-            break;
-        }
-    }
-}
-
 pub fn die_with_parent() -> io::Result<()> {
     // SAFETY: no memory is involved.
     check(c_long::from(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) })).map(drop)
@@ -223,20 +214,33 @@ pub fn set_limit(resource: libc::__rlimit_resource_t, value: u64) -> io::Result<
     // SAFETY: `limit` outlives both calls.
     unsafe {
         check(c_long::from(libc::getrlimit(resource, &raw mut limit)))?;
+        // At the harder limit of processor time the kernel kills without saying why.
+        let hard = if resource == libc::RLIMIT_CPU { value.saturating_add(1) } else { value };
         // Raising what the host allows is not ours.
-        limit.rlim_max = limit.rlim_max.min(value);
-        limit.rlim_cur = limit.rlim_max;
+        limit.rlim_max = limit.rlim_max.min(hard);
+        limit.rlim_cur = limit.rlim_max.min(value);
         check(c_long::from(libc::setrlimit(resource, &raw const limit))).map(drop)
     }
 }
 
-/// Unblocks all signals and gives each its default meaning, as a new program expects.
-pub fn reset_signals() {
-    // SAFETY: an empty mask and the default action are valid for every signal; those that cannot be set are refused.
+/// Allows this process as many open files as the host lets it have.
+pub fn raise_file_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` outlives both calls. Not being allowed to is no harm.
     unsafe {
-        for signal in 1..=64 {
-            libc::signal(signal, libc::SIG_DFL);
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
         }
+    }
+}
+
+/// Unblocks all signals and lets a broken pipe end the program, which Rust's runtime had turned off. All other signals
+/// have their default meaning in a new program anyway.
+pub fn reset_signals() {
+    // SAFETY: an empty mask and the default action are valid.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         let mut none = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
@@ -269,6 +273,10 @@ pub fn next_signal(signals: BorrowedFd<'_>) -> Option<(c_int, i32)> {
         (read == size as isize).then_some((info.ssi_signo as c_int, info.ssi_int))
     }
 }
+
+/// Tells an init to stop its attempt. One of those that are queued: of an ordinary signal a second one is lost while the
+/// first has not been taken.
+pub const STOP: c_int = 40;
 
 /// Sends a signal with a number to the process behind a descriptor.
 pub fn send_signal(pidfd: BorrowedFd<'_>, signal: c_int, number: i32) -> io::Result<()> {

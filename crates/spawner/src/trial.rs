@@ -42,7 +42,9 @@ pub fn protections(sandbox: &Sandbox, groups: &Groups, bounded: Option<u64>) -> 
     };
     let host_memory = match bounded {
         Some(bound) => by(&format!("attempts together get at most {} MiB", bound >> 20)),
-        None => missing("no control group for memory: the kernel decides whom it ends when memory runs out"),
+        None => {
+            missing("no control group of version 1 for memory: the kernel decides whom it ends when memory runs out")
+        }
     };
     let kept = [
         ("sandbox", namespaces),

@@ -23,7 +23,6 @@ pub fn rules() -> Result<Option<OwnedFd>, RulesetError> {
         ("/tmp", all),
         ("/job/outputs", all),
         ("/dev", AccessFs::WriteFile | AccessFs::IoctlDev),
-        ("/proc", AccessFs::WriteFile.into()),
     ];
     for (path, access) in places {
         // A place that is not there needs no rule.

@@ -62,30 +62,33 @@ pub struct Places {
     pub workers: std::path::PathBuf,
 }
 
-/// Builds the root of all attempts and makes it this process's own mount namespace's: afterwards `/root` is what a
-/// program will see, `/scratch` and `/workers` are the node's directories, and nothing else of the host is there.
+/// Where the node's directories are while attempts are made. Each attempt's own /tmp covers them, which costs less than to
+/// unmount them, and nothing without capabilities can look under a mount.
+pub const SCRATCH: &str = "/tmp/scratch";
+const WORKERS: &str = "/tmp/workers";
+
+/// Builds the root of all attempts and makes it this process's own: afterwards `/` is what a program will see, but for
+/// `/tmp`, which holds the node's directories, and `/proc`.
 pub fn build(places: &Places) -> Result<(), Failed> {
     sys::mount(None, c"/", None, libc::MS_REC | libc::MS_PRIVATE, None).during("keep mounts private")?;
     let base = &places.base;
     sys::mount(Some(c"tmpfs"), &c_path(base), Some(c"tmpfs"), libc::MS_NOSUID, Some(c"mode=0755,size=16m"))
         .during("mount a tmpfs")?;
-    for directory in ["root", "scratch", "workers", "proc"] {
-        fs::create_dir(base.join(directory)).during("make directories")?;
+    furnish(base)?;
+    let below = |path: &str| base.join(path.trim_start_matches('/'));
+    let (scratch, workers) = (below(SCRATCH), below(WORKERS));
+    for directory in [&scratch, &workers] {
+        fs::create_dir(directory).during("make directories")?;
     }
-    sys::mount(Some(c"proc"), &c_path(&base.join("proc")), Some(c"proc"), 0, None).during("mount /proc")?;
-    bind(&places.scratch, &base.join("scratch")).during("bind the scratch directory")?;
-    sys::restrict_mount(&c_path(&base.join("scratch")), libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV)
+    sys::restrict_mount(&c_path(base), READ_ONLY).during("make the root read-only")?;
+    sys::mount(Some(c"proc"), &c_path(&below("proc")), Some(c"proc"), 0, None).during("mount /proc")?;
+    bind(&places.scratch, &scratch).during("bind the scratch directory")?;
+    sys::restrict_mount(&c_path(&scratch), libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV)
         .during("restrict the scratch directory")?;
-    bind(&places.workers, &base.join("workers")).during("bind the workers")?;
-    sys::restrict_mount(&c_path(&base.join("workers")), READ_ONLY | libc::MOUNT_ATTR_NODEV)
-        .during("make the workers read-only")?;
-    let root = base.join("root");
-    furnish(&root)?;
-    bind(&root, &root).during("bind the root")?;
-    sys::restrict_mount(&c_path(&root), READ_ONLY).during("make the root read-only")?;
+    bind(&places.workers, &workers).during("bind the workers")?;
+    sys::restrict_mount(&c_path(&workers), READ_ONLY | libc::MOUNT_ATTR_NODEV).during("make the workers read-only")?;
     std::env::set_current_dir(base).during("enter the base")?;
-    swap_root().during("leave the host's root")?;
-    Ok(())
+    swap_root().during("leave the host's root")
 }
 
 /// Makes the current directory the root and lets go of the old one.
@@ -173,22 +176,21 @@ fn c_path(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
 }
 
-/// Makes `/root`, as [`build`] left it, the root of this attempt's own mount namespace, with what is its alone.
+/// Completes the root that [`build`] made with what is this attempt's alone, in its own mount namespace.
 pub fn enter(launch: &Launch, owner: u32) -> Result<(), Failed> {
+    // First: /tmp is about to be covered.
+    if let Some(name) = &launch.scratch {
+        mount_scratch(name, launch.worker.as_deref())?;
+    }
     let size = launch.bounds.tmp_bytes.unwrap_or(TMP_BYTES_DEFAULT);
     let options = CString::new(format!("mode=1777,size={size},nr_inodes={TMP_FILES_MAX}")).unwrap_or_default();
     let flags = libc::MS_NOSUID | libc::MS_NODEV;
-    sys::mount(Some(c"tmpfs"), c"/root/tmp", Some(c"tmpfs"), flags, Some(&options)).during("mount /tmp")?;
-    sys::mount(Some(c"proc"), c"/root/proc", Some(c"proc"), flags | libc::MS_NOEXEC, None).during("mount /proc")?;
-    match &launch.scratch {
-        Some(name) => mount_scratch(name, launch.worker.as_deref())?,
-        None => {
-            fs::create_dir("/root/tmp/outputs").during("make directories")?;
-            chown(c"/root/tmp/outputs", owner).during("give away the outputs")?;
-        }
+    sys::mount(Some(c"tmpfs"), c"/tmp", Some(c"tmpfs"), flags, Some(&options)).during("mount /tmp")?;
+    sys::mount(Some(c"proc"), c"/proc", Some(c"proc"), flags | libc::MS_NOEXEC, None).during("mount /proc")?;
+    if launch.scratch.is_none() {
+        fs::create_dir("/tmp/outputs").during("make directories")?;
+        chown(c"/tmp/outputs", owner).during("give away the outputs")?;
     }
-    std::env::set_current_dir("/root").during("enter the root")?;
-    swap_root().during("leave the node's root")?;
     std::env::set_current_dir("/job").during("enter the job's directory")
 }
 
@@ -198,17 +200,16 @@ pub const TMP_BYTES_DEFAULT: u64 = 1 << 30;
 const TMP_FILES_MAX: u64 = 1_000_000;
 
 fn mount_scratch(name: &str, worker: Option<&str>) -> Result<(), Failed> {
-    let from = Path::new("/scratch").join(name);
-    let job = Path::new("/root/job");
+    let from = Path::new(SCRATCH).join(name);
+    let job = Path::new("/job");
     bind(&from, job).during("bind the job's directory")?;
-    sys::restrict_mount(c"/root/job", READ_ONLY | libc::MOUNT_ATTR_NODEV).during("make inputs read-only")?;
+    sys::restrict_mount(c"/job", READ_ONLY | libc::MOUNT_ATTR_NODEV).during("make inputs read-only")?;
     bind(&from.join("outputs"), &job.join("outputs")).during("bind the outputs")?;
-    sys::restrict_mount(c"/root/job/outputs", libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV)
+    sys::restrict_mount(c"/job/outputs", libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV)
         .during("restrict the outputs")?;
     if let Some(worker) = worker {
-        bind(&Path::new("/workers").join(worker), &job.join("worker")).during("bind the worker")?;
-        sys::restrict_mount(c"/root/job/worker", READ_ONLY | libc::MOUNT_ATTR_NODEV)
-            .during("make the worker read-only")?;
+        bind(&Path::new(WORKERS).join(worker), &job.join("worker")).during("bind the worker")?;
+        sys::restrict_mount(c"/job/worker", READ_ONLY | libc::MOUNT_ATTR_NODEV).during("make the worker read-only")?;
     }
     Ok(())
 }

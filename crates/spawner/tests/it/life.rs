@@ -168,3 +168,24 @@ fn a_spawner_that_nobody_claims_ends_its_attempts_and_itself() {
     drop(fixture);
     assert!(child.wait().unwrap().success());
 }
+
+#[test]
+fn a_program_may_open_its_own_output_by_name() {
+    let mut fixture = Fixture::new();
+    for profile in PROFILES {
+        let wanted = in_profile(&fixture, profile, "echo one > /dev/stdout; echo two > /dev/stderr");
+        let (exit, out, err) = fixture.run(wanted);
+        assert_eq!((exited(&exit), out.as_str(), err.as_str()), (0, "one\n", "two\n"), "{profile:?}");
+    }
+}
+
+#[test]
+fn a_second_stop_can_only_be_quicker() {
+    let mut fixture = Fixture::new();
+    let key = fixture.start(launch(Profile::Standard, "trap '' TERM; echo up; while :; do sleep 0.1; done"));
+    fixture.await_output(key, "up");
+    for grace_ms in [1_000_000, 0, 1_000_000] {
+        fixture.order(&Order::Stop { key, grace_ms });
+    }
+    assert_eq!(fixture.await_exit(key).verdict, Verdict::Signalled { signal: 9 });
+}

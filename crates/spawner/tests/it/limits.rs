@@ -65,3 +65,25 @@ fn a_job_at_its_limit_of_processes_runs() {
     let (_, _, err) = fixture.run(wanted);
     assert!(err.to_lowercase().contains("fork"), "{err}");
 }
+
+#[test]
+fn a_limit_of_whole_seconds_is_told_as_such() {
+    let mut fixture = Fixture::new();
+    let mut wanted = launch(Profile::Standard, "exec sh -c 'while :; do :; done'");
+    wanted.bounds.cpu_ms = Some(1000);
+    let (exit, ..) = fixture.run(wanted);
+    assert_eq!(exit.verdict, Verdict::OverLimit { limit: Limit::Cpu });
+}
+
+#[test]
+fn outputs_that_cannot_be_looked_at_are_too_much() {
+    let mut fixture = Fixture::new();
+    fixture.scratch("deep");
+    let name = "x".repeat(200);
+    let script = format!("cd outputs; for i in $(seq 30); do mkdir {name} && cd -P {name} || exit 9; done; sleep 100");
+    let mut wanted = launch(Profile::Standard, &script);
+    wanted.scratch = Some("deep".to_owned());
+    wanted.bounds.output_bytes = Some(1 << 30);
+    let (exit, _, err) = fixture.run(wanted);
+    assert_eq!(exit.verdict, Verdict::OverLimit { limit: Limit::Output }, "{err}");
+}

@@ -1,8 +1,8 @@
 //! Runs attempts and passes on what becomes of them.
 //!
 //! A runner is told by its shards what to run ([`Handle::send`]) and tells them what happens ([`Uplink`]).
-//! Three executors: [`process`] under the node's spawner, [`component`] in the server itself, and [`echo`]. What has
-//! been said is kept until the shard has committed it ([`link`]); so are an attempt's output and files.
+//! Three executors: `process` under the node's spawner, `component` in the server itself, and `echo`. What has
+//! been said is kept until the shard has committed it (`link`); so are an attempt's output and files.
 
 mod component;
 mod echo;

@@ -4,10 +4,10 @@
 //! that is replaced must not take the work of hours with it. A server speaks to it over a socket ([`protocol`]), and the
 //! next one takes over what the last one left ([`claim`]).
 //!
-//! - [`keeper`]: the spawner's own loop.
-//! - [`init`]: the first process of each attempt: keeps its output ([`log`]) and ends what it leaves.
-//! - [`program`]: from the fork to the program's first instruction.
-//! - [`sandbox`]: root, seccomp filter, landlock; [`groups`]: control groups.
+//! - `keeper`: the spawner's own loop.
+//! - `init`: the first process of each attempt: keeps its output ([`log`]) and ends what it leaves.
+//! - `program`: from the fork to the program's first instruction.
+//! - `sandbox`: root, seccomp filter, landlock; `groups`: control groups.
 
 mod channel;
 mod groups;

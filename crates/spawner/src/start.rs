@@ -55,7 +55,7 @@ impl Options {
         ]
     }
 
-    /// Reads back what [`Self::to_arguments`] wrote, without the first.
+    /// Reads back what `to_arguments` wrote, without the first.
     pub fn from_arguments(mut arguments: impl Iterator<Item = OsString>) -> Option<Self> {
         let mut path = || arguments.next().map(PathBuf::from);
         let places = Places { base: path()?, scratch: path()?, workers: path()? };

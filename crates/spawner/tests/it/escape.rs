@@ -23,7 +23,7 @@ fn stays_in(script: &str) {
 // FEATURES: C6
 #[test]
 fn the_hosts_secrets_are_not_there() {
-    stays_in("cat /etc/shadow && echo got out; ls /root/.ssh /home/* && echo got out; echo tried");
+    stays_in("cat /etc/shadow && echo got out; ls /home /srv /boot /mnt && echo got out; echo tried");
 }
 
 #[test]

@@ -274,8 +274,9 @@ pub struct Job {
     #[n(27)]
     pub constraints: Option<Box<Constraints>>,
     /// The files that came with the result.
-    #[cbor(n(28), skip_if = "Vec::is_empty")]
-    pub artifacts: Vec<Artifact>,
+    /// Absent rather than empty: most jobs have none, and there may be very many of them in memory.
+    #[n(28)]
+    pub artifacts: Option<Box<Vec<Artifact>>>,
 }
 
 /// What a new job takes from its queue and its moment.
@@ -327,7 +328,7 @@ impl Job {
             decisions: Vec::new(),
             approval: None,
             constraints: None,
-            artifacts: Vec::new(),
+            artifacts: None,
         }
     }
 
@@ -349,11 +350,16 @@ impl Job {
         codec::decode(&self.spec)
     }
 
+    /// The files that came with the result.
+    pub fn artifacts(&self) -> &[Artifact] {
+        self.artifacts.as_deref().map_or(&[], Vec::as_slice)
+    }
+
     /// Every blob that is needed as long as the job is on record: what its spec, which must be there, refers to, its
     /// files and the output of its attempts.
     pub fn blobs(&self) -> Result<Vec<BlobId>, DecodeError> {
         let mut blobs = decode_blobs(&self.spec)?;
-        blobs.extend(self.artifacts.iter().map(|artifact| artifact.blob));
+        blobs.extend(self.artifacts().iter().map(|artifact| artifact.blob));
         blobs.extend(self.attempts.iter().filter_map(|attempt| attempt.log.as_ref()).map(|log| log.blob));
         Ok(blobs)
     }
@@ -532,7 +538,7 @@ mod tests {
     fn a_record_names_all_its_blobs() {
         let mut job = job("x");
         assert_eq!(job.blobs().unwrap(), []);
-        job.artifacts.push(artifact(1));
+        job.artifacts = Some(Box::new(vec![artifact(1)]));
         let mut attempt = AttemptRecord::new(Attempt(1), RunnerId(1), Incarnation(1), Millis(1));
         attempt.log = Some(Box::new(LogRef { blob: BlobId::of(b"log"), bytes: 3 }));
         job.attempts.push(attempt);

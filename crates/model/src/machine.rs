@@ -582,7 +582,7 @@ impl Job {
             Event::Retract => self.retracting = true,
             Event::Reschedule => {
                 self.result = None;
-                self.artifacts = Vec::new();
+                self.artifacts = None;
                 self.infrastructure_failures = 0;
                 // Its own time may not have come yet.
                 self.eligible_at = self.eligible_at.max(now);
@@ -611,9 +611,10 @@ impl Job {
             attempt.log = outcome.log.map(Box::new);
         }
         self.result = outcome.result;
-        self.artifacts = outcome.artifacts;
+        let mut artifacts = outcome.artifacts;
         // A runner says no more than that; a record stays readable whatever one says.
-        self.artifacts.truncate(Artifact::fitting(&self.artifacts));
+        artifacts.truncate(Artifact::fitting(&artifacts));
+        self.artifacts = (!artifacts.is_empty()).then(|| Box::new(artifacts));
     }
 
     fn constrain(&mut self, constraints: Constraints) {

@@ -99,7 +99,7 @@ impl JobView {
             memory_peak_bytes: usage.map(|usage| usage.memory_peak_bytes),
             cpu_percent: None,
             result: job.result.clone(),
-            artifacts: job.artifacts.clone(),
+            artifacts: job.artifacts().to_vec(),
             topic: spec.topic,
             tenant: spec.tenant,
             priority: spec.priority,

@@ -80,7 +80,7 @@ fn records_are_read_and_written_as_before() {
     for (old, state, end) in [(RUNNING_JOB, State::Running, None), (DONE_JOB, State::Succeeded, Some(outcome()))] {
         let old = bytes(old);
         let job = Job::decode(&old).unwrap();
-        assert_eq!((job.state, job.attempt, job.artifacts.len()), (state, Attempt(1), 0));
+        assert_eq!((job.state, job.attempt, job.artifacts().len()), (state, Attempt(1), 0));
         assert_eq!(job.decode_spec().unwrap(), process());
         let attempt = job.last_attempt().unwrap();
         assert_eq!((attempt.runner, attempt.incarnation, attempt.log.as_deref()), (RunnerId(7), Incarnation(8), None));

@@ -27,6 +27,7 @@ use std::os::fd::OwnedFd;
 
 pub use channel::{Channel, MESSAGE_BYTES_MAX, file_with};
 pub use keeper::HELD_MAX;
+pub use sandbox::filter::bytes as filter_bytes;
 pub use sandbox::root::Places;
 pub use start::{Claimed, Holding, Options, become_spawner_if_asked, claim, is_asked_for};
 

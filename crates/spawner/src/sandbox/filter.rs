@@ -210,6 +210,18 @@ pub fn program() -> Vec<Instruction> {
     program
 }
 
+/// The same in the form in which other programs take a filter.
+pub fn bytes() -> Vec<u8> {
+    let encode = |one: Instruction| {
+        let mut bytes = [0; 8];
+        bytes[..2].copy_from_slice(&one.code.to_ne_bytes());
+        (bytes[2], bytes[3]) = (one.jt, one.jf);
+        bytes[4..].copy_from_slice(&one.k.to_ne_bytes());
+        bytes
+    };
+    program().into_iter().flat_map(encode).collect()
+}
+
 fn tree(rules: &[Rule]) -> Vec<Instruction> {
     if rules.len() <= LEAF_RULES {
         let mut leaf = Vec::new();

@@ -25,11 +25,16 @@ const PARALLEL: u64 = 2;
 /// Measured in turns, so that a change in the machine's mood hits all of them.
 const ROUNDS: u64 = 5;
 
-/// The isolation of the `standard` profile as far as bubblewrap has it: with the same filter of system calls, without
-/// landlock.
+/// The `standard` profile as far as bubblewrap has it: the same namespaces, the same view of the host's files, the same
+/// filter of system calls; without landlock and limits.
 const BUBBLEWRAP_ARGUMENTS: &str = "--unshare-all --die-with-parent --new-session --cap-drop ALL --hostname job \
-     --ro-bind /usr /usr --symlink usr/bin /bin --symlink usr/lib /lib --symlink usr/lib64 /lib64 --dir /etc \
-     --proc /proc --dev /dev --tmpfs /tmp --chdir /tmp /bin/true";
+     --uid 1000 --gid 1000 --ro-bind /usr /usr --symlink usr/bin /bin --symlink usr/sbin /sbin \
+     --symlink usr/lib /lib --symlink usr/lib64 /lib64 --dir /run --dir /var --dir /job/inputs --dir /job/worker \
+     --ro-bind-try /etc/alternatives /etc/alternatives --ro-bind-try /etc/ld.so.cache /etc/ld.so.cache \
+     --ro-bind-try /etc/ld.so.conf /etc/ld.so.conf --ro-bind-try /etc/ld.so.conf.d /etc/ld.so.conf.d \
+     --ro-bind-try /etc/localtime /etc/localtime --ro-bind-try /etc/mime.types /etc/mime.types \
+     --ro-bind-try /etc/resolv.conf /etc/resolv.conf --ro-bind-try /etc/ssl/certs /etc/ssl/certs \
+     --proc /proc --dev /dev --tmpfs /tmp --dir /tmp/outputs --chdir /job /bin/true";
 
 pub fn measure(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
     if ![ALONE, BUBBLEWRAP, JOBS].iter().any(|name| report.wants(name)) {

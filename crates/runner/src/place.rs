@@ -121,10 +121,7 @@ pub(crate) fn command(process: &ProcessRun, bundle: Option<&Bundle>) -> Result<V
     let Some(name) = &process.function else { return Ok(process.command.clone()) };
     let fatal = |message: String| Box::new(failure(End::Fatal, message));
     let bundle = bundle.ok_or_else(|| fatal(format!("the function `{name}` needs a worker")))?;
-    // A version may be asked for as `name@version`.
-    let (wanted, version) = name.split_once('@').map_or((name.as_str(), None), |(name, version)| (name, Some(version)));
-    let function = bundle.manifest().function(wanted, version);
-    let function = function.ok_or_else(|| {
+    let function = bundle.manifest().function_called(name).ok_or_else(|| {
         let offered: Vec<&str> = bundle.manifest().functions.iter().map(|function| function.name.as_str()).collect();
         fatal(format!("the worker has no function `{name}`; it has: {}", offered.join(", ")))
     })?;

@@ -76,7 +76,8 @@ fn explain(content: &[u8], error: &wasmtime::Error) -> String {
         return "it is a core module. Build it for WASI 0.2 (such as `wasm32-wasip2`), or turn it into a component"
             .into();
     }
-    cut(format!("{error:#}"))
+    // The engine lays some of its words out over many lines; a reason is one.
+    cut(format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 /// Makes code runnable. The code must be what [`compile`] returned, untouched: see the note on safety.

@@ -36,19 +36,23 @@ fn await_output(server: &Server, id: &str, text: &str) {
     }
 }
 
-/// The spawner of a server: the only process that has its data directory on its command line.
-pub fn spawner(server: &Server) -> Option<String> {
+/// A server's spawner and the first processes of its attempts, which have the same command line; each with the leader of
+/// its group.
+fn keepers(server: &Server) -> Vec<(String, String)> {
     let data = server.directory.path().join("data/scratch").display().to_string();
-    std::fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
-        let line = std::fs::read(entry.path().join("cmdline")).ok()?;
-        let line = String::from_utf8_lossy(&line).into_owned();
-        let is_one = line.starts_with("outlast-spawner") && line.contains(&data);
-        // Each attempt has a process of the same command line; the spawner is the one that leads its group.
+    let keeper = |entry: std::fs::DirEntry| {
+        let line = String::from_utf8_lossy(&std::fs::read(entry.path().join("cmdline")).ok()?).into_owned();
         let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-        let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+        let group = stat.rsplit_once(") ")?.1.split(' ').nth(2)?.to_owned();
         let pid = entry.file_name().into_string().ok()?;
-        (is_one && fields.get(2) == Some(&pid.as_str())).then_some(pid)
-    })
+        (line.starts_with("outlast-spawner") && line.contains(&data)).then_some((pid, group))
+    };
+    std::fs::read_dir("/proc").unwrap().flatten().filter_map(keeper).collect()
+}
+
+/// The spawner of a server: it leads its group.
+pub fn spawner(server: &Server) -> Option<String> {
+    keepers(server).into_iter().find(|(pid, group)| pid == group).map(|(pid, _)| pid)
 }
 
 // FEATURES: C1
@@ -70,8 +74,12 @@ fn what_ends_between_two_servers_is_told_by_the_next() {
     let id = submit(&server, "echo up; sleep 0.5; echo done; exit 7");
     await_output(&server, &id, "up");
     server.kill();
+    let until = Instant::now() + PATIENCE;
+    while keepers(&server).len() > 1 {
+        assert!(Instant::now() < until, "it does not end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     // It has ended, and nobody has committed it: only its spawner knows.
-    std::thread::sleep(Duration::from_millis(1500));
     server.start_again();
     let job = await_job(&server, &id, |job| job["state"] == "failed");
     assert_eq!((&job["attempt"], &job["exit_code"]), (&Value::from(1), &Value::from(7)));

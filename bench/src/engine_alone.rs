@@ -1,5 +1,6 @@
 //! The engine alone: how many inputs it handles in a second, records encoded, nothing stored.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::{Config, Effect, Input, RequestId, Shard, Step, Submission};
@@ -22,7 +23,7 @@ pub fn measure(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
     }
     let shards = Shards::new(1).ok_or_else(|| anyhow::anyhow!("one shard is possible"))?;
     let mut bench = Bench {
-        shard: Shard::new(Config::new(ShardId(0), shards), Epoch(1), Millis(1_800_000_000_000)),
+        shard: Shard::new(Config::new(ShardId(0), shards), Arc::default(), Epoch(1), Millis(1_800_000_000_000)),
         step: Step::new(),
         sequence: 0,
         inputs: 0,
@@ -30,6 +31,7 @@ pub fn measure(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
     };
     bench.word(RunnerWord::Here {
         capacity: Capacity { process: 0, echo: 1_000_000, wasm: 0 },
+        profile: Arc::default(),
         holding: Vec::new(),
         question: 0,
         oldest_kept: 1,
@@ -85,7 +87,7 @@ impl Bench {
         let now = Millis(1_800_000_000_000 + round);
         let submit = |index| Input::Submit {
             request: RequestId(round * ROUND + index),
-            jobs: vec![Submission { spec: spec.clone(), queue: None }],
+            jobs: vec![Submission::new(spec.clone(), None)],
         };
         self.handle(now, (0..ROUND).map(submit).collect());
         let effects = std::mem::take(&mut self.step.effects);

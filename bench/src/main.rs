@@ -5,11 +5,13 @@ mod bare;
 mod commits;
 mod components;
 mod conditions;
+mod deciding;
 mod engine_alone;
 mod following;
 mod http;
 mod latency;
 mod memory;
+mod placing;
 mod report;
 mod server;
 mod spawning;
@@ -65,5 +67,7 @@ fn main() -> anyhow::Result<()> {
     spawning::measure(scale, &mut report)?;
     components::measure(scale, &mut report)?;
     following::measure(scale, &mut report)?;
+    deciding::measure(scale, &mut report)?;
+    placing::measure(scale, &mut report)?;
     report.finish(arguments.json.as_deref())
 }

@@ -17,6 +17,8 @@ use crate::transport::{Ask, Transport};
 pub struct Options {
     /// Sent as `Authorization: Bearer …`.
     pub token: Option<String>,
+    /// On whose behalf it asks: kept with what is done, and not believed.
+    pub actor: Option<String>,
     /// How long an answer may take, beyond what the server was asked to wait.
     pub timeout: Duration,
     /// How often a connection that cannot be made is tried again.
@@ -31,6 +33,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             token: None,
+            actor: None,
             timeout: Duration::from_secs(30),
             retries: 2,
             retry_pause: Duration::from_millis(100),

@@ -8,7 +8,7 @@ use model::id::JobId;
 use model::queue::QueueRef;
 use model::spec::JobSpec;
 use model::state::State;
-use model::view::{AcceptedView, BatchView, HistoryView, JobView, Page};
+use model::view::{AcceptedView, BatchView, HistoryView, JobView, OriginalView, Page, WhyView};
 use serde::Serialize;
 
 use crate::client::{Client, JSON, NDJSON, to_json};
@@ -101,8 +101,18 @@ impl Client {
         self.transport.ask(&ask).await.map(|answer| answer.body)
     }
 
+    /// What the policy had removed from the result and kept, where the server shows that.
+    pub async fn original(&self, id: JobId) -> Result<OriginalView, Error> {
+        self.get(format!("/v1/jobs/{id}/result?original=true")).await
+    }
+
     pub async fn history(&self, id: JobId) -> Result<HistoryView, Error> {
         self.get(format!("/v1/jobs/{id}/history")).await
+    }
+
+    /// Why it is where it is.
+    pub async fn why(&self, id: JobId) -> Result<WhyView, Error> {
+        self.get(format!("/v1/jobs/{id}/why")).await
     }
 
     pub async fn jobs(&self, list: List, filter: &Filter) -> Result<Page<JobView>, Error> {
@@ -120,6 +130,11 @@ impl Client {
 
     pub async fn retract(&self, id: JobId) -> Result<JobView, Error> {
         self.post(format!("/v1/jobs/{id}/retract")).await
+    }
+
+    /// Lets out the result of a quarantined job.
+    pub async fn release(&self, id: JobId) -> Result<JobView, Error> {
+        self.post(format!("/v1/jobs/{id}/release")).await
     }
 
     /// Retires a terminal job now.

@@ -163,6 +163,13 @@ impl Transport {
         if let Some(range) = &ask.content_range {
             headers.insert(CONTENT_RANGE, header_value("the place of a piece", range)?);
         }
+        if let Some(actor) = &self.options.actor {
+            // Names have letters beyond ASCII.
+            let value = HeaderValue::from_bytes(actor.as_bytes());
+            let value =
+                value.map_err(|_| Error::Protocol("the actor's name has characters that no name has".to_owned()))?;
+            headers.insert(HeaderName::from_static("outlast-actor"), value);
+        }
         if let Some(token) = &self.options.token {
             let mut value = header_value("the token", &format!("Bearer {token}"))?;
             value.set_sensitive(true);

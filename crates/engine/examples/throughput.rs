@@ -4,6 +4,7 @@
 //! it ended. With little room the jobs pile up first: then this measures the order they wait in as well. Every 256 inputs are one step, flushed as if for a commit. Nothing is written anywhere.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use engine::{Config, Effect, Input, RequestId, Shard, Step, Submission};
 use model::id::{Epoch, Incarnation, RunnerId, ShardId, Shards};
@@ -33,9 +34,10 @@ impl Bench {
     fn new(room: u32) -> Option<Self> {
         let config = Config::new(ShardId(0), Shards::new(1)?);
         let capacity = Capacity { process: 0, echo: room, wasm: 0 };
-        let here = RunnerWord::Here { capacity, holding: Vec::new(), question: 0, oldest_kept: 1 };
+        let here =
+            RunnerWord::Here { capacity, profile: Arc::default(), holding: Vec::new(), question: 0, oldest_kept: 1 };
         Some(Self {
-            shard: Shard::new(config, Epoch(1), START),
+            shard: Shard::new(config, Arc::default(), Epoch(1), START),
             step: Step::new(),
             sequence: 0,
             words: VecDeque::from([here]),
@@ -99,7 +101,7 @@ fn main() {
     let room: u32 = std::env::args().nth(2).and_then(|text| text.parse().ok()).unwrap_or(u32::MAX);
     let Some(mut bench) = Bench::new(room) else { return };
     let spec = JobSpec::new(Run::Echo(EchoRun { value: Json::of(&"hello"), ..EchoRun::default() })).pack();
-    let template = Submission { spec, queue: None };
+    let template = Submission::new(spec, None);
     let began = std::time::Instant::now();
     let (mut inputs, mut left, mut steps) = (0, jobs, 0u64);
     loop {

@@ -26,13 +26,7 @@ impl Shard {
     pub(crate) fn welcome(&mut self, id: RunnerId, incarnation: Incarnation) {
         self.strangers.remove(&id);
         let runner = Runner::new(RunnerCursor { incarnation, sequence: 0 });
-        match self.runner_mut(id) {
-            Some(old) => *old = runner,
-            None => {
-                self.runners.push((id, runner));
-                self.runners.sort_unstable_by_key(|(id, _)| *id);
-            }
-        }
+        self.put_runner(id, runner);
     }
 
     /// Decides about everything that earlier incarnations of a runner were given. `holding` is sorted.
@@ -58,6 +52,7 @@ impl Shard {
                 runner.take(lane, ticket, since);
             }
             runner.sort_dispatched();
+            self.runner_changed_by_id(id);
         }
     }
 
@@ -81,6 +76,7 @@ impl Shard {
                 return;
             }
             runner.close();
+            self.runner_changed_by_id(id);
         }
         for job in self.on_runner(id, |holder| holder <= incarnation) {
             let Some(entry) = self.jobs.get(&job) else { continue };

@@ -4,21 +4,11 @@ use model::id::{ShardId, Shards};
 use model::machine::Backoff;
 use model::time::Millis;
 
-/// Who is asked before a job may be scheduled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PolicyMode {
-    /// Nobody: every job is allowed.
-    AllowAll,
-    /// The shell, by [`crate::Effect::CheckPolicy`]; it answers with [`crate::Input::Verdict`].
-    Ask,
-}
-
 /// A shard's settings.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
     pub shard: ShardId,
     pub shards: Shards,
-    pub policy: PolicyMode,
     /// How many jobs that are not terminal the shard holds; beyond it submits are told to come back.
     pub live_jobs_max: usize,
     /// How many queues it holds.
@@ -35,8 +25,16 @@ pub struct Config {
     pub batch_ages_after: Millis,
     /// A queue made by hand goes away after this long without a job that is not terminal.
     pub queue_idle_expiry: Millis,
+    /// How long a job waits for a person's word.
+    pub approval_expiry: Millis,
+    /// No attempt may run longer than this, whatever its job says.
+    pub runtime_max: Option<Millis>,
     /// How long finished jobs are kept.
     pub retention: Millis,
+    /// The same for those that left a dead letter, if that is longer.
+    pub dead_letter_retention: Millis,
+    /// Makes the spread of delays unpredictable. The shell fills it from the system's source of randomness.
+    pub jitter_key: [u8; 32],
     /// How often finished jobs and old keys are looked through.
     pub sweep_interval: Millis,
     /// How many records one look takes, so that no commit gets large.
@@ -58,7 +56,6 @@ impl Config {
         Self {
             shard,
             shards,
-            policy: PolicyMode::AllowAll,
             live_jobs_max: 2_000_000,
             queues_max: 100_000,
             retry_backoff: Backoff { first: Millis::from_secs(1), longest: Millis::from_secs(30) },
@@ -67,7 +64,11 @@ impl Config {
             interactive_ages_after: Millis::from_secs(30),
             batch_ages_after: Millis::from_secs(120),
             queue_idle_expiry: Millis::from_secs(15 * 60),
+            approval_expiry: Millis::from_secs(7 * 24 * 3600),
+            runtime_max: None,
             retention: Millis::from_secs(7 * 24 * 3600),
+            dead_letter_retention: Millis::from_secs(30 * 24 * 3600),
+            jitter_key: [0; 32],
             sweep_interval: Millis::from_secs(60),
             sweep_chunk: 200,
             cancel_chunk: 1_000,

@@ -2,10 +2,12 @@
 
 use model::batch::Keyspace;
 use model::codec;
+use model::dead_letter::{DeadLetter, is_dead};
 use model::id::JobId;
 use model::job::Job;
 use model::key;
 use model::message::ToRunner;
+use model::spec::decode_owner;
 use model::state::State;
 
 use crate::input::Effect;
@@ -20,8 +22,11 @@ impl Entry {
             stored: false,
             was_done: None,
             in_ready: false,
+            ask: None,
             wakes_at: None,
             dispatched_after: 0,
+            policy_misses: 0,
+            scan_after: false,
             decided: None,
         }
     }
@@ -43,17 +48,12 @@ impl Shard {
             }
         }
         self.send_key_questions(step);
-        for index in 0..self.runners.len() {
-            self.trim_dispatched(index);
-            let (id, runner) = &mut self.runners[index];
-            if runner.dirty {
-                runner.dirty = false;
-                let cursor = runner.cursor();
-                step.batch.put_with(Keyspace::Runners, &key::runner(*id), |buffer| codec::encode_into(&cursor, buffer));
-                let message = ToRunner::Committed { sequence: cursor.sequence };
-                let incarnation = cursor.incarnation;
-                step.effects.push(Effect::Send { runner: *id, incarnation, message });
-            }
+        self.flush_audit(step);
+        self.flush_leases(step);
+        for (id, cursor) in self.take_moved_cursors() {
+            step.batch.put_with(Keyspace::Runners, &key::runner(id), |buffer| codec::encode_into(&cursor, buffer));
+            let message = ToRunner::Committed { sequence: cursor.sequence };
+            step.effects.push(Effect::Send { runner: id, incarnation: cursor.incarnation, message });
         }
     }
 
@@ -71,6 +71,9 @@ impl Shard {
             if was != State::Succeeded {
                 step.batch.delete(Keyspace::ByState, &key::by_state(was, id));
             }
+            if is_dead(was) {
+                step.batch.delete(Keyspace::DeadLetters, &key);
+            }
         }
         if !now_done {
             entry.stored = true;
@@ -82,6 +85,13 @@ impl Shard {
         if entry.job.state != State::Succeeded {
             step.batch.put(Keyspace::ByState, &key::by_state(entry.job.state, id), &[]);
         }
+        if is_dead(entry.job.state) {
+            let letter = dead_letter(&entry.job);
+            step.batch.put_with(Keyspace::DeadLetters, &key, |buffer| codec::encode_into(&letter, buffer));
+            self.stats.dead_letters += 1;
+        }
+        let attempt = entry.job.attempt;
+        let scan = std::mem::take(&mut entry.scan_after) && entry.job.state == State::Succeeded;
         if let Some(key) = entry.job.key {
             self.forget_key(key, id);
         }
@@ -89,5 +99,14 @@ impl Shard {
             self.sweep.touched.insert(id);
         }
         step.ended.extend(self.jobs.remove(&id).map(Ended));
+        if scan {
+            self.mark_scan(id, attempt, step);
+        }
     }
+}
+
+/// What an operator finds of a job that ended undone.
+fn dead_letter(job: &Job) -> DeadLetter {
+    let (topic, tenant) = decode_owner(&job.spec).unwrap_or_default();
+    DeadLetter::new(job, topic, tenant)
 }

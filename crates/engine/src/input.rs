@@ -1,17 +1,22 @@
 //! What goes into a shard and what comes out.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use model::id::{Attempt, Incarnation, JobId, QueueId, RunnerId};
-use model::job::Job;
+use model::id::{Attempt, Incarnation, JobId, QueueId, RunnerId, ShardId};
+use model::job::{Job, Scan};
 use model::machine::Ignored;
-use model::message::{FromRunner, ToRunner};
+use model::message::{FromRunner, Load, ToRunner};
 use model::queue::{Queue, QueueRef, QueueState, QueueToken};
 use model::spec::{Digest, KeyHash, PackedSpec};
 use model::state::State;
 use model::time::Millis;
-use model::verdict::{Approval, Decision};
+use model::verdict::Decision;
 
 use crate::fetch::{Fetch, Fetched};
+use crate::leases::Message;
+use crate::placement::why::Why;
+use crate::setup::Setup;
 
 /// Names a question of the shell's, so that the answer finds its way back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,6 +28,31 @@ pub struct Submission {
     pub spec: PackedSpec,
     /// Absent: the implicit queue of its tenant.
     pub queue: Option<QueueRef>,
+    pub submitter: Actor,
+    /// What the policy is known to say of such a job. It counts if that policy is still in force.
+    pub decision: Option<Box<Decision>>,
+}
+
+impl Submission {
+    /// A job of nobody in particular, about which nobody was asked yet.
+    pub fn new(spec: PackedSpec, queue: Option<QueueRef>) -> Self {
+        Self { spec, queue, submitter: None, decision: None }
+    }
+}
+
+/// Who does something, as far as the server was told.
+pub type Actor = Option<Box<str>>;
+
+/// A person's word on a job that waits for one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Word {
+    pub by: Actor,
+    pub approved: bool,
+    pub comment: Option<String>,
+    /// What was looked at; absent: the job as it is.
+    pub digest: Option<Digest>,
+    /// The rule that it is for; absent: the one that asks.
+    pub rule: Option<String>,
 }
 
 /// A queue to create. The token's secret comes from outside: the engine has no randomness.
@@ -47,27 +77,44 @@ pub enum Input {
     Cancel {
         request: RequestId,
         job: JobId,
+        by: Actor,
     },
     Retract {
         request: RequestId,
         job: JobId,
+        by: Actor,
     },
     Retry {
         request: RequestId,
         job: JobId,
+        by: Actor,
     },
     Remove {
         request: RequestId,
         job: JobId,
+        by: Actor,
     },
     Release {
         request: RequestId,
         job: JobId,
+        by: Actor,
     },
     Approve {
         request: RequestId,
         job: JobId,
-        approval: Approval,
+        word: Box<Word>,
+    },
+    /// An operator is done with a dead letter: it goes, and its job with it.
+    Purge {
+        request: RequestId,
+        job: JobId,
+        by: Actor,
+    },
+    /// Somebody wants to see what the policy had removed from a result.
+    ReadOriginal {
+        request: RequestId,
+        job: JobId,
+        by: Actor,
     },
     CreateQueue {
         request: RequestId,
@@ -76,25 +123,57 @@ pub enum Input {
     DrainQueue {
         request: RequestId,
         queue: QueueRef,
+        by: Actor,
     },
     CancelQueue {
         request: RequestId,
         queue: QueueRef,
+        by: Actor,
     },
     RemoveQueue {
         request: RequestId,
         queue: QueueRef,
+        by: Actor,
     },
     /// The policy's answer to [`Effect::CheckPolicy`].
     Verdict {
         job: JobId,
         decision: Decision,
     },
-    /// The content scan's answer.
+    /// The policy could not be asked.
+    PolicyUnavailable {
+        job: JobId,
+        message: String,
+    },
+    /// The answer to [`Effect::ScanOutput`].
     Scanned {
         job: JobId,
-        clean: bool,
-        message: Option<String>,
+        attempt: Attempt,
+        scan: Box<Scan>,
+    },
+    /// The result could not be scanned.
+    ScanFailed {
+        job: JobId,
+        attempt: Attempt,
+        message: String,
+    },
+    /// What another shard says about the limits of tenants.
+    FromShard {
+        from: ShardId,
+        message: Message,
+    },
+    /// Why a job is not with a runner.
+    Explain {
+        request: RequestId,
+        job: JobId,
+    },
+    /// What operators say about topics, pools, tenants and the policy, from now on.
+    Setup(Arc<Setup>),
+    /// How busy a runner's machine is. Not kept: the next word comes within a second.
+    Load {
+        runner: RunnerId,
+        incarnation: Incarnation,
+        load: Load,
     },
     Runner(FromRunner),
     /// Runners are known to be gone for good in this incarnation.
@@ -122,10 +201,20 @@ pub enum Effect {
     },
     CheckPolicy {
         job: JobId,
-        digest: Digest,
         spec: Bytes,
+        submitter: Actor,
+    },
+    /// Look at the result of this job. Its record is in the store.
+    ScanOutput {
+        job: JobId,
+        attempt: Attempt,
     },
     Fetch(Fetch),
+    /// For another shard, about the limits of tenants. It may be lost.
+    ToShard {
+        shard: ShardId,
+        message: Message,
+    },
 }
 
 /// A job that was accepted, now or under the same key before.
@@ -148,6 +237,7 @@ pub enum Answer {
     /// The job as it is now.
     Job(Box<Job>),
     Removed,
+    Why(Box<Why>),
     Queue(Box<Queue>),
     /// The queue was created before, under the same key; it may be gone by now.
     QueueExists(QueueId),
@@ -184,4 +274,20 @@ pub enum Refusal {
     Unreadable,
     #[error("the approval is about another content of the job: look at it again")]
     OtherContent,
+    #[error("the approval is for another rule than the one that asks now: look at the job again")]
+    OtherRule,
+    #[error("{by} has {} the job already", if *.approved { "approved" } else { "rejected" })]
+    AlreadyDecided { approved: bool, by: String },
+    #[error("nobody approved or rejected the job in time: submit it again")]
+    ApprovalExpired,
+    #[error("the queue belongs to the tenant `{tenant}`: name it in the job")]
+    OtherTenant { tenant: String },
+    #[error("the job is {0}: it has left no dead letter")]
+    NoLetter(State),
+    #[error("nothing was kept of what the policy removed from the result")]
+    NoOriginal,
+    #[error("the tenant has {max} jobs that have not ended, which is its limit: try again later")]
+    TenantFull { max: u32, retry_after: Millis },
+    #[error("the tenant may submit {max} jobs a second: try again later")]
+    TenantTooFast { max: u32, retry_after: Millis },
 }

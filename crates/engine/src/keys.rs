@@ -85,13 +85,15 @@ impl Shard {
         for waiter in waiters {
             match waiter {
                 KeyWaiter::Job { request, index, submission } => {
-                    let result = match known {
-                        Some(entry) => self.recall(entry, &submission),
-                        None => self.accept(*submission, step),
-                    };
+                    match known {
+                        Some(entry) => {
+                            let result = self.recall(entry, &submission);
+                            self.settle_submit(request, index, result, step);
+                        }
+                        None => self.accept_or_park(request, index, *submission, step),
+                    }
                     // One that was accepted just now is what the next in line will find.
                     known = known.or_else(|| self.known_key(key));
-                    self.settle_submit(request, index, result, step);
                 }
                 KeyWaiter::Queue { request, queue } => {
                     known = self.create_keyed_queue(request, *queue, known, step);

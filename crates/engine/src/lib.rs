@@ -12,14 +12,19 @@
 //! be derived from the records again, so one that was lost between commit and doing is made up for.
 
 mod adopt;
+mod audit;
 mod backlog;
 mod config;
 mod dispatch;
 mod fetch;
 mod flush;
 mod input;
+mod jitter;
 mod keys;
+pub mod leases;
 mod operate;
+mod output;
+mod placement;
 mod policy;
 mod queues;
 mod ready;
@@ -28,16 +33,25 @@ mod rehydrate;
 mod remove;
 mod retention;
 mod runners;
+mod setup;
 mod shard;
 mod spread;
+mod stats;
 mod step;
 mod submit;
+mod tenancy;
 mod timers;
 mod transition;
 
-pub use config::{Config, PolicyMode};
+pub use config::Config;
 pub use fetch::{Fetch, Fetched};
-pub use input::{Accepted, Answer, Effect, Input, NewQueue, Refusal, RequestId, Submission};
+pub use input::{Accepted, Actor, Answer, Effect, Input, NewQueue, Refusal, RequestId, Submission, Word};
+pub use placement::why::{RUNNERS_EXPLAINED_MAX, RunnerVerdict, RunnerWhy, WaitsFor, Why, WhyCounts};
 pub use recount::Miscount;
-pub use shard::{Shard, Stats};
+pub use setup::{DEFAULT_POOL, DISPATCH_TRIES_DEFAULT, FailMode, Gate, OutputRules, Pool, Setup, TenantLimits, Topic};
+pub use shard::Shard;
+pub use stats::{
+    OTHER_TOPICS, OUTPUT_VERDICTS, SPAN_BOUNDS, Spans, Stats, TOPICS_NAMED_MAX, TopicCounts, Topics, UNPLACED_REASONS,
+    VERDICTS,
+};
 pub use step::{Ended, Step};

@@ -3,15 +3,19 @@
 //! A job in memory is changed at once. A terminal one is fetched first; operations on it wait in
 //! line, so that each sees what the one before it did.
 
-use model::id::JobId;
-use model::job::Job;
+use model::audit::Action;
+use model::dead_letter::is_dead;
+use model::id::{Attempt, JobId};
+use model::job::{Job, Scan};
 use model::machine::{self, Event, Ignored};
 use model::queue::QueueState;
-use model::reason::ReasonCode;
+use model::reason::{ReasonCode, cut};
+use model::state::State;
+use model::time::Millis;
 use model::verdict::Approval;
 
 use crate::fetch::Fetch;
-use crate::input::{Answer, Effect, Refusal, RequestId};
+use crate::input::{Actor, Answer, Effect, Refusal, RequestId, Word};
 use crate::shard::{Entry, Shard};
 use crate::step::Step;
 
@@ -23,28 +27,41 @@ pub(crate) enum Operation {
     Retry,
     Remove,
     Release,
-    Approve(Box<Approval>),
-    Scanned { clean: bool, message: Option<String> },
+    Approve(Box<Word>),
+    /// Takes away a dead letter, and its job with it.
+    Purge,
+    ReadOriginal,
+    /// Whether the result could be looked at.
+    Scanned {
+        attempt: Attempt,
+        scan: Box<Scan>,
+        checked: bool,
+    },
+    ScanFailed {
+        attempt: Attempt,
+        message: String,
+    },
 }
 
 /// An operation that waits for its job to be fetched.
 #[derive(Debug)]
 pub(crate) struct WaitingOperation {
     request: Option<RequestId>,
+    by: Actor,
     operation: Operation,
 }
 
 impl Operation {
-    /// The event, except for removal, which is none.
-    fn event(self) -> Option<Event> {
+    /// The event, except for those that are none.
+    fn event(self, job: &Job, now: Millis) -> Option<Event> {
         match self {
             Self::Cancel => Some(Event::Cancel(ReasonCode::CancelRequested)),
             Self::Retract => Some(Event::Retract),
             Self::Retry => Some(Event::Reschedule),
-            Self::Remove => None,
             Self::Release => Some(Event::Release),
-            Self::Approve(approval) => Some(Event::Approval(*approval)),
-            Self::Scanned { clean, message } => Some(Event::Scanned { clean, message }),
+            Self::Approve(word) => Some(Event::Approval(approval(*word, job, now))),
+            Self::Scanned { attempt, scan, .. } => Some(Event::Scanned { attempt, scan }),
+            Self::Remove | Self::Purge | Self::ReadOriginal | Self::ScanFailed { .. } => None,
         }
     }
 
@@ -57,7 +74,40 @@ impl Operation {
             Self::Remove => "removed",
             Self::Release => "released",
             Self::Approve(_) => "approved or rejected",
-            Self::Scanned { .. } => "scanned",
+            Self::Purge => "purged",
+            Self::ReadOriginal => "read in its original form",
+            Self::Scanned { .. } | Self::ScanFailed { .. } => "scanned",
+        }
+    }
+
+    /// What the audit log calls it. Decisions of the policy are noted with their rules.
+    fn action(&self) -> Option<Action> {
+        match self {
+            Self::Cancel => Some(Action::Cancelled),
+            Self::Retract => Some(Action::Retracted),
+            Self::Retry => Some(Action::Retried),
+            Self::Remove => Some(Action::Removed),
+            Self::Release => Some(Action::Released),
+            Self::Approve(word) if word.approved => Some(Action::Approved),
+            Self::Approve(_) => Some(Action::Rejected),
+            Self::Purge => Some(Action::LetterPurged),
+            Self::ReadOriginal => Some(Action::OriginalRead),
+            Self::Scanned { .. } | Self::ScanFailed { .. } => None,
+        }
+    }
+
+    fn comment(&self) -> Option<String> {
+        match self {
+            Self::Approve(word) => word.comment.clone(),
+            Self::Cancel
+            | Self::Retract
+            | Self::Retry
+            | Self::Remove
+            | Self::Release
+            | Self::Purge
+            | Self::ReadOriginal
+            | Self::Scanned { .. }
+            | Self::ScanFailed { .. } => None,
         }
     }
 
@@ -65,41 +115,123 @@ impl Operation {
     fn is_idempotent(&self) -> bool {
         matches!(self, Self::Cancel | Self::Retract)
     }
+
+    /// Whether it takes a job off the records.
+    fn removes(&self) -> bool {
+        matches!(self, Self::Remove | Self::Purge)
+    }
+}
+
+/// A person's word as it is kept: bound to the content and the rule, named or not.
+fn approval(word: Word, job: &Job, now: Millis) -> Approval {
+    let asking = || job.last_decision().map(|decision| decision.rule.clone()).unwrap_or_default();
+    Approval {
+        at: now,
+        by: word.by.map(String::from).unwrap_or_default(),
+        approved: word.approved,
+        comment: word.comment.map(cut),
+        digest: word.digest.unwrap_or(job.digest),
+        rule: word.rule.unwrap_or_else(asking),
+    }
+}
+
+/// Why a job cannot be approved or rejected (any more).
+fn undecidable(job: &Job, why: Ignored) -> Refusal {
+    if job.reason.as_ref().is_some_and(|reason| reason.code == ReasonCode::ApprovalExpired) {
+        return Refusal::ApprovalExpired;
+    }
+    match &job.approval {
+        Some(decided) => Refusal::AlreadyDecided { approved: decided.approved, by: decided.by.clone() },
+        None => Refusal::WrongState { state: job.state, what: "approved or rejected", why },
+    }
 }
 
 impl Shard {
     pub(crate) fn operate(&mut self, request: Option<RequestId>, id: JobId, operation: Operation, step: &mut Step) {
+        self.operate_by(request, id, None, operation, step);
+    }
+
+    /// The same, done by somebody.
+    pub(crate) fn operate_by(
+        &mut self,
+        request: Option<RequestId>,
+        id: JobId,
+        by: Actor,
+        operation: Operation,
+        step: &mut Step,
+    ) {
         // A job that has ended within this very step is removed where it will be then: on disk.
-        let removes = |entry: &Entry| entry.job.state.is_terminal() && matches!(operation, Operation::Remove);
+        let removes = |entry: &Entry| entry.job.state.is_terminal() && operation.removes();
         if self.jobs.get(&id).is_some_and(|entry| !removes(entry)) {
-            let answer = self.operate_in_memory(id, operation, step);
+            let answer = self.operate_in_memory(id, &by, operation, step);
             return respond(request, answer, step);
         }
         let waiting = self.asked_jobs.entry(id).or_default();
         if waiting.is_empty() {
             step.effects.push(Effect::Fetch(Fetch::Job { id }));
         }
-        waiting.push(WaitingOperation { request, operation });
+        waiting.push(WaitingOperation { request, by, operation });
     }
 
-    fn operate_in_memory(&mut self, id: JobId, operation: Operation, step: &mut Step) -> Answer {
+    fn operate_in_memory(&mut self, id: JobId, by: &Actor, operation: Operation, step: &mut Step) -> Answer {
         let Some(entry) = self.jobs.get(&id) else { return Answer::Refused(Refusal::UnknownJob(id)) };
         let (what, idempotent) = (operation.participle(), operation.is_idempotent());
-        let (state, max) = (entry.job.state, entry.job.max_retries);
-        let Some(event) = operation.event() else {
+        let (state, max) = (entry.job.state, entry.job.retry_limit());
+        let decides = matches!(operation, Operation::Approve(_));
+        let (action, comment) = (operation.action(), operation.comment());
+        if let Operation::ReadOriginal = operation {
+            return self.read_original(id, by, step);
+        }
+        let operation = match operation {
+            Operation::ScanFailed { attempt, message } => {
+                let scan = Box::new(self.unchecked(&entry.job.spec, message));
+                Operation::Scanned { attempt, scan, checked: false }
+            }
+            other => other,
+        };
+        let output = match &operation {
+            Operation::Scanned { scan, checked, .. } => Some((scan.decision.clone(), *checked)),
+            _ => None,
+        };
+        let Some(event) = operation.event(&entry.job, self.now) else {
             // Terminal jobs are handled where they are fetched; this one is not.
             let why = Ignored::OutOfOrder;
             return Answer::Refused(Refusal::WrongState { state, what, why });
         };
-        match self.fire(id, event, step) {
-            Ok(_) => {}
-            Err(Ignored::Duplicate) if idempotent => {}
+        let changed = match self.fire(id, event, step) {
+            Ok(_) => true,
+            Err(Ignored::Duplicate) if idempotent => false,
             Err(Ignored::BudgetExhausted) => return Answer::Refused(Refusal::RetriesUsedUp { max }),
             Err(Ignored::OtherContent) => return Answer::Refused(Refusal::OtherContent),
+            Err(Ignored::OtherRule) => return Answer::Refused(Refusal::OtherRule),
+            Err(why) if decides => {
+                let refusal = self.jobs.get(&id).map(|entry| undecidable(&entry.job, why));
+                return Answer::Refused(refusal.unwrap_or(Refusal::UnknownJob(id)));
+            }
             Err(why) => return Answer::Refused(Refusal::WrongState { state, what, why }),
+        };
+        if changed {
+            if let Some(action) = action {
+                self.note_act(action, id, by, comment, step);
+            }
+            if let Some((decision, checked)) = output {
+                self.note_output(id, &decision, checked, step);
+            }
         }
         match self.jobs.get(&id) {
             Some(entry) => Answer::Job(Box::new(entry.job.clone())),
+            None => Answer::Refused(Refusal::UnknownJob(id)),
+        }
+    }
+
+    /// Nothing changes but the audit log.
+    fn read_original(&mut self, id: JobId, by: &Actor, step: &mut Step) -> Answer {
+        match self.jobs.get(&id).map(|entry| entry.job.clone()) {
+            Some(job) if job.original.is_some() && job.state == State::Succeeded => {
+                self.note_act(Action::OriginalRead, id, by, None, step);
+                Answer::Job(Box::new(job))
+            }
+            Some(_) => Answer::Refused(Refusal::NoOriginal),
             None => Answer::Refused(Refusal::UnknownJob(id)),
         }
     }
@@ -108,12 +240,18 @@ impl Shard {
     pub(crate) fn fetched_job(&mut self, id: JobId, job: Option<Box<Job>>, step: &mut Step) {
         let Some(waiting) = self.asked_jobs.remove(&id) else { return };
         let mut job = job;
-        for WaitingOperation { request, operation } in waiting {
+        for WaitingOperation { request, by, operation } in waiting {
+            // A word on an earlier attempt's result is not the one that is waited for.
+            if let Operation::Scanned { attempt, .. } | Operation::ScanFailed { attempt, .. } = operation
+                && job.as_ref().is_none_or(|job| job.attempt == attempt)
+            {
+                self.close_scan(id, step);
+            }
             let answer = if self.jobs.contains_key(&id) {
                 // An earlier one in line has brought it back to life.
-                self.operate_in_memory(id, operation, step)
+                self.operate_in_memory(id, &by, operation, step)
             } else if let Some(stored) = job.take() {
-                let (answer, left) = self.operate_on_stored(*stored, operation, step);
+                let (answer, left) = self.operate_on_stored(*stored, &by, operation, step);
                 job = left.map(Box::new);
                 answer
             } else {
@@ -131,9 +269,21 @@ impl Shard {
     }
 
     /// Returns the job if it is still there, terminal and untouched.
-    fn operate_on_stored(&mut self, job: Job, operation: Operation, step: &mut Step) -> (Answer, Option<Job>) {
-        if let Operation::Remove = operation {
+    fn operate_on_stored(
+        &mut self,
+        job: Job,
+        by: &Actor,
+        operation: Operation,
+        step: &mut Step,
+    ) -> (Answer, Option<Job>) {
+        if let Operation::Purge = operation
+            && !is_dead(job.state)
+        {
+            return (Answer::Refused(Refusal::NoLetter(job.state)), Some(job));
+        }
+        if let (true, Some(action)) = (operation.removes(), operation.action()) {
             self.remove_stored(&job, step);
+            self.note_act(action, job.id, by, None, step);
             return (Answer::Removed, None);
         }
         // One that is refused anyway must not bring back its queue.
@@ -146,7 +296,7 @@ impl Shard {
         let (id, state) = (job.id, job.state);
         let entry = Entry { was_done: Some(state), ..Entry::new(job) };
         self.jobs.insert(id, Box::new(entry));
-        let answer = self.operate_in_memory(id, operation, step);
+        let answer = self.operate_in_memory(id, by, operation, step);
         // Nothing has changed: it goes back to where it was, on disk only.
         let untouched = self.jobs.get(&id).is_some_and(|entry| !entry.dirty);
         let left = if untouched { self.jobs.remove(&id).map(|entry| entry.job) } else { None };
@@ -160,10 +310,10 @@ impl Shard {
         }
         match self.queues.get(&job.queue).map(|entry| entry.queue.state) {
             Some(QueueState::Cancelled) => Err(Refusal::QueueClosed(QueueState::Cancelled)),
-            Some(QueueState::Active | QueueState::Draining) => Ok(()),
+            Some(QueueState::Active | QueueState::Draining) => self.admit_again(job.queue),
             None => {
                 self.restore_expired_queue(job);
-                Ok(())
+                self.admit_again(job.queue)
             }
         }
     }

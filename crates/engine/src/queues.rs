@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
+use model::audit::Action;
 use model::batch::Keyspace;
 use model::change::Change;
 use model::id::{JobId, QueueId};
@@ -15,7 +16,7 @@ use model::reason::ReasonCode;
 use model::state::State;
 use model::time::Millis;
 
-use crate::input::{Answer, NewQueue, Refusal, RequestId};
+use crate::input::{Actor, Answer, NewQueue, Refusal, RequestId};
 use crate::keys::KeyWaiter;
 use crate::ready::TenantNumber;
 use crate::shard::{QueueEntry, Shard};
@@ -161,7 +162,7 @@ impl Shard {
         let id = queue.id;
         let next_number = TenantNumber(self.tenant_numbers.len() as u32);
         let tenant = self.tenant_numbers.entry(queue.tenant.clone()).or_insert(next_number);
-        self.ready.introduce(id, *tenant);
+        self.ready.introduce(id, *tenant, &queue.tenant);
         if let Some(token) = queue.token {
             self.tokens.insert(token, id);
         }
@@ -184,16 +185,16 @@ impl Shard {
         }
     }
 
-    pub(crate) fn drain_queue(&mut self, request: RequestId, reference: QueueRef, step: &mut Step) {
-        self.close_queue(request, reference, QueueState::Draining, step);
+    pub(crate) fn drain_queue(&mut self, request: RequestId, reference: QueueRef, by: &Actor, step: &mut Step) {
+        self.close_queue(request, reference, QueueState::Draining, by, step);
     }
 
     /// The intent is durable with this step; the jobs are worked off in chunks ([`Shard::go_on_cancelling`]).
-    pub(crate) fn cancel_queue(&mut self, request: RequestId, reference: QueueRef, step: &mut Step) {
-        self.close_queue(request, reference, QueueState::Cancelled, step);
+    pub(crate) fn cancel_queue(&mut self, request: RequestId, reference: QueueRef, by: &Actor, step: &mut Step) {
+        self.close_queue(request, reference, QueueState::Cancelled, by, step);
     }
 
-    fn close_queue(&mut self, request: RequestId, reference: QueueRef, to: QueueState, step: &mut Step) {
+    fn close_queue(&mut self, request: RequestId, reference: QueueRef, to: QueueState, by: &Actor, step: &mut Step) {
         let id = match self.find_queue(reference) {
             Ok(entry) if entry.queue.implicit => {
                 return step.answer(request, Answer::Refused(Refusal::QueueImplicit));
@@ -209,6 +210,9 @@ impl Shard {
                 self.cancelling_queues.insert(id);
             }
             self.touch_queue(id, step);
+            let cancels = to == QueueState::Cancelled;
+            let action = if cancels { Action::QueueCancelled } else { Action::QueueDrained };
+            self.note_queue_act(action, id, by, step);
         }
         if let Some(entry) = self.queues.get(&id) {
             step.answer(request, Answer::Queue(Box::new(entry.queue.clone())));
@@ -235,12 +239,13 @@ impl Shard {
         }
     }
 
-    pub(crate) fn remove_queue(&mut self, request: RequestId, reference: QueueRef, step: &mut Step) {
+    pub(crate) fn remove_queue(&mut self, request: RequestId, reference: QueueRef, by: &Actor, step: &mut Step) {
         let refusal = match self.find_queue(reference) {
             Ok(entry) if entry.queue.implicit => Refusal::QueueImplicit,
             Ok(entry) if entry.active.is_empty() => {
                 let id = entry.queue.id;
                 self.delete_queue(id, step);
+                self.note_queue_act(Action::QueueRemoved, id, by, step);
                 return step.answer(request, Answer::QueueRemoved);
             }
             Ok(entry) => Refusal::QueueNotEmpty(entry.active.len() as u64),

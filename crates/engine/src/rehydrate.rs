@@ -1,5 +1,6 @@
 //! Coming back: a shard's memory made from its records, and the effects that a crash swallowed.
 
+use model::codec::DecodeError;
 use model::id::{JobId, RunnerId};
 use model::job::Job;
 use model::key::{KeyEntry, Made};
@@ -23,8 +24,12 @@ impl Shard {
 
     /// Puts back a runner's cursor. All runners come before the jobs.
     pub fn restore_runner(&mut self, id: RunnerId, cursor: RunnerCursor) {
-        self.runners.push((id, Runner::new(cursor)));
-        self.runners.sort_unstable_by_key(|(id, _)| *id);
+        self.put_runner(id, Runner::new(cursor));
+    }
+
+    /// Puts back what another shard was granted of a limit whose home this is. Before the shard is resumed.
+    pub fn restore_grant(&mut self, key: &[u8], value: &[u8]) -> Result<(), DecodeError> {
+        self.ready.leases.restore_ledger(key, value)
     }
 
     /// Makes sure that no id up to this one is handed out again.
@@ -51,14 +56,11 @@ impl Shard {
             queue.active.insert(job.id);
             queue.on_runner += u32::from(job.state.is_on_runner());
         }
-        if let Some((id, incarnation)) = job.runner()
-            && let Some(runner) = self.runner_mut(id)
-            && runner.incarnation == incarnation
-        {
-            let since = job.since();
-            runner.take(job.lane, Ticket { job: job.id, attempt: job.attempt }, since);
+        if job.state.is_on_runner() {
+            self.restore_hand(&job);
         }
         self.timers.arm(&job, &self.config);
+        self.stats.enter(job.state);
         self.jobs.insert(job.id, Box::new(Entry { stored: true, ..Entry::new(job) }));
     }
 
@@ -77,9 +79,9 @@ impl Shard {
                 State::Pending => self.ask_policy(id, step),
                 State::Scheduled => self.make_ready(id, step),
                 State::Dispatched | State::Running | State::Cancelling => repeat(&entry.job, step),
+                State::Scanning => self.ask_scan(id, step),
                 State::Blocked
                 | State::ApprovalRequired
-                | State::Scanning
                 | State::Succeeded
                 | State::Failed
                 | State::TimedOut
@@ -89,13 +91,9 @@ impl Shard {
                 | State::Abandoned => {}
             }
         }
-        let runners: Vec<_> = self.runners.iter().map(|(id, runner)| (*id, runner.incarnation)).collect();
-        for (id, incarnation) in runners {
-            self.ask_inventory(id, incarnation, step);
-        }
-        for (_, runner) in &mut self.runners {
-            runner.sort_dispatched();
-        }
+        self.resume_leases();
+        self.resume_scans(step);
+        self.resume_runners(step);
         let Self { queues, timers, config, .. } = self;
         for entry in queues.values_mut() {
             // What can be counted is counted; in a queue that had to be made up it is all there is.
@@ -125,7 +123,9 @@ fn repeat(job: &Job, step: &mut Step) {
     let ticket = Ticket { job: job.id, attempt: job.attempt };
     let message = match (job.is_to_stop(), job.state) {
         (true, _) => ToRunner::Stop { ticket },
-        (false, State::Dispatched) => ToRunner::Run { ticket, spec: job.spec.clone() },
+        (false, State::Dispatched) => {
+            ToRunner::Run { ticket, spec: job.spec.clone(), constraints: job.constraints.clone() }
+        }
         (false, _) => return,
     };
     step.effects.push(Effect::Send { runner, incarnation, message });

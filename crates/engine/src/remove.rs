@@ -2,6 +2,7 @@
 
 use model::batch::Keyspace;
 use model::change::Change;
+use model::dead_letter::is_dead;
 use model::job::Job;
 use model::key;
 use model::state::State;
@@ -17,6 +18,10 @@ impl Shard {
         if job.state != State::Succeeded {
             step.batch.delete(Keyspace::ByState, &key::by_state(job.state, job.id));
         }
+        if is_dead(job.state) {
+            step.batch.delete(Keyspace::DeadLetters, &job.id.key());
+        }
+        self.close_scan(job.id, step);
         if job.has_large_spec() || job.lacks_spec() {
             step.batch.delete(Keyspace::Spec, &job.id.key());
         }

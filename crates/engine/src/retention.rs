@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use model::batch::Keyspace;
+use model::dead_letter::is_dead;
 use model::id::JobId;
 use model::job::Job;
 use model::key::Day;
@@ -61,6 +62,9 @@ impl Shard {
             let busy = self.jobs.contains_key(&job.id)
                 || self.asked_jobs.contains_key(&job.id)
                 || self.sweep.touched.contains(&job.id);
+            // What an operator may still want to look at stays for longer.
+            let kept = if is_dead(job.state) { self.config.dead_letter_retention } else { Millis(0) };
+            let expired = self.now.saturating_sub(self.config.retention.max(kept));
             if !busy && job.ended_at().is_some_and(|ended| ended < expired) {
                 self.remove_stored(job, step);
             }

@@ -3,15 +3,21 @@
 //! Words come at least once and in any order; they are applied once and in theirs.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use model::id::{Incarnation, JobId, RunnerId};
+use model::job::Job;
 use model::machine::{Event, Fault, Ignored};
-use model::message::{Capacity, FromRunner, RunnerCursor, RunnerWord, Ticket, ToRunner};
+use model::message::{Capacity, FromRunner, Load, Profile, RunnerCursor, RunnerWord, Ticket, ToRunner};
 use model::spec::Lane;
 use model::state::State;
 use model::time::Millis;
 
+use crate::config::Config;
 use crate::input::Effect;
+use crate::placement::fit::Standing;
+use crate::placement::roster::Member;
+use crate::placement::staff::{RunnerIndex, Traits};
 use crate::shard::{Decided, Map, Shard};
 use crate::step::Step;
 
@@ -31,6 +37,7 @@ pub(crate) struct Runner {
     pub question: u64,
     asked_at: Millis,
     capacity: Capacity,
+    load: Load,
     held: [u32; Lane::ALL.len()],
     /// Attempts that the shard has given up and the runner has not confirmed: they take their slot until then.
     lingering: Map<Ticket, Lane>,
@@ -41,7 +48,11 @@ pub(crate) struct Runner {
     /// Since this incarnation, or this owner of the shard, began it has not said what it has in hand. What earlier
     /// incarnations were given waits for that.
     pub is_unheard: bool,
+    /// It has said that it is here, and has not gone since.
+    is_here: bool,
     pub dirty: bool,
+    /// When it is to be looked after, at the earliest.
+    pub check_at: Option<Millis>,
 }
 
 impl Runner {
@@ -53,12 +64,15 @@ impl Runner {
             asked_at: Millis(0),
             // Until it has said that it is here, it gets nothing.
             capacity: Capacity::default(),
+            load: Load::default(),
             held: [0; Lane::ALL.len()],
             lingering: Map::default(),
             lingers_since: Millis(0),
             dispatched: VecDeque::new(),
             is_unheard: true,
+            is_here: false,
             dirty: false,
+            check_at: None,
         }
     }
 
@@ -66,12 +80,12 @@ impl Runner {
         RunnerCursor { incarnation: self.incarnation, sequence: self.sequence }
     }
 
-    pub fn free(&self, lane: Lane) -> u32 {
-        self.capacity.of(lane).saturating_sub(self.held[lane as usize])
-    }
-
     pub fn held(&self, lane: Lane) -> u32 {
         self.held[lane as usize]
+    }
+
+    pub fn standings(&self) -> [Standing; Lane::ALL.len()] {
+        Lane::ALL.map(|lane| Standing::new(lane, self.capacity, &self.held, self.load))
     }
 
     /// Counts an attempt that was given out.
@@ -96,6 +110,12 @@ impl Runner {
         [lingering, unheard].into_iter().flatten().min()
     }
 
+    /// When it is to be looked after: an attempt that has not started, or has not been let go of, becomes overdue.
+    fn next_check(&self, config: &Config) -> Option<Millis> {
+        let start = self.dispatched.front().map(|(at, _)| *at + config.dispatch_timeout);
+        [start, self.next_question(config.stop_timeout)].into_iter().flatten().min()
+    }
+
     pub fn lingering(&self) -> usize {
         self.lingering.len()
     }
@@ -112,16 +132,19 @@ impl Runner {
         });
     }
 
-    /// Frees the slot of an attempt whose job did not wait for its end.
-    fn let_go(&mut self, ticket: Ticket) {
-        if let Some(lane) = self.lingering.remove(&ticket) {
+    /// Frees the slot of an attempt whose job did not wait for its end; whether there was one.
+    fn let_go(&mut self, ticket: Ticket) -> bool {
+        let lane = self.lingering.remove(&ticket);
+        if let Some(lane) = lane {
             self.release(lane);
         }
+        lane.is_some()
     }
 
     /// It is gone: it gets nothing more, and nobody waits for what it had.
     pub fn close(&mut self) {
         self.capacity = Capacity::default();
+        self.is_here = false;
         self.is_unheard = false;
         self.dispatched.clear();
         for lane in std::mem::take(&mut self.lingering).into_values() {
@@ -132,28 +155,92 @@ impl Runner {
 
 impl Shard {
     pub(crate) fn runner_mut(&mut self, id: RunnerId) -> Option<&mut Runner> {
-        self.runners.iter_mut().find(|(other, _)| *other == id).map(|(_, runner)| runner)
+        let index = self.runners.index(id)?;
+        self.runners.get_mut(index)
+    }
+
+    /// A runner that was not known, or takes the place of its earlier incarnation.
+    pub(crate) fn put_runner(&mut self, id: RunnerId, runner: Runner) {
+        let index = match self.runners.index(id) {
+            Some(index) => index,
+            None => {
+                self.ready.staff.push(Member::new(id));
+                self.runners.add(id, Runner::new(runner.cursor()))
+            }
+        };
+        if let Some(old) = self.runners.get_mut(index) {
+            let (dirty, check_at) = (old.dirty, old.check_at);
+            *old = Runner { dirty, check_at, ..runner };
+        }
+        self.runner_changed(index);
+    }
+
+    /// Tells those who place jobs how a runner stands, and when it is to be looked after.
+    pub(crate) fn runner_changed(&mut self, index: RunnerIndex) {
+        let Some((_, runner)) = self.runners.get(index) else { return };
+        let is_here = runner.is_here;
+        self.ready.runner_stands(index, runner.standings(), runner.held);
+        if !is_here {
+            self.ready.runner_goes(index);
+        }
+        let at = runner.next_check(&self.config);
+        self.runners.check(index, at);
+    }
+
+    pub(crate) fn runner_changed_by_id(&mut self, id: RunnerId) {
+        if let Some(index) = self.runners.index(id) {
+            self.runner_changed(index);
+        }
+    }
+
+    /// A restored job is with a runner.
+    pub(crate) fn restore_hand(&mut self, job: &Job) {
+        self.ready.count_running(job, true);
+        let Some((id, incarnation)) = job.runner() else { return };
+        self.runners.hand_over(id, job.id);
+        let ticket = Ticket { job: job.id, attempt: job.attempt };
+        self.change_runner(id, incarnation, |runner| runner.take(job.lane, ticket, job.since()));
+    }
+
+    /// After a restart every runner is asked what it has in hand.
+    pub(crate) fn resume_runners(&mut self, step: &mut Step) {
+        let mut runners: Vec<_> = self.runners.iter().map(|(id, runner)| (*id, runner.incarnation)).collect();
+        runners.sort_unstable();
+        for (id, incarnation) in runners {
+            self.ask_inventory(id, incarnation, step);
+            self.change_runner(id, incarnation, Runner::sort_dispatched);
+        }
+    }
+
+    /// Changes a runner that is of this incarnation.
+    fn change_runner(&mut self, id: RunnerId, incarnation: Incarnation, change: impl FnOnce(&mut Runner)) {
+        if let Some(index) = self.runners.index(id)
+            && let Some(runner) = self.runners.get_mut(index)
+            && runner.incarnation == incarnation
+        {
+            change(runner);
+            self.runner_changed(index);
+        }
     }
 
     /// The runner has let go of an attempt.
     pub(crate) fn free_slot(&mut self, id: RunnerId, incarnation: Incarnation, lane: Lane) {
-        if let Some(runner) = self.runner_mut(id)
-            && runner.incarnation == incarnation
-        {
-            runner.release(lane);
-        }
+        self.change_runner(id, incarnation, |runner| runner.release(lane));
     }
 
     /// The job is done with an attempt that its runner may still have in hand.
     pub(crate) fn keep_slot(&mut self, id: RunnerId, incarnation: Incarnation, ticket: Ticket, lane: Lane) {
         let now = self.now;
-        if let Some(runner) = self.runner_mut(id)
-            && runner.incarnation == incarnation
-        {
+        self.change_runner(id, incarnation, |runner| {
             // It takes the slot that its job had, not another one.
             runner.release(lane);
             runner.linger(lane, ticket, now);
-        }
+        });
+    }
+
+    /// How busy the runner's machine is.
+    pub(crate) fn runner_load(&mut self, id: RunnerId, incarnation: Incarnation, load: Load) {
+        self.change_runner(id, incarnation, |runner| runner.load = load);
     }
 
     pub(crate) fn runner_word(&mut self, word: FromRunner, step: &mut Step) {
@@ -179,14 +266,17 @@ impl Shard {
         if known.is_none_or(|(current, _)| incarnation > current) {
             self.welcome(id, incarnation);
         }
-        if let Some(runner) = self.runner_mut(id) {
-            runner.sequence = word.sequence;
-            runner.dirty = true;
+        if let Some(index) = self.runners.index(id) {
+            if let Some(runner) = self.runners.get_mut(index) {
+                runner.sequence = word.sequence;
+            }
+            self.runners.mark_dirty(index);
         }
         match word.word {
-            RunnerWord::Here { capacity, mut holding, question, .. } => {
+            RunnerWord::Here { capacity, profile, mut holding, question, .. } => {
                 holding.sort_unstable();
                 self.here(id, capacity, &holding, question, step);
+                self.runner_is(id, profile);
             }
             RunnerWord::Started { ticket, at } => {
                 let started = self.fire(ticket.job, Event::Started { attempt: ticket.attempt, at }, step);
@@ -197,10 +287,12 @@ impl Shard {
                 }
             }
             RunnerWord::Ended { ticket, outcome, .. } => {
-                if let Some(runner) = self.runner_mut(id) {
-                    runner.let_go(ticket);
+                if let Some(runner) = self.runner_mut(id)
+                    && runner.let_go(ticket)
+                {
+                    self.runner_changed_by_id(id);
                 }
-                let _ = self.fire(ticket.job, Event::Ended { attempt: ticket.attempt, outcome }, step);
+                self.ended(ticket, outcome, step);
             }
         }
     }
@@ -209,8 +301,8 @@ impl Shard {
     pub(crate) fn on_runner(&self, id: RunnerId, matches: impl Fn(Incarnation) -> bool) -> Vec<JobId> {
         let holds =
             |holder: Option<(RunnerId, Incarnation)>| holder.is_some_and(|(other, inc)| other == id && matches(inc));
-        let mut jobs: Vec<JobId> =
-            self.jobs.values().filter(|entry| holds(entry.holder())).map(|entry| entry.job.id).collect();
+        let held = |job: &JobId| self.jobs.get(job).is_some_and(|entry| holds(entry.holder()));
+        let mut jobs: Vec<JobId> = self.runners.jobs_of(id).filter(held).collect();
         jobs.sort_unstable();
         jobs
     }
@@ -246,6 +338,7 @@ impl Shard {
     fn here(&mut self, id: RunnerId, capacity: Capacity, holding: &[Ticket], question: u64, step: &mut Step) {
         let Some(runner) = self.runner_mut(id) else { return };
         runner.capacity = capacity;
+        runner.is_here = true;
         let incarnation = runner.incarnation;
         let answers = question != 0 && question == runner.question;
         if runner.is_unheard {
@@ -257,6 +350,19 @@ impl Shard {
         if answers {
             self.reconcile(id, incarnation, holding, question);
         }
+    }
+
+    /// Notes what a runner that is here is, and how it stands by now.
+    fn runner_is(&mut self, id: RunnerId, profile: Arc<Profile>) {
+        let Some(index) = self.runners.index(id) else { return };
+        self.runner_changed(index);
+        let Some(member) = self.ready.member(index) else { return };
+        if member.is_here && *member.traits.profile() == profile {
+            return;
+        }
+        let traits = Traits::new(profile, &self.ready.setup);
+        self.ready.runner_goes(index);
+        self.ready.runner_comes(index, traits);
     }
 
     /// A runner has an attempt in hand: that may be as it should, or it is to let go of it.
@@ -273,9 +379,7 @@ impl Shard {
                 // Of a job that is gone nobody knows the kind; what outlives all else is a process.
                 let lane = entry.map_or(Lane::Process, |entry| entry.job.lane);
                 let now = self.now;
-                if let Some(runner) = self.runner_mut(id) {
-                    runner.linger(lane, ticket, now);
-                }
+                self.change_runner(id, incarnation, |runner| runner.linger(lane, ticket, now));
             }
         }
         step.effects.push(Effect::Send { runner: id, incarnation, message: ToRunner::Stop { ticket } });
@@ -302,29 +406,39 @@ impl Shard {
         for ticket in gone {
             runner.let_go(ticket);
         }
+        self.runner_changed_by_id(id);
     }
 
-    /// Looks for attempts that were given out and never started.
-    pub(crate) fn check_dispatched(&mut self, step: &mut Step) {
+    /// Looks after the runners whose time has come, a bounded number of them: for attempts that were given out and
+    /// never started, and for what they should have let go of by now.
+    pub(crate) fn check_runners(&mut self, step: &mut Step) {
+        for _ in 0..self.config.timers_per_step {
+            let Some(index) = self.runners.pop_check(self.now) else { break };
+            self.check_dispatched(index, step);
+            self.check_hands(index, step);
+            let next = self.runners.get(index).and_then(|(_, runner)| runner.next_check(&self.config));
+            self.runners.check(index, next);
+        }
+    }
+
+    fn check_dispatched(&mut self, index: RunnerIndex, step: &mut Step) {
         let overdue_before = self.now.saturating_sub(self.config.dispatch_timeout);
-        for index in 0..self.runners.len() {
-            for _ in 0..self.config.timers_per_step {
-                self.trim_dispatched(index);
-                let (_, runner) = &mut self.runners[index];
-                let Some((at, ticket)) = runner.dispatched.front().copied() else { break };
-                if at > overdue_before {
-                    break;
-                }
-                runner.dispatched.pop_front();
-                let _ = self.fire(ticket.job, Event::DispatchTimedOut { attempt: ticket.attempt }, step);
+        for _ in 0..self.config.timers_per_step {
+            self.trim_dispatched(index);
+            let Some(runner) = self.runners.get_mut(index) else { break };
+            let Some((at, ticket)) = runner.dispatched.front().copied() else { break };
+            if at > overdue_before {
+                break;
             }
+            runner.dispatched.pop_front();
+            let _ = self.fire(ticket.job, Event::DispatchTimedOut { attempt: ticket.attempt }, step);
         }
     }
 
     /// Forgets attempts that have started or ended.
-    pub(crate) fn trim_dispatched(&mut self, index: usize) {
+    fn trim_dispatched(&mut self, index: RunnerIndex) {
         let jobs = &self.jobs;
-        let (_, runner) = &mut self.runners[index];
+        let Some(runner) = self.runners.get_mut(index) else { return };
         let waits = |ticket: &Ticket| {
             jobs.get(&ticket.job)
                 .is_some_and(|entry| entry.job.state == State::Dispatched && entry.job.attempt == ticket.attempt)
@@ -333,30 +447,29 @@ impl Shard {
             runner.dispatched.pop_front();
         }
         // One that starts late must not keep thousands behind it that have long ended.
-        let held = runner.held.iter().sum::<u32>() as usize;
+        let held = runner.held.iter().map(|held| *held as usize).sum::<usize>();
         if runner.dispatched.len() > 2 * held + 1024 {
             runner.dispatched.retain(|(_, ticket)| waits(ticket));
         }
     }
 
-    /// Asks runners about attempts that they should have let go of by now, since the order to stop may have been lost,
-    /// and about those of which they have not yet said that they have them.
-    pub(crate) fn check_hands(&mut self, step: &mut Step) {
-        for index in 0..self.runners.len() {
-            let (id, runner) = &self.runners[index];
-            let (id, incarnation) = (*id, runner.incarnation);
-            if runner.next_question(self.config.stop_timeout).is_some_and(|at| at <= self.now) {
-                self.ask_inventory(id, incarnation, step);
-            }
+    /// Asks a runner about attempts that it should have let go of by now, since the order to stop may have been lost,
+    /// and about those of which it has not yet said that it has them.
+    fn check_hands(&mut self, index: RunnerIndex, step: &mut Step) {
+        let Some((id, runner)) = self.runners.get(index) else { return };
+        let (id, incarnation) = (*id, runner.incarnation);
+        if runner.next_question(self.config.stop_timeout).is_some_and(|at| at <= self.now) {
+            self.ask_inventory(id, incarnation, step);
         }
     }
 
-    /// When the first attempt that has not started, or has not been let go of, becomes overdue.
-    pub(crate) fn next_runner_check(&self) -> Option<Millis> {
-        let checks = self.runners.iter().map(|(_, runner)| {
-            let start = runner.dispatched.front().map(|(at, _)| *at + self.config.dispatch_timeout);
-            [start, runner.next_question(self.config.stop_timeout)].into_iter().flatten().min()
-        });
-        checks.flatten().min()
+    /// The cursors that have moved since the last flush.
+    pub(crate) fn take_moved_cursors(&mut self) -> Vec<(RunnerId, RunnerCursor)> {
+        let mut moved = Vec::new();
+        for index in self.runners.take_dirty() {
+            self.trim_dispatched(index);
+            moved.extend(self.runners.get(index).map(|(id, runner)| (*id, runner.cursor())));
+        }
+        moved
     }
 }

@@ -1,8 +1,9 @@
 //! The shard's memory.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use model::id::{Epoch, IdSource, Incarnation, JobId, QueueId, RunnerId, Slot};
 use model::job::Job;
 use model::key::KeyEntry;
@@ -12,21 +13,29 @@ use model::spec::{KeyHash, Lane};
 use model::state::State;
 use model::time::Millis;
 
+use crate::audit::Chain;
 use crate::backlog::Backlog;
 use crate::config::Config;
 use crate::input::{Input, RequestId};
 use crate::keys::KeyWaiter;
+use crate::leases::Leases;
 use crate::operate::{Operation, WaitingOperation};
+use crate::output::Scans;
+use crate::placement::ask::AskId;
+use crate::placement::runner_list::Runners;
 use crate::ready::{Ready, TenantNumber};
 use crate::retention::Sweep;
-use crate::runners::Runner;
+use crate::setup::Setup;
+use crate::stats::{Stats, Topics};
 use crate::step::Step;
 use crate::submit::OpenSubmit;
+use crate::tenancy::Tenancy;
 use crate::timers::Timers;
 
 /// Hashes the same in every run: the simulation must replay.
 pub(crate) type Hasher = foldhash::fast::FixedState;
 pub(crate) type Map<K, V> = HashMap<K, V, Hasher>;
+pub(crate) type Set<K> = HashSet<K, Hasher>;
 
 /// A job that is not terminal, with what is derived from its record.
 #[derive(Debug)]
@@ -40,10 +49,16 @@ pub(crate) struct Entry {
     pub was_done: Option<State>,
     /// It stands in the ready index.
     pub in_ready: bool,
+    /// What it asks of a runner, once that is known.
+    pub ask: Option<AskId>,
     /// When it is to be looked at again, if it waits for a time or for an answer of the policy.
     pub wakes_at: Option<Millis>,
     /// The inventory question that was the newest when the current attempt was given out.
     pub dispatched_after: u64,
+    /// How often in a row the policy could not be asked about it.
+    pub policy_misses: u8,
+    /// Its result, once it is shown, is to be scanned.
+    pub scan_after: bool,
     /// What is decided about the attempt in hand, and waits in the backlog for its step.
     pub decided: Option<Decided>,
 }
@@ -81,26 +96,11 @@ pub(crate) struct QueueEntry {
     pub cancelled_through: JobId,
 }
 
-/// Counts of things that are no errors but worth knowing.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Stats {
-    pub submitted: u64,
-    pub deduplicated: u64,
-    pub refused: u64,
-    pub dispatched: u64,
-    pub retried: u64,
-    /// Attempts that outlived their runner and were found again by its next incarnation.
-    pub adopted: u64,
-    pub ended: [u64; State::ALL.len()],
-    pub ignored: [u64; 6],
-    pub duplicate_words: u64,
-    pub gaps: u64,
-}
-
 /// One shard of the scheduler.
 #[derive(Debug)]
 pub struct Shard {
     pub(crate) config: Config,
+    pub(crate) setup: Arc<Setup>,
     pub(crate) epoch: Epoch,
     pub(crate) now: Millis,
     pub(crate) home: Slot,
@@ -117,7 +117,7 @@ pub struct Shard {
     pub(crate) cancelling_queues: BTreeSet<QueueId>,
     pub(crate) ready: Ready,
     pub(crate) timers: Timers,
-    pub(crate) runners: Vec<(RunnerId, Runner)>,
+    pub(crate) runners: Runners,
     /// Runners of which no word could be applied yet, and when they were asked to begin at the beginning.
     pub(crate) strangers: Map<RunnerId, Millis>,
     /// Idempotency keys of live jobs.
@@ -133,12 +133,17 @@ pub struct Shard {
     /// About how much the flush will write of the jobs that have changed.
     pub(crate) dirty_bytes: usize,
     pub(crate) backlog: Backlog,
+    pub(crate) tenancy: Tenancy,
+    pub(crate) chain: Chain,
+    pub(crate) scans: Scans,
+    /// Whether any topic has its results scanned, so that the rest need not be asked for theirs.
+    pub(crate) scans_outputs: bool,
     pub(crate) stats: Stats,
 }
 
 impl Shard {
     /// An empty shard. Records are put into it with `restore_*`, then [`Shard::resume`] sets it going.
-    pub fn new(config: Config, epoch: Epoch, now: Millis) -> Self {
+    pub fn new(config: Config, setup: Arc<Setup>, epoch: Epoch, now: Millis) -> Self {
         Self {
             home: config.shards.home_slot(config.shard),
             epoch,
@@ -153,9 +158,14 @@ impl Shard {
             implicit: Map::default(),
             tenant_numbers: Map::default(),
             cancelling_queues: BTreeSet::new(),
-            ready: Ready::new(config.interactive_ages_after, config.batch_ages_after),
+            ready: Ready::new(
+                setup.clone(),
+                Leases::new(config.shard, config.shards, epoch),
+                config.interactive_ages_after,
+                config.batch_ages_after,
+            ),
             timers: Timers::default(),
-            runners: Vec::new(),
+            runners: Runners::default(),
             strangers: Map::default(),
             keys: Map::default(),
             asked_keys: Map::default(),
@@ -165,7 +175,12 @@ impl Shard {
             sweep: Sweep::new(now),
             dirty_bytes: 0,
             backlog: Backlog::default(),
+            tenancy: Tenancy::default(),
+            chain: Chain::default(),
+            scans: Scans::default(),
+            scans_outputs: setup.scans_outputs(),
             stats: Stats::default(),
+            setup,
             config,
         }
     }
@@ -174,30 +189,41 @@ impl Shard {
     pub fn handle(&mut self, now: Millis, input: Input, step: &mut Step) {
         // Wall clocks jump; the engine's time stands still until they have caught up.
         self.now = self.now.max(now);
+        self.ready.leases.tick(self.now);
         match input {
             Input::Submit { request, jobs } => self.submit(request, jobs, step),
-            Input::Cancel { request, job } => self.operate(Some(request), job, Operation::Cancel, step),
-            Input::Retract { request, job } => self.operate(Some(request), job, Operation::Retract, step),
-            Input::Retry { request, job } => self.operate(Some(request), job, Operation::Retry, step),
-            Input::Remove { request, job } => self.operate(Some(request), job, Operation::Remove, step),
-            Input::Release { request, job } => self.operate(Some(request), job, Operation::Release, step),
-            Input::Approve { request, job, approval } => {
-                self.operate(Some(request), job, Operation::Approve(Box::new(approval)), step);
+            Input::Cancel { request, job, by } => self.operate_by(Some(request), job, by, Operation::Cancel, step),
+            Input::Retract { request, job, by } => self.operate_by(Some(request), job, by, Operation::Retract, step),
+            Input::Retry { request, job, by } => self.operate_by(Some(request), job, by, Operation::Retry, step),
+            Input::Remove { request, job, by } => self.operate_by(Some(request), job, by, Operation::Remove, step),
+            Input::Release { request, job, by } => self.operate_by(Some(request), job, by, Operation::Release, step),
+            Input::Purge { request, job, by } => self.operate_by(Some(request), job, by, Operation::Purge, step),
+            Input::ReadOriginal { request, job, by } => {
+                self.operate_by(Some(request), job, by, Operation::ReadOriginal, step);
+            }
+            Input::Approve { request, job, word } => {
+                let by = word.by.clone();
+                self.operate_by(Some(request), job, by, Operation::Approve(word), step);
             }
             Input::CreateQueue { request, queue } => self.create_queue(request, *queue, step),
-            Input::DrainQueue { request, queue } => self.drain_queue(request, queue, step),
-            Input::CancelQueue { request, queue } => self.cancel_queue(request, queue, step),
-            Input::RemoveQueue { request, queue } => self.remove_queue(request, queue, step),
+            Input::DrainQueue { request, queue, by } => self.drain_queue(request, queue, &by, step),
+            Input::CancelQueue { request, queue, by } => self.cancel_queue(request, queue, &by, step),
+            Input::RemoveQueue { request, queue, by } => self.remove_queue(request, queue, &by, step),
             Input::Verdict { job, decision } => self.verdict(job, decision, step),
-            Input::Scanned { job, clean, message } => {
-                self.operate(None, job, Operation::Scanned { clean, message }, step);
-            }
+            Input::PolicyUnavailable { job, message } => self.policy_unavailable(job, message, step),
+            Input::Scanned { job, attempt, scan } => self.scanned(job, attempt, scan, step),
+            Input::ScanFailed { job, attempt, message } => self.scan_failed(job, attempt, message, step),
+            Input::Setup(setup) => self.set_up(setup, step),
+            Input::FromShard { from, message } => self.hear_shard(from, &message),
+            Input::Explain { request, job } => self.explain(request, job, step),
+            Input::Load { runner, incarnation, load } => self.runner_load(runner, incarnation, load),
             Input::Runner(word) => self.runner_word(word, step),
             Input::RunnerLost { runner, incarnation } => self.runner_lost(runner, incarnation),
             Input::Fetched(fetched) => self.fetched(fetched, step),
             Input::Tick => self.tick(step),
         }
         self.work_off(step);
+        self.serve_freed(step);
         self.fill_runners(step);
     }
 
@@ -206,7 +232,16 @@ impl Shard {
         if !self.cancelling_queues.is_empty() || self.backlog.is_due() {
             return self.now;
         }
-        let timer = [self.timers.next(), self.next_runner_check()].into_iter().flatten().min();
+        let timer = [
+            self.timers.next(),
+            self.runners.next_check(),
+            self.scans.next(),
+            self.ready.leases.next_tick(),
+            self.tenancy.next(),
+        ]
+        .into_iter()
+        .flatten()
+        .min();
         timer.map_or(self.sweep.next, |timer| timer.min(self.sweep.next))
     }
 
@@ -222,6 +257,16 @@ impl Shard {
         &self.stats
     }
 
+    /// What is counted by topic.
+    pub fn topics(&self) -> &Topics {
+        self.ready.asks.topics.topics()
+    }
+
+    /// How many runners are connected.
+    pub fn connected_runners(&self) -> u32 {
+        self.ready.connected
+    }
+
     /// How many jobs are not terminal.
     pub fn live_jobs(&self) -> usize {
         self.jobs.len()
@@ -229,8 +274,16 @@ impl Shard {
 
     /// How many wait for a runner, and how many runners have in hand, of one kind.
     pub fn load(&self, lane: Lane) -> (usize, u32) {
-        let held = self.runners.iter().map(|(_, runner)| runner.held(lane)).sum();
-        (self.ready.len(lane), held)
+        (self.ready.len(lane), self.ready.held[lane as usize])
+    }
+
+    /// How many results were shown and are still to be scanned.
+    pub fn open_scans(&self) -> usize {
+        self.scans.len()
+    }
+
+    pub fn setup(&self) -> &Arc<Setup> {
+        &self.setup
     }
 
     /// A job that is not terminal.

@@ -5,40 +5,86 @@
 //! first, exactly, by largest remainder.
 
 use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
+use crate::placement::staff::RunnerIndex;
+
+/// Among more runners than these a batch that is smaller than their number is not spread, but given out one by one.
+pub(crate) const SPREAD_RUNNERS_MAX: usize = 64;
 
 /// What one runner gets of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Share {
     whole: u32,
     left: u32,
+    /// Among equals the first runner is next.
+    number: Reverse<usize>,
+    runner: RunnerIndex,
+}
+
+impl Ord for Share {
+    /// Which of two runners is to get the next job: the one that has got the smaller part of its share, so that a
+    /// batch that ends early is spread evenly as well; in the beginning the one that gets more.
+    fn cmp(&self, other: &Self) -> Ordering {
+        let part = |of: &Self, against: &Self| u64::from(of.left) * u64::from(against.whole.max(1));
+        let parts = part(self, other).cmp(&part(other, self));
+        parts.then(self.whole.cmp(&other.whole)).then(self.number.cmp(&other.number))
+    }
+}
+
+impl PartialOrd for Share {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// How a batch is spread, and how far it has been given out.
 #[derive(Debug, Default)]
-pub(crate) struct Shares(Vec<Share>);
+pub(crate) struct Shares {
+    shares: BinaryHeap<Share>,
+    left: u64,
+}
 
 impl Shares {
-    pub fn of(jobs: usize, free: &[u32]) -> Self {
-        Self(largest_remainder(jobs as u64, free).into_iter().map(|whole| Share { whole, left: whole }).collect())
+    /// Shares for runners with so much free room.
+    pub fn of(jobs: usize, free: &[(RunnerIndex, u32)]) -> Self {
+        let room: Vec<u32> = free.iter().map(|(_, free)| *free).collect();
+        let wholes = largest_remainder(jobs as u64, &room);
+        let share = |(number, whole): (usize, u32)| {
+            let runner = free[number].0;
+            Share { whole, left: whole, number: Reverse(number), runner }
+        };
+        let left = wholes.iter().map(|whole| u64::from(*whole)).sum();
+        Self { shares: wholes.into_iter().enumerate().map(share).collect(), left }
     }
 
     pub fn are_spent(&self) -> bool {
-        self.0.iter().all(|share| share.left == 0)
+        self.left == 0
     }
 
-    pub fn spend(&mut self, runner: usize) {
-        if let Some(share) = self.0.get_mut(runner) {
-            share.left = share.left.saturating_sub(1);
+    /// Who gets the next job. Those without room are out; those that do not suit it get one of the others.
+    pub fn next(
+        &mut self,
+        has_room: impl Fn(RunnerIndex) -> bool,
+        suits: impl Fn(RunnerIndex) -> bool,
+    ) -> Option<RunnerIndex> {
+        let mut passed_over = Vec::new();
+        let mut found = None;
+        while found.is_none() {
+            let Some(mut share) = self.shares.pop() else { break };
+            if !has_room(share.runner) {
+                self.left -= u64::from(share.left);
+                continue;
+            }
+            if suits(share.runner) {
+                found = Some(share.runner);
+                self.left -= u64::from(share.left.min(1));
+                share.left = share.left.saturating_sub(1);
+            }
+            passed_over.push(share);
         }
-    }
-
-    /// Which of two runners is to get the next job: the one that has got the smaller part of its share, so that a
-    /// batch that ends early is spread evenly as well; in the beginning the one that gets more.
-    pub fn compare(&self, one: usize, other: usize) -> Ordering {
-        let share = |runner: usize| self.0.get(runner).copied().unwrap_or(Share { whole: 0, left: 0 });
-        let (one, other) = (share(one), share(other));
-        let part = |of: Share, against: Share| u64::from(of.left) * u64::from(against.whole.max(1));
-        part(one, other).cmp(&part(other, one)).then(one.whole.cmp(&other.whole))
+        self.shares.extend(passed_over);
+        found
     }
 }
 
@@ -102,12 +148,11 @@ mod tests {
 
     #[test]
     fn a_batch_that_ends_early_is_spread_as_well() {
-        let mut shares = Shares::of(12, &[8, 4]);
+        let mut shares = Shares::of(12, &[(RunnerIndex(0), 8), (RunnerIndex(1), 4)]);
         let mut got = [0; 2];
         for _ in 0..6 {
-            let next = (0..2).rev().max_by(|one, other| shares.compare(*one, *other)).unwrap();
-            shares.spend(next);
-            got[next] += 1;
+            let next = shares.next(|_| true, |_| true).unwrap();
+            got[next.0 as usize] += 1;
         }
         assert_eq!(got, [4, 2]);
     }

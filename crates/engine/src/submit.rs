@@ -10,10 +10,12 @@ use model::spec::PackedSpec;
 use model::state::State;
 
 use crate::backlog::record_bytes;
-use crate::input::{Accepted, Answer, Refusal, RequestId, Submission};
+use crate::input::{Accepted, Actor, Answer, Refusal, RequestId, Submission};
 use crate::keys::KeyWaiter;
+use crate::setup::Gate;
 use crate::shard::{Entry, Shard};
 use crate::step::Step;
+use crate::tenancy::Shut;
 
 /// A submit some of whose jobs wait for the store's word on their keys.
 #[derive(Debug)]
@@ -22,35 +24,68 @@ pub(crate) struct OpenSubmit {
     missing: usize,
 }
 
+/// Why a job was not accepted.
+#[derive(Debug)]
+enum Declined {
+    Refused(Refusal),
+    /// Its tenant has all it may have, as far as this shard knows.
+    Shut(Box<Submission>, Shut),
+}
+
+impl Declined {
+    fn refusal(self) -> Refusal {
+        match self {
+            Self::Refused(refusal) => refusal,
+            Self::Shut(_, shut) => shut.refusal,
+        }
+    }
+}
+
+impl From<Refusal> for Declined {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
 impl Shard {
     pub(crate) fn submit(&mut self, request: RequestId, jobs: Vec<Submission>, step: &mut Step) {
-        if jobs.iter().all(|job| job.spec.key.is_none()) {
-            let results = jobs.into_iter().map(|job| self.accept(job, step)).collect();
+        if !self.setup.limits_tenants() && jobs.iter().all(|job| job.spec.key.is_none()) {
+            let results = jobs.into_iter().map(|job| self.accept(job, step).map_err(Declined::refusal)).collect();
             return step.answer(request, Answer::Submitted(results));
         }
-        let mut open = OpenSubmit { results: vec![None; jobs.len()], missing: jobs.len() };
-        let mut waiting = Vec::new();
+        // It is open from the beginning: whatever has to wait finds it.
+        self.open_submits.insert(request, OpenSubmit { results: vec![None; jobs.len()], missing: jobs.len() });
+        if jobs.is_empty() {
+            return self.finish_submit(request, step);
+        }
         for (index, submission) in jobs.into_iter().enumerate() {
-            let result = match submission.spec.key {
-                None => self.accept(submission, step),
+            match submission.spec.key {
+                None => self.accept_or_park(request, index, submission, step),
                 Some(key) => match self.known_key(key) {
-                    Some(entry) => self.recall(entry, &submission),
-                    None => {
-                        waiting.push((key, KeyWaiter::Job { request, index, submission: Box::new(submission) }));
-                        continue;
+                    Some(entry) => {
+                        let result = self.recall(entry, &submission);
+                        self.settle_submit(request, index, result, step);
                     }
+                    None => self.ask_key(key, KeyWaiter::Job { request, index, submission: Box::new(submission) }),
                 },
-            };
-            open.results[index] = Some(result);
-            open.missing -= 1;
+            }
         }
-        if open.missing == 0 {
-            return finish(request, open, step);
-        }
-        self.open_submits.insert(request, open);
-        for (key, waiter) in waiting {
-            self.ask_key(key, waiter);
-        }
+    }
+
+    /// Takes in one job of an open submit, says why not, or lets it wait for what its tenant may have.
+    pub(crate) fn accept_or_park(&mut self, request: RequestId, index: usize, submission: Submission, step: &mut Step) {
+        let result = match self.accept(submission, step) {
+            Ok(accepted) => Ok(accepted),
+            Err(Declined::Refused(refusal)) => Err(refusal),
+            Err(Declined::Shut(submission, shut)) => match self.park(request, index, *submission, shut) {
+                Ok(()) => return,
+                Err(refusal) => {
+                    self.stats.refused += 1;
+                    Err(refusal)
+                }
+            },
+        };
+        self.settle_submit(request, index, result, step);
     }
 
     /// One more job of an open submit has its answer.
@@ -61,13 +96,19 @@ impl Shard {
         result: Result<Accepted, Refusal>,
         step: &mut Step,
     ) {
+        self.tenancy.settle(request, index);
         let Some(open) = self.open_submits.get_mut(&request) else { return };
         open.results[index] = Some(result);
         open.missing -= 1;
-        if open.missing == 0
-            && let Some(open) = self.open_submits.remove(&request)
-        {
-            finish(request, open, step);
+        if open.missing == 0 {
+            self.finish_submit(request, step);
+        }
+    }
+
+    fn finish_submit(&mut self, request: RequestId, step: &mut Step) {
+        if let Some(open) = self.open_submits.remove(&request) {
+            let results = open.results.into_iter().flatten().collect();
+            step.answer(request, Answer::Submitted(results));
         }
     }
 
@@ -90,29 +131,43 @@ impl Shard {
     }
 
     /// Takes a job in, or says why not.
-    pub(crate) fn accept(&mut self, submission: Submission, step: &mut Step) -> Result<Accepted, Refusal> {
+    fn accept(&mut self, submission: Submission, step: &mut Step) -> Result<Accepted, Declined> {
         let accepted = self.try_accept(submission, step);
         match accepted {
             Ok(_) => self.stats.submitted += 1,
-            Err(_) => self.stats.refused += 1,
+            Err(Declined::Refused(_)) => self.stats.refused += 1,
+            // Its time may come.
+            Err(Declined::Shut(..)) => {}
         }
         accepted
     }
 
-    fn try_accept(&mut self, submission: Submission, step: &mut Step) -> Result<Accepted, Refusal> {
-        let Submission { spec, queue } = submission;
+    fn try_accept(&mut self, submission: Submission, step: &mut Step) -> Result<Accepted, Declined> {
         if self.jobs.len() >= self.config.live_jobs_max {
-            return Err(Refusal::Full { retry_after: self.config.retry_after });
+            return Err(Refusal::Full { retry_after: self.config.retry_after }.into());
         }
-        let queue_id = match queue {
-            Some(reference) => self.find_open_queue(reference)?,
-            None => self.implicit_queue(&spec.tenant, step)?,
+        let queue_id = match submission.queue {
+            Some(reference) => self.find_open_queue(reference, &submission.spec.tenant)?,
+            None => self.implicit_queue(&submission.spec.tenant, step)?,
         };
+        if let Err(shut) = self.admit(queue_id) {
+            return Err(Declined::Shut(Box::new(submission), shut));
+        }
+        let entered = self.enter(queue_id, submission, step);
+        if entered.is_err() {
+            self.dismiss(queue_id);
+        }
+        Ok(entered?)
+    }
+
+    /// Takes in a job that has all it needs.
+    fn enter(&mut self, queue_id: QueueId, submission: Submission, step: &mut Step) -> Result<Accepted, Refusal> {
+        let Submission { spec, submitter, decision, .. } = submission;
         if spec.key.is_some() {
             self.count_key(&spec.tenant, step)?;
         }
         let keyed = spec.key.map(|key| (key, spec.digest.within(queue_id)));
-        let id = self.enter_queue(queue_id, spec, step)?;
+        let id = self.enter_queue(queue_id, spec, submitter, step)?;
         let entry = self.jobs.get(&id).ok_or(Refusal::UnknownJob(id))?;
         let seq = entry.job.seq;
         if let Some((key, digest)) = keyed {
@@ -120,7 +175,10 @@ impl Shard {
             self.keys.insert(key, made);
         }
         if self.jobs.get(&id).is_some_and(|entry| entry.job.state == State::Pending) {
-            self.ask_policy(id, step);
+            match (decision, self.setup.gate) {
+                (Some(decision), Gate::Policy(_)) => self.verdict(id, *decision, step),
+                (Some(_), Gate::Open) | (None, _) => self.ask_policy(id, step),
+            }
         }
         let entry = self.jobs.get(&id).ok_or(Refusal::UnknownJob(id))?;
         Ok(Accepted {
@@ -133,8 +191,12 @@ impl Shard {
         })
     }
 
-    fn find_open_queue(&self, reference: QueueRef) -> Result<QueueId, Refusal> {
+    /// Whose job it is decides what it may have and whether it may run at all: a queue lends it no other tenant's name.
+    fn find_open_queue(&self, reference: QueueRef, tenant: &str) -> Result<QueueId, Refusal> {
         let entry = self.find_queue(reference)?;
+        if entry.queue.tenant != tenant {
+            return Err(Refusal::OtherTenant { tenant: entry.queue.tenant.clone() });
+        }
         match entry.queue.state {
             QueueState::Active => Ok(entry.queue.id),
             closed @ (QueueState::Draining | QueueState::Cancelled) => Err(Refusal::QueueClosed(closed)),
@@ -142,7 +204,13 @@ impl Shard {
     }
 
     /// Makes the job's record and files it.
-    fn enter_queue(&mut self, queue_id: QueueId, spec: PackedSpec, step: &mut Step) -> Result<JobId, Refusal> {
+    fn enter_queue(
+        &mut self,
+        queue_id: QueueId,
+        mut spec: PackedSpec,
+        submitter: Actor,
+        step: &mut Step,
+    ) -> Result<JobId, Refusal> {
         let id = JobId(self.next_id(queue_id.slot()));
         let unknown = Refusal::UnknownQueue(QueueRef::Id(queue_id));
         let queue = self.queues.get_mut(&queue_id).ok_or(unknown)?;
@@ -154,8 +222,16 @@ impl Shard {
             queue.dirty = true;
             self.dirty_queues.push(queue_id);
         }
-        let birth = Birth { id, queue: queue_id, seq, now: self.now, queue_max_retries: queue.queue.max_retries };
-        let job = Job::new(birth, spec);
+        let birth = Birth {
+            id,
+            queue: queue_id,
+            seq,
+            now: self.now,
+            queue_max_retries: queue.queue.max_retries,
+            runtime_max: self.config.runtime_max,
+        };
+        let ask = self.ready.join_ask(spec.lane, std::mem::take(&mut spec.wants));
+        let job = Job { submitter, ..Job::new(birth, spec) };
         step.batch.put(Keyspace::ByQueue, &key::by_queue(queue_id, id), &[]);
         if job.has_large_spec() {
             step.batch.put(Keyspace::Spec, &id.key(), &job.spec);
@@ -169,14 +245,12 @@ impl Shard {
             reason: None,
         });
         self.timers.arm(&job, &self.config);
+        self.stats.enter(job.state);
+        let topic = self.ready.asks.topic_of(Some(ask), &job);
+        self.ready.asks.topics.count_received(topic);
         self.dirty_jobs.push(id);
         self.dirty_bytes += record_bytes(&job);
-        self.jobs.insert(id, Box::new(Entry { dirty: true, ..Entry::new(job) }));
+        self.jobs.insert(id, Box::new(Entry { dirty: true, ask: Some(ask), ..Entry::new(job) }));
         Ok(id)
     }
-}
-
-fn finish(request: RequestId, open: OpenSubmit, step: &mut Step) {
-    let results = open.results.into_iter().flatten().collect();
-    step.answer(request, Answer::Submitted(results));
 }

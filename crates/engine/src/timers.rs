@@ -21,6 +21,8 @@ enum Timer {
     Due(JobId),
     /// A job that waits, or is being taken back, is to be looked at again: [`Entry::wakes_at`].
     Wake(JobId),
+    /// Nobody has said whether it may run.
+    ApprovalExpiry(JobId),
     AttemptTimeout(JobId),
     StopOverdue(JobId),
     Deadline(JobId),
@@ -37,12 +39,12 @@ pub(crate) struct Timers {
 fn state_timer(job: &Job, config: &Config) -> Option<(Millis, Timer)> {
     match job.state {
         State::Blocked => Some((job.eligible_at, Timer::Due(job.id))),
-        State::Running => job.timeout.map(|limit| (job.since() + limit, Timer::AttemptTimeout(job.id))),
+        State::Running => job.runtime_limit().map(|limit| (job.since() + limit, Timer::AttemptTimeout(job.id))),
         State::Cancelling => Some((job.since() + config.stop_timeout, Timer::StopOverdue(job.id))),
         // These are woken, if they need to be, by whoever lets them wait.
         State::Pending | State::Scheduled => None,
-        State::ApprovalRequired
-        | State::Dispatched
+        State::ApprovalRequired => Some((job.since() + config.approval_expiry, Timer::ApprovalExpiry(job.id))),
+        State::Dispatched
         | State::Scanning
         | State::Succeeded
         | State::Failed
@@ -126,11 +128,14 @@ impl Shard {
     /// Does what time asks for, a bounded amount of it.
     pub(crate) fn tick(&mut self, step: &mut Step) {
         for _ in 0..self.config.timers_per_step {
+            if self.is_full(step) {
+                break;
+            }
             let Some(timer) = self.timers.pop_due(self.now) else { break };
             self.ring(timer, step);
         }
-        self.check_dispatched(step);
-        self.check_hands(step);
+        self.check_runners(step);
+        self.check_scans(step);
         self.go_on_cancelling(step);
         self.go_on_sweeping(step);
     }
@@ -139,6 +144,7 @@ impl Shard {
         // An ignored event is counted where it is ignored; a timer needs no answer.
         let _ = match timer {
             Timer::Due(job) => self.fire(job, Event::Due, step),
+            Timer::ApprovalExpiry(job) => return self.expire_approval(job, step),
             Timer::AttemptTimeout(job) => match self.jobs.get(&job).map(|entry| entry.job.attempt) {
                 Some(attempt) => self.fire(job, Event::AttemptTimedOut { attempt }, step),
                 None => return,
@@ -158,13 +164,20 @@ impl Shard {
         let Some(entry) = self.jobs.get_mut(&id) else { return };
         entry.wakes_at = None;
         match entry.job.state {
-            State::Pending => self.ask_policy(id, step),
-            State::Scheduled => self.make_ready(id, step),
+            State::Pending => {
+                // Either a throttle is over, or the answer has not come.
+                self.stats.replayed += u64::from(entry.job.eligible_at < self.now);
+                self.ask_policy(id, step);
+            }
+            State::Scheduled => self.look_for_runner(id, step),
+            State::Scanning => {
+                self.stats.replayed += 1;
+                self.ask_scan(id, step);
+            }
             State::Dispatched | State::Running => self.stop_again(id, step),
             State::Blocked
             | State::ApprovalRequired
             | State::Cancelling
-            | State::Scanning
             | State::Succeeded
             | State::Failed
             | State::TimedOut

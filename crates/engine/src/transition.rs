@@ -1,14 +1,16 @@
 //! The one place where a job changes: record, indexes, counters, timers and effects move together.
 
 use model::change::Change;
-use model::id::{JobId, QueueId};
+use model::id::{JobId, QueueId, RunnerId};
 use model::machine::{self, Event, Ignored, Transition};
 use model::message::{Ticket, ToRunner};
 use model::state::State;
 
 use crate::backlog::record_bytes;
 use crate::input::Effect;
+use crate::ready::Gate;
 use crate::shard::{Decided, Entry, Shard};
+use crate::stats::count_transition;
 use crate::step::Step;
 
 /// What a transition means for the runner that has the attempt in hand.
@@ -40,6 +42,10 @@ fn hand(event: &Event, from: State, to: State) -> Hand {
         | Event::AttemptTimedOut { .. }
         | Event::DispatchTimedOut { .. }
         | Event::StopOverdue { .. }
+        | Event::PolicyUnavailable { .. }
+        | Event::Recheck
+        | Event::ApprovalExpired
+        | Event::Unplaced { .. }
         | Event::Scanned { .. }
         | Event::Release
         | Event::Reschedule
@@ -65,12 +71,13 @@ impl Shard {
             Ok(transition) => transition,
             Err(why) => return Err(self.ignore(why)),
         };
-        let from = entry.job.state;
-        let to = transition.to;
+        let (from, to) = (entry.job.state, transition.to);
         let ended_at = entry.job.ended_at();
-        if entry.in_ready {
+        // Without a runner that could take it, it stays where it is and looks again.
+        let stays_in_line = matches!(event, Event::Unplaced { until: Some(_), .. });
+        if entry.in_ready && !stays_in_line {
             entry.in_ready = false;
-            self.ready.remove(&entry.job);
+            self.ready.remove(&entry.job, entry.ask);
         }
         self.timers.disarm(&entry.job, &self.config);
         self.timers.let_sleep(entry);
@@ -83,6 +90,7 @@ impl Shard {
             _ => 0,
         };
         entry.job.apply(self.now, event, &transition, self.config.retry_backoff);
+        count_transition(&mut self.stats, &mut self.ready.asks, entry, from, self.now);
         self.timers.arm(&entry.job, &self.config);
         if entry.job.retracting {
             self.timers.wake(entry, self.now + self.config.stop_timeout);
@@ -98,6 +106,9 @@ impl Shard {
         self.dirty_bytes += result_bytes;
         let (queue, lane) = (entry.job.queue, entry.job.lane);
         announce(entry, from, &transition, step);
+        if from.is_on_runner() != to.is_on_runner() || to.is_terminal() {
+            self.change_hands(id, runner.map(|(runner, _)| runner));
+        }
         if let Some((runner_id, incarnation)) = runner {
             if transition.stop {
                 let message = ToRunner::Stop { ticket };
@@ -117,6 +128,28 @@ impl Shard {
         Ok(to)
     }
 
+    /// A job has gone to a runner, has left the one it had, or has ended: whatever is counted by runner, tenant or rule
+    /// follows.
+    fn change_hands(&mut self, id: JobId, from: Option<RunnerId>) {
+        let Some(entry) = self.jobs.get_mut(&id) else { return };
+        match (from, entry.job.runner()) {
+            (None, Some((runner, _))) => {
+                self.runners.hand_over(runner, id);
+                self.ready.shift_running(&entry.job, true);
+            }
+            (Some(runner), None) => {
+                self.runners.hand_back(runner, id);
+                self.ready.shift_running(&entry.job, false);
+            }
+            (Some(_), Some(_)) | (None, None) => {}
+        }
+        if entry.job.state.is_terminal()
+            && let Some(ask) = entry.ask.take()
+        {
+            self.ready.leave_ask(ask);
+        }
+    }
+
     fn ignore(&mut self, why: Ignored) -> Ignored {
         self.stats.ignored[why as usize] += 1;
         why
@@ -127,19 +160,19 @@ impl Shard {
         match state {
             State::Pending => self.ask_policy(id, step),
             State::Scheduled => self.make_ready(id, step),
+            State::Scanning => self.ask_scan(id, step),
             State::Succeeded
             | State::Failed
             | State::TimedOut
             | State::Cancelled
             | State::Denied
             | State::Quarantined
-            | State::Abandoned => self.stats.ended[usize::from(state.code())] += 1,
-            State::Blocked
+            | State::Abandoned
+            | State::Blocked
             | State::ApprovalRequired
             | State::Dispatched
             | State::Running
-            | State::Cancelling
-            | State::Scanning => {}
+            | State::Cancelling => {}
         }
     }
 
@@ -151,7 +184,7 @@ impl Shard {
             (true, false) => {
                 entry.on_runner -= 1;
                 if entry.queue.max_running.is_some() {
-                    self.ready.unpark(queue);
+                    self.ready.unpark(&Gate::Queue(queue));
                 }
             }
             (true, true) | (false, false) => {}
@@ -160,9 +193,8 @@ impl Shard {
             return;
         }
         entry.queue.counters.shift(from, to);
-        if to.is_terminal() {
-            entry.active.remove(&job);
-        } else {
+        let left = to.is_terminal() && entry.active.remove(&job);
+        if !to.is_terminal() {
             entry.active.insert(job);
         }
         if entry.active.is_empty() {
@@ -172,6 +204,9 @@ impl Shard {
         if !entry.dirty {
             entry.dirty = true;
             self.dirty_queues.push(queue);
+        }
+        if left {
+            self.dismiss(queue);
         }
     }
 }

@@ -27,10 +27,18 @@ pub enum Keyspace {
     Runners = 8,
     /// Facts about the shard itself.
     Meta = 9,
+    /// job id → dead letter: what ended undone, for an operator to look at.
+    DeadLetters = 10,
+    /// number → audit entry, chained by hashes.
+    Audit = 11,
+    /// job id → nothing. Jobs that have succeeded and whose results are still to be scanned.
+    Scans = 12,
+    /// tenant, shard → how much of the tenant's limits it was given. Kept by the tenant's home shard.
+    Grants = 13,
 }
 
 impl Keyspace {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 13] = [
         Self::Live,
         Self::Done,
         Self::Spec,
@@ -40,6 +48,10 @@ impl Keyspace {
         Self::Keys,
         Self::Runners,
         Self::Meta,
+        Self::DeadLetters,
+        Self::Audit,
+        Self::Scans,
+        Self::Grants,
     ];
 
     pub fn from_code(code: u8) -> Option<Self> {
@@ -58,6 +70,10 @@ impl Keyspace {
             Self::Keys => "keys",
             Self::Runners => "runners",
             Self::Meta => "meta",
+            Self::DeadLetters => "dead_letters",
+            Self::Audit => "audit",
+            Self::Scans => "scans",
+            Self::Grants => "grants",
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::reason::Reason;
 use crate::spec::{Digest, JobSpec, KeyHash, Lane, PackedSpec, Priority, decode_blobs};
 use crate::state::State;
 use crate::time::Millis;
-use crate::verdict::{Approval, Constraints, Decision};
+use crate::verdict::{Approval, Constraints, Decision, OutputDecision};
 
 /// The newest layout of a job's record that this version writes and reads.
 pub const RECORD_VERSION: u8 = 1;
@@ -132,6 +132,9 @@ pub struct Outcome {
     pub log: Option<LogRef>,
     #[cbor(n(7), skip_if = "Vec::is_empty")]
     pub artifacts: Vec<Artifact>,
+    /// What the policy says of it, as far as that can be said at once. Its runner does not know.
+    #[n(8)]
+    pub policy: Option<Box<OutputDecision>>,
 }
 
 impl Outcome {
@@ -145,6 +148,7 @@ impl Outcome {
             result: None,
             log: None,
             artifacts: Vec::new(),
+            policy: None,
         }
     }
 
@@ -184,6 +188,33 @@ pub struct AttemptRecord {
     pub message: Option<String>,
     #[n(11)]
     pub log: Option<Box<LogRef>>,
+    /// Why this runner. Absent where there was no other.
+    #[n(12)]
+    pub placement: Option<Box<Placement>>,
+}
+
+/// Why an attempt went where it went: how it stood with all runners that were known then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode, Serialize, Deserialize)]
+pub struct Placement {
+    /// The load of the chosen one, in thousandths: attempts in hand + cpu + gpu.
+    #[n(0)]
+    pub score_milli: u64,
+    /// The job had asked for this very runner.
+    #[n(1)]
+    pub preferred: bool,
+    /// Could have taken it.
+    #[n(2)]
+    pub available: u32,
+    /// Were fit for it, and full or overloaded.
+    #[n(3)]
+    pub busy: u32,
+    /// Do not belong to a pool that the job may use.
+    #[n(4)]
+    pub other_pool: u32,
+    #[n(5)]
+    pub lack_capability: u32,
+    #[n(6)]
+    pub other_labels: u32,
 }
 
 impl AttemptRecord {
@@ -202,6 +233,7 @@ impl AttemptRecord {
             usage: None,
             message: None,
             log: None,
+            placement: None,
         }
     }
 }
@@ -277,6 +309,51 @@ pub struct Job {
     /// Absent rather than empty: most jobs have none, and there may be very many of them in memory.
     #[n(28)]
     pub artifacts: Option<Box<Vec<Artifact>>>,
+    /// Who submitted it, as far as the server was told.
+    #[n(29)]
+    pub submitter: Option<Box<str>>,
+    /// What the policy said of its results.
+    #[n(30)]
+    pub output_decisions: Option<Box<Vec<OutputDecision>>>,
+    /// How often it was looked for a runner and none was there that could ever take it.
+    #[cbor(n(31), skip_if = "is_zero")]
+    pub dispatch_tries: u32,
+    /// The result as it was before the policy had parts of it removed, if the policy has it kept.
+    #[n(32)]
+    pub original: Option<Box<Original>>,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// What a redacted copy has replaced.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Original {
+    #[n(0)]
+    pub result: Option<Json>,
+    #[cbor(n(1), skip_if = "Vec::is_empty")]
+    pub artifacts: Vec<Artifact>,
+    #[n(2)]
+    pub log: Option<LogRef>,
+}
+
+/// A copy of a result without what the policy does not let out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redacted {
+    pub result: Option<Json>,
+    pub artifacts: Vec<Artifact>,
+    pub log: Option<LogRef>,
+    /// Whether the original stays on record.
+    pub keep_original: bool,
+}
+
+/// What the scan of a result's content has come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scan {
+    pub decision: OutputDecision,
+    /// With [`crate::verdict::OutputVerdict::Redact`]. Without a copy the result is quarantined instead.
+    pub redacted: Option<Redacted>,
 }
 
 /// What a new job takes from its queue and its moment.
@@ -287,6 +364,8 @@ pub struct Birth {
     pub seq: u64,
     pub now: Millis,
     pub queue_max_retries: u32,
+    /// No attempt may run longer than this.
+    pub runtime_max: Option<Millis>,
 }
 
 impl Job {
@@ -304,7 +383,7 @@ impl Job {
             lane: spec.lane,
             created_at: birth.now,
             eligible_at,
-            timeout: spec.timeout,
+            timeout: [spec.timeout, birth.runtime_max].into_iter().flatten().min(),
             deadline: spec.deadline,
             max_retries: spec.max_retries.unwrap_or(birth.queue_max_retries),
             retries: 0,
@@ -329,6 +408,10 @@ impl Job {
             approval: None,
             constraints: None,
             artifacts: None,
+            submitter: None,
+            output_decisions: None,
+            dispatch_tries: 0,
+            original: None,
         }
     }
 
@@ -361,6 +444,10 @@ impl Job {
         let mut blobs = decode_blobs(&self.spec)?;
         blobs.extend(self.artifacts().iter().map(|artifact| artifact.blob));
         blobs.extend(self.attempts.iter().filter_map(|attempt| attempt.log.as_ref()).map(|log| log.blob));
+        if let Some(original) = &self.original {
+            blobs.extend(original.artifacts.iter().map(|artifact| artifact.blob));
+            blobs.extend(original.log.map(|log| log.blob));
+        }
         Ok(blobs)
     }
 
@@ -400,6 +487,27 @@ impl Job {
     /// Whether the runner that has it in hand was asked to let go of it.
     pub fn is_to_stop(&self) -> bool {
         self.state == State::Cancelling || self.retracting
+    }
+
+    /// How long an attempt may run: what the job asked for, and no more than the policy allows.
+    pub fn runtime_limit(&self) -> Option<Millis> {
+        let allowed = self.constraints.as_ref().and_then(|constraints| constraints.max_runtime);
+        [self.timeout, allowed].into_iter().flatten().min()
+    }
+
+    /// How many retries it has: what the job asked for, and no more than the policy allows.
+    pub fn retry_limit(&self) -> u32 {
+        let allowed = self.constraints.as_ref().and_then(|constraints| constraints.max_retries);
+        allowed.map_or(self.max_retries, |allowed| allowed.min(self.max_retries))
+    }
+
+    /// The newest word of the policy.
+    pub fn last_decision(&self) -> Option<&Decision> {
+        self.decisions.last()
+    }
+
+    pub fn output_decisions(&self) -> &[OutputDecision] {
+        self.output_decisions.as_deref().map_or(&[], Vec::as_slice)
     }
 
     /// Whether an earlier attempt failed on this runner.
@@ -463,6 +571,7 @@ mod tests {
             seq: 3,
             now: Millis(4),
             queue_max_retries: limits::RETRIES_DEFAULT,
+            runtime_max: None,
         };
         Job::new(birth, JobSpec::new(Run::Echo(echo)).pack())
     }

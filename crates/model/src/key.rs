@@ -89,3 +89,11 @@ pub fn runner(id: RunnerId) -> [u8; 8] {
 
 /// Where a shard keeps the largest id it has handed out for records that are gone by now.
 pub const META_LAST_ID: &[u8] = b"last_id";
+
+/// Where a shard keeps the head of its audit chain.
+pub const META_AUDIT: &[u8] = b"audit";
+
+/// The key of an audit entry.
+pub fn audit(number: u64) -> [u8; 8] {
+    number.to_be_bytes()
+}

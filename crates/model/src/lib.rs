@@ -2,10 +2,12 @@
 //!
 //! Pure data and pure functions. No clock, no randomness, no I/O: whoever calls brings the time.
 
+pub mod audit;
 pub mod batch;
 pub mod blob;
 pub mod change;
 pub mod codec;
+pub mod dead_letter;
 pub mod id;
 pub mod job;
 pub mod json;

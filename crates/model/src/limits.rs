@@ -16,6 +16,7 @@ pub const RESULT_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub const NAME_BYTES_MAX: usize = 128;
 pub const LABEL_VALUE_BYTES_MAX: usize = 1024;
 pub const LABELS_MAX: usize = 64;
+pub const REQUIRES_MAX: usize = 64;
 pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 pub const COMMAND_ARGS_MAX: usize = 4096;
 pub const ENV_VARS_MAX: usize = 1024;
@@ -52,5 +53,7 @@ pub const RETRIES_DEFAULT: u32 = 3;
 pub const INFRASTRUCTURE_RETRIES_DEFAULT: u32 = 5;
 /// Of a longer life the first and the newest states and attempts are kept, with a count of those between.
 pub const HISTORY_ENTRIES_MAX: usize = 64;
+/// Of what the scanners found in one result, this many kinds and places are kept on record.
+pub const FINDINGS_MAX: usize = 64;
 /// The text of a reason or of a runner's message, cut at this length.
 pub const MESSAGE_BYTES_MAX: usize = 2 * 1024;

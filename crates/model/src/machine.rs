@@ -4,12 +4,18 @@
 //! duplicate and out-of-order events are [`Ignored`] with a reason: counted, never an error.
 
 use crate::id::{Attempt, Incarnation, RunnerId};
-use crate::job::{Artifact, AttemptRecord, End, Job, Outcome};
+use crate::job::{Artifact, AttemptRecord, End, Job, Original, Outcome, Placement, Redacted, Scan};
 use crate::limits;
 use crate::reason::{Reason, ReasonCode, cut};
 use crate::state::State;
 use crate::time::Millis;
-use crate::verdict::{Approval, Constraints, Decision, Verdict};
+use crate::verdict::{Approval, Decision, OutputDecision, OutputVerdict, Phase, Verdict};
+
+/// The rule in the name of which a job is allowed while the policy cannot be asked, where operators want that.
+pub const FAIL_OPEN_RULE: &str = "fail_open";
+
+/// The rule in the name of which a result passes, or does not, that could not be looked at.
+pub const UNCHECKED_RULE: &str = "output_unchecked";
 
 /// Everything that can happen to a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,11 +23,27 @@ pub enum Event {
     /// Its time has come.
     Due,
     Verdict(Decision),
+    /// The policy could not be asked; it is to be asked again then.
+    PolicyUnavailable {
+        until: Millis,
+        message: Option<String>,
+    },
+    /// The policy has changed since it allowed the job.
+    Recheck,
     Approval(Approval),
+    /// Nobody has said whether the job may run.
+    ApprovalExpired,
+    /// There is no runner that could take it. Absent: it was looked for one often enough.
+    Unplaced {
+        code: ReasonCode,
+        message: String,
+        until: Option<Millis>,
+    },
     /// A runner was chosen for the next attempt.
     Dispatch {
         runner: RunnerId,
         incarnation: Incarnation,
+        placement: Option<Box<Placement>>,
     },
     /// Its runner was restarted and found the attempt alive: a newer incarnation has it in hand.
     Adopted {
@@ -58,8 +80,8 @@ pub enum Event {
     },
     /// The content scan has spoken.
     Scanned {
-        clean: bool,
-        message: Option<String>,
+        attempt: Attempt,
+        scan: Box<Scan>,
     },
     /// An operator lets a quarantined result go.
     Release,
@@ -133,34 +155,42 @@ impl Transition {
     }
 }
 
-/// Why an event changes nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Ignored {
-    /// The job has ended.
-    Terminal,
-    /// The words are about an attempt that is not the newest, or not in a runner's hands.
-    StaleAttempt,
-    /// It has happened before.
-    Duplicate,
-    /// It does not fit the state.
-    OutOfOrder,
-    /// It is allowed here, but its budget is used up.
-    BudgetExhausted,
-    /// The approval is about another content of the job.
-    OtherContent,
+macro_rules! ignored {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+        /// Why an event changes nothing.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Ignored {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Ignored {
+            /// In their order: `ALL[why as usize]` is `why`.
+            pub const ALL: [Self; [$($text),*].len()] = [$(Self::$name),*];
+
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
 }
 
-impl Ignored {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Terminal => "terminal",
-            Self::StaleAttempt => "stale_attempt",
-            Self::Duplicate => "duplicate",
-            Self::OutOfOrder => "out_of_order",
-            Self::BudgetExhausted => "budget_exhausted",
-            Self::OtherContent => "other_content",
-        }
-    }
+ignored! {
+    /// The job has ended.
+    Terminal = "terminal";
+    /// The words are about an attempt that is not the newest, or not in a runner's hands.
+    StaleAttempt = "stale_attempt";
+    /// It has happened before.
+    Duplicate = "duplicate";
+    /// It does not fit the state.
+    OutOfOrder = "out_of_order";
+    /// It is allowed here, but its budget is used up.
+    BudgetExhausted = "budget_exhausted";
+    /// The approval is about another content of the job.
+    OtherContent = "other_content";
+    /// The approval is for another rule than the one that asks now.
+    OtherRule = "other_rule";
 }
 
 type Stepped = Result<Transition, Ignored>;
@@ -170,7 +200,11 @@ pub fn step(job: &Job, event: &Event) -> Stepped {
     match event {
         Event::Due => due(job),
         Event::Verdict(decision) => verdict(job, decision),
+        Event::PolicyUnavailable { until, message } => policy_unavailable(job, *until, message.as_ref()),
+        Event::Recheck => recheck(job),
         Event::Approval(approval) => approval_given(job, approval),
+        Event::ApprovalExpired => approval_expired(job),
+        Event::Unplaced { code, message, until } => unplaced(job, *code, message, *until),
         Event::Dispatch { .. } => dispatch(job),
         Event::Adopted { attempt, incarnation } => adopted(job, *attempt, *incarnation),
         Event::Started { attempt, .. } => started(job, *attempt),
@@ -182,7 +216,7 @@ pub fn step(job: &Job, event: &Event) -> Stepped {
         Event::AttemptTimedOut { attempt } => attempt_timed_out(job, *attempt),
         Event::DispatchTimedOut { attempt } => dispatch_timed_out(job, *attempt),
         Event::StopOverdue { attempt } => stop_overdue(job, *attempt),
-        Event::Scanned { clean, message } => scanned(job, *clean, message.as_ref()),
+        Event::Scanned { attempt, scan } => scanned(job, *attempt, scan),
         Event::Release => release(job),
         Event::Reschedule => reschedule(job),
         Event::Abandon => abandon(job),
@@ -239,15 +273,42 @@ fn verdict(job: &Job, decision: &Decision) -> Stepped {
 }
 
 /// Whether there is an approval of this very content, for the rule that asks for it.
-fn is_approved(job: &Job, rule: &str) -> bool {
+pub fn is_approved(job: &Job, rule: &str) -> bool {
     let fits = |approval: &Approval| approval.approved && approval.digest == job.digest && approval.rule == rule;
     job.approval.as_deref().is_some_and(fits)
+}
+
+/// It waits, and nothing is held against it.
+fn policy_unavailable(job: &Job, until: Millis, message: Option<&String>) -> Stepped {
+    only_in(job, State::Pending)?;
+    let transition = Transition::to(State::Pending).saying(ReasonCode::PolicyUnavailable, message.cloned());
+    Ok(transition.charging(Charge::Nothing, Wait::Until(until)))
+}
+
+fn recheck(job: &Job) -> Stepped {
+    only_in(job, State::Scheduled)?;
+    Ok(Transition::to(State::Pending).because(ReasonCode::PolicyChanged))
+}
+
+fn approval_expired(job: &Job) -> Stepped {
+    only_in(job, State::ApprovalRequired)?;
+    let message = Some("nobody approved or rejected it in time".to_owned());
+    Ok(Transition::to(State::Denied).saying(ReasonCode::ApprovalExpired, message))
+}
+
+fn unplaced(job: &Job, code: ReasonCode, message: &str, until: Option<Millis>) -> Stepped {
+    only_in(job, State::Scheduled)?;
+    let to = if until.is_some() { State::Scheduled } else { State::Failed };
+    Ok(Transition::to(to).saying(code, Some(message.to_owned())))
 }
 
 fn approval_given(job: &Job, approval: &Approval) -> Stepped {
     only_in(job, State::ApprovalRequired)?;
     if approval.digest != job.digest {
         return Err(Ignored::OtherContent);
+    }
+    if job.last_decision().is_some_and(|asking| asking.rule != approval.rule) {
+        return Err(Ignored::OtherRule);
     }
     Ok(if approval.approved {
         Transition::to(State::Pending)
@@ -310,12 +371,11 @@ fn ended(job: &Job, attempt: Attempt, outcome: &Outcome) -> Stepped {
     }
     let message = || outcome.message.clone();
     Ok(match outcome.end {
-        End::Succeeded if job.hold_until_scanned => Transition::to(State::Scanning),
-        End::Succeeded => Transition::to(State::Succeeded),
+        End::Succeeded => succeeded(job, outcome.policy.as_deref()),
         End::Error | End::Infrastructure | End::Stopped if job.retracting => {
             Transition::to(State::Scheduled).because(ReasonCode::Retracted)
         }
-        End::Error if job.retries < job.max_retries => Transition::to(State::Scheduled)
+        End::Error if job.retries < job.retry_limit() => Transition::to(State::Scheduled)
             .charging(Charge::Retry, Wait::Backoff(job.retries))
             .saying(ReasonCode::RetryLater, message()),
         End::Error => Transition::to(State::Failed).saying(ReasonCode::RetriesExhausted, message()),
@@ -327,6 +387,23 @@ fn ended(job: &Job, attempt: Attempt, outcome: &Outcome) -> Stepped {
             Transition::to(State::Scheduled).charging(Charge::Nothing, Wait::Backoff(0)).because(ReasonCode::RunnerBusy)
         }
     })
+}
+
+/// Unless the policy has seen enough already.
+fn succeeded(job: &Job, policy: Option<&OutputDecision>) -> Transition {
+    match policy {
+        // What has to be removed is removed by the scan; until then nobody sees it.
+        Some(decision) if decision.verdict == OutputVerdict::Redact => Transition::to(State::Scanning),
+        Some(decision) if !decision.verdict.lets_pass() => quarantine(decision),
+        Some(_) | None if job.hold_until_scanned => Transition::to(State::Scanning),
+        Some(_) | None => Transition::to(State::Succeeded),
+    }
+}
+
+fn quarantine(decision: &OutputDecision) -> Transition {
+    let unchecked = decision.rule == UNCHECKED_RULE;
+    let code = if unchecked { ReasonCode::OutputUnchecked } else { ReasonCode::OutputQuarantined };
+    Transition::to(State::Quarantined).saying(code, decision.message.clone())
 }
 
 fn lost(job: &Job, attempt: Attempt, fault: Fault) -> Stepped {
@@ -417,7 +494,7 @@ fn deadline_passed(job: &Job) -> Stepped {
 fn attempt_timed_out(job: &Job, attempt: Attempt) -> Stepped {
     current(job, attempt)?;
     only_in(job, State::Running)?;
-    let message = job.timeout.map(|limit| format!("the attempt ran longer than {} ms", limit.0));
+    let message = job.runtime_limit().map(|limit| format!("the attempt ran longer than {} ms", limit.0));
     Ok(Transition::to(State::Cancelling).saying(ReasonCode::AttemptTimedOut, message).stopping())
 }
 
@@ -446,28 +523,52 @@ fn stop_overdue(job: &Job, attempt: Attempt) -> Stepped {
     })
 }
 
-fn scanned(job: &Job, clean: bool, message: Option<&String>) -> Stepped {
-    let quarantine = || Transition::to(State::Quarantined).saying(ReasonCode::OutputQuarantined, message.cloned());
-    match (job.state, clean) {
-        (State::Scanning, true) => Ok(Transition::to(State::Succeeded)),
-        // The first of the three doors out of a terminal state.
-        (State::Scanning | State::Succeeded, false) => Ok(quarantine()),
-        (State::Succeeded, true) => Err(Ignored::Duplicate),
-        (
-            State::Pending
-            | State::Blocked
-            | State::ApprovalRequired
-            | State::Scheduled
-            | State::Dispatched
-            | State::Running
-            | State::Cancelling,
-            _,
-        ) => Err(Ignored::OutOfOrder),
-        (
-            State::Failed | State::TimedOut | State::Cancelled | State::Denied | State::Quarantined | State::Abandoned,
-            _,
-        ) => Err(Ignored::Terminal),
+fn scanned(job: &Job, attempt: Attempt, scan: &Scan) -> Stepped {
+    if attempt != job.attempt {
+        return Err(Ignored::StaleAttempt);
     }
+    if was_scanned(job, scan.decision.rule == UNCHECKED_RULE) {
+        return Err(if job.state.is_terminal() { Ignored::Terminal } else { Ignored::Duplicate });
+    }
+    let redacts = scan.decision.verdict == OutputVerdict::Redact;
+    // What was to be removed and could not be stays inside, whichever of the two looks wanted it removed.
+    let wants_copy = redacts || was_to_be_redacted(job);
+    let passes = scan.decision.verdict.lets_pass() && (!wants_copy || scan.redacted.is_some());
+    match job.state {
+        State::Scanning if !passes => Ok(quarantine(&scan.decision)),
+        State::Scanning if redacts => Ok(Transition::to(State::Succeeded).because(ReasonCode::OutputRedacted)),
+        State::Scanning => Ok(Transition::to(State::Succeeded)),
+        // The first of the three doors out of a terminal state.
+        State::Succeeded if !passes => Ok(quarantine(&scan.decision)),
+        State::Succeeded if redacts => Ok(Transition::to(State::Succeeded).because(ReasonCode::OutputRedacted)),
+        // Nothing but the record of the scan.
+        State::Succeeded => Ok(Transition::to(State::Succeeded)),
+        State::Pending
+        | State::Blocked
+        | State::ApprovalRequired
+        | State::Scheduled
+        | State::Dispatched
+        | State::Running
+        | State::Cancelling => Err(Ignored::OutOfOrder),
+        State::Failed | State::TimedOut | State::Cancelled | State::Denied | State::Quarantined | State::Abandoned => {
+            Err(Ignored::Terminal)
+        }
+    }
+}
+
+/// Whether there is a word on this attempt's content already. One that nobody had looked at is no word yet, except
+/// against another such.
+fn was_scanned(job: &Job, unchecked: bool) -> bool {
+    let counts = |decision: &OutputDecision| unchecked || decision.rule != UNCHECKED_RULE;
+    of_attempt(job, Phase::Content).any(counts)
+}
+
+fn was_to_be_redacted(job: &Job) -> bool {
+    of_attempt(job, Phase::Metadata).any(|decision| decision.verdict == OutputVerdict::Redact)
+}
+
+fn of_attempt(job: &Job, phase: Phase) -> impl Iterator<Item = &OutputDecision> {
+    job.output_decisions().iter().filter(move |decision| decision.phase == phase && decision.attempt == job.attempt)
 }
 
 /// The second door: an operator's release.
@@ -480,7 +581,7 @@ fn release(job: &Job) -> Stepped {
 fn reschedule(job: &Job) -> Stepped {
     match job.state {
         State::Failed | State::Abandoned | State::TimedOut | State::Quarantined => {
-            if job.retries >= job.max_retries {
+            if job.retries >= job.retry_limit() {
                 return Err(Ignored::BudgetExhausted);
             }
             Ok(Transition::to(State::Pending).because(ReasonCode::Rescheduled).charging(Charge::Retry, Wait::No))
@@ -556,17 +657,17 @@ impl Job {
     fn note(&mut self, now: Millis, event: Event) {
         match event {
             Event::Verdict(decision) => {
-                if let Verdict::AllowWith(constraints) = &decision.verdict {
-                    self.constrain(constraints.clone());
-                }
-                // The default "allow" of a server without a policy names no rule and is nobody's decision.
-                if !decision.rule.is_empty() && self.decisions.len() < limits::HISTORY_ENTRIES_MAX {
-                    self.decisions.push(decision);
-                }
+                self.note_decision(decision);
             }
             Event::Approval(approval) => self.approval = Some(Box::new(approval)),
-            Event::Dispatch { runner, incarnation } => {
-                self.begin_attempt(AttemptRecord::new(self.attempt.next(), runner, incarnation, now));
+            Event::Dispatch { runner, incarnation, placement } => {
+                let record = AttemptRecord::new(self.attempt.next(), runner, incarnation, now);
+                self.begin_attempt(AttemptRecord { placement, ..record });
+                self.dispatch_tries = 0;
+            }
+            Event::Unplaced { until, .. } => {
+                self.dispatch_tries += 1;
+                self.eligible_at = until.unwrap_or(self.eligible_at);
             }
             Event::Adopted { incarnation, .. } => {
                 if let Some(attempt) = self.last_attempt_mut() {
@@ -579,11 +680,14 @@ impl Job {
                 }
             }
             Event::Ended { outcome, .. } => self.note_outcome(now, *outcome),
+            Event::Scanned { scan, .. } => self.note_scan(*scan),
             Event::Retract => self.retracting = true,
             Event::Reschedule => {
                 self.result = None;
                 self.artifacts = None;
+                self.original = None;
                 self.infrastructure_failures = 0;
+                self.dispatch_tries = 0;
                 // Its own time may not have come yet.
                 self.eligible_at = self.eligible_at.max(now);
             }
@@ -594,7 +698,9 @@ impl Job {
             | Event::AttemptTimedOut { .. }
             | Event::DispatchTimedOut { .. }
             | Event::StopOverdue { .. }
-            | Event::Scanned { .. }
+            | Event::PolicyUnavailable { .. }
+            | Event::Recheck
+            | Event::ApprovalExpired
             | Event::Release
             | Event::Abandon => {}
         }
@@ -610,6 +716,9 @@ impl Job {
             attempt.message = outcome.message.map(cut);
             attempt.log = outcome.log.map(Box::new);
         }
+        if let Some(decision) = outcome.policy {
+            self.note_output_decision(*decision);
+        }
         self.result = outcome.result;
         let mut artifacts = outcome.artifacts;
         // A runner says no more than that; a record stays readable whatever one says.
@@ -617,14 +726,50 @@ impl Job {
         self.artifacts = (!artifacts.is_empty()).then(|| Box::new(artifacts));
     }
 
-    fn constrain(&mut self, constraints: Constraints) {
-        if let Some(limit) = constraints.max_runtime {
-            self.timeout = Some(self.timeout.map_or(limit, |timeout| timeout.min(limit)));
+    /// What an earlier policy allowed or forbade is over: only its newest word counts.
+    fn note_decision(&mut self, decision: Decision) {
+        // The default "allow" of a server without a policy names no rule and is nobody's decision. It lifts nothing
+        // either: the policy may come back.
+        if decision.rule.is_empty() {
+            return;
         }
-        if let Some(limit) = constraints.max_retries {
-            self.max_retries = self.max_retries.min(limit);
+        match &decision.verdict {
+            Verdict::AllowWith(constraints) => self.constraints = Some(Box::new(constraints.clone())),
+            Verdict::RequireApproval => self.constraints.clone_from(&decision.constraints),
+            Verdict::Allow | Verdict::Deny | Verdict::Throttle(_) => self.constraints = None,
         }
-        self.constraints = Some(Box::new(constraints));
+        if self.decisions.len() >= limits::HISTORY_ENTRIES_MAX {
+            self.decisions.remove(limits::HISTORY_ENTRIES_MAX / 2);
+        }
+        // Most jobs are decided about once.
+        self.decisions.reserve_exact(1);
+        self.decisions.push(decision);
+    }
+
+    fn note_output_decision(&mut self, decision: OutputDecision) {
+        let decision = OutputDecision { attempt: self.attempt, ..decision };
+        let decisions = self.output_decisions.get_or_insert_default();
+        if decisions.len() >= limits::HISTORY_ENTRIES_MAX {
+            decisions.remove(limits::HISTORY_ENTRIES_MAX / 2);
+        }
+        decisions.push(decision);
+    }
+
+    fn note_scan(&mut self, scan: Scan) {
+        self.note_output_decision(scan.decision);
+        let Some(Redacted { result, artifacts, log, keep_original }) = scan.redacted else { return };
+        let attempt_log = self.attempts.last_mut().map(|attempt| &mut attempt.log);
+        let old_log = match (attempt_log, log) {
+            (Some(place), Some(log)) => place.replace(Box::new(log)).map(|log| *log),
+            (Some(_), None) | (None, _) => None,
+        };
+        let old_artifacts =
+            std::mem::replace(&mut self.artifacts, (!artifacts.is_empty()).then(|| Box::new(artifacts)));
+        let old_result = std::mem::replace(&mut self.result, result);
+        self.original = keep_original.then(|| {
+            let artifacts = old_artifacts.map(|artifacts| *artifacts).unwrap_or_default();
+            Box::new(Original { result: old_result, artifacts, log: old_log })
+        });
     }
 
     fn close_attempt(&mut self, now: Millis) {

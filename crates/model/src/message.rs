@@ -4,6 +4,9 @@
 //! attempt, incarnation, and a sequence per (runner, incarnation, shard), so that at-least-once
 //! delivery has exactly-once effect.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
 use bytes::Bytes;
 use minicbor::{Decode, Encode};
 
@@ -11,6 +14,7 @@ use crate::id::{Attempt, Epoch, Incarnation, JobId, RunnerId, ShardId};
 use crate::job::Outcome;
 use crate::spec::Lane;
 use crate::time::Millis;
+use crate::verdict::Constraints;
 
 /// A job and one try at it: the fencing token of everything a runner says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
@@ -42,11 +46,32 @@ impl Capacity {
     }
 }
 
+/// What a runner is, for those who place jobs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Profile {
+    pub pools: BTreeSet<String>,
+    /// Its own; those of its pools come on top.
+    pub capabilities: BTreeSet<String>,
+    pub labels: BTreeMap<String, String>,
+}
+
+/// How busy a runner's machine is, in percent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Load {
+    pub cpu_percent: u8,
+    pub gpu_percent: u8,
+}
+
 /// From a shard to a runner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToRunner {
     /// Run this. Said again after a crash; a runner that knows the ticket ignores it.
-    Run { ticket: Ticket, spec: Bytes },
+    Run {
+        ticket: Ticket,
+        spec: Bytes,
+        /// What the policy allows it at the most.
+        constraints: Option<Box<Constraints>>,
+    },
     /// Stop it and confirm. A ticket that the runner does not know is confirmed as stopped.
     Stop { ticket: Ticket },
     /// Everything up to this sequence is committed and may be forgotten.
@@ -80,6 +105,7 @@ pub enum RunnerWord {
     Here {
         /// Less than what is in hand means: nothing more until there is room again.
         capacity: Capacity,
+        profile: Arc<Profile>,
         /// What has ended is in hand until its end has been said: after a restart a runner names what an earlier
         /// incarnation took and it finds alive, or finds the end of, and says only then what became of it. What it
         /// does not name of an earlier incarnation is lost.

@@ -46,7 +46,7 @@ reasons! {
     QueueCancelled = 11, "queue_cancelled";
     Retracted = 12, "retracted";
     /// The policy said no.
-    PolicyDenied = 13, "policy_denied";
+    PolicyDenied = 13, "safety_denied";
     /// An approver said no.
     ApprovalRejected = 14, "approval_rejected";
     ApprovalRequired = 15, "approval_required";
@@ -61,6 +61,26 @@ reasons! {
     NodeDrained = 22, "node_drained";
     /// Asked to stop, its runner never said that it had.
     StopOverdue = 23, "stop_overdue";
+    /// There is a new policy; it is asked about the job again before it is started.
+    PolicyChanged = 24, "policy_changed";
+    /// The policy could not be asked; it will be.
+    PolicyUnavailable = 25, "policy_unavailable";
+    /// Nobody approved it in time.
+    ApprovalExpired = 26, "approval_expired";
+    /// Its topic is not given to any pool.
+    NoPoolMapping = 27, "no_pool_mapping";
+    /// No runner there is could take it.
+    NoWorkers = 28, "no_workers";
+    /// All runners that could take it are overloaded.
+    PoolOverloaded = 29, "pool_overloaded";
+    /// Its tenant has all it may have.
+    TenantLimit = 30, "tenant_limit";
+    DispatchFailed = 31, "dispatch_failed";
+    /// Its result could not be looked at, and its topic does not let such results out.
+    OutputUnchecked = 32, "output_unchecked";
+    OutputRedacted = 33, "output_redacted";
+    /// All that the policy lets run of its kind at once are running.
+    ConcurrencyLimit = 34, "concurrency_limit";
 }
 
 /// A reason with what there is to say about it.

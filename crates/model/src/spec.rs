@@ -2,6 +2,7 @@
 
 mod packed;
 mod validate;
+mod wants;
 
 use std::collections::BTreeMap;
 
@@ -13,8 +14,11 @@ use crate::json::Json;
 use crate::queue::QueueRef;
 use crate::time::Timestamp;
 
-pub use packed::{Digest, KeyHash, PackedSpec, Task, decode_blobs, decode_run, decode_task};
+pub use packed::{
+    Digest, KeyHash, PackedSpec, Task, decode_blobs, decode_owner, decode_run, decode_task, decode_topic,
+};
 pub use validate::{Invalid, name, relative_path, validate_key};
+pub use wants::{Wants, decode_wants};
 
 /// Which of the waiting jobs goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Encode, Decode, Serialize, Deserialize)]
@@ -182,6 +186,15 @@ pub enum Sandbox {
 }
 
 impl Sandbox {
+    /// Of two the one that keeps a process further from its host.
+    pub fn stricter(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Strict, _) | (_, Self::Strict) => Self::Strict,
+            (Self::Standard, _) | (_, Self::Standard) => Self::Standard,
+            (Self::None, Self::None) => Self::None,
+        }
+    }
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Strict => "strict",
@@ -282,6 +295,10 @@ pub struct JobSpec {
     #[cbor(n(14), skip_if = "Limits::is_empty")]
     #[serde(default, skip_serializing_if = "Limits::is_empty")]
     pub limits: Limits,
+    /// Capabilities that the runner, or one of its pools, must have.
+    #[cbor(n(15), skip_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requires: Vec<String>,
 }
 
 impl JobSpec {
@@ -303,6 +320,7 @@ impl JobSpec {
             inputs: BTreeMap::new(),
             outputs: Vec::new(),
             limits: Limits::default(),
+            requires: Vec::new(),
         }
     }
 

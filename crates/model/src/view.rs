@@ -1,6 +1,9 @@
 //! What the API shows: the JSON shapes that server, client and command line share.
 
+mod audit;
 mod content;
+mod governance;
+mod why;
 
 use std::collections::BTreeMap;
 
@@ -15,9 +18,18 @@ use crate::spec::{JobSpec, Limits, Priority, Run, Sandbox};
 use crate::state::State;
 use crate::time::Timestamp;
 
+pub use audit::{
+    AuditEntryView, AuditHeadView, AuditReportView, BrokenView, ExportedEntry, ExportedHead, ShardAuditView,
+};
 pub use content::{
     BlobList, BlobView, FunctionView, MissingView, UploadView, WorkerDetailView, WorkerFileView, WorkerView,
 };
+pub use governance::{
+    ApprovalDetailView, ApprovalView, ApprovalWord, ApprovalWordView, CheckView, ConstraintsView, DecisionView,
+    LetterDetailView, LetterView, OriginalView, OutputDecisionView, PolicyView, PurgedView, RulesView, SpokenView,
+    TenantLimitsView, TenantView, digest_as_text, digest_of_text, is_hidden, is_withheld,
+};
+pub use why::{PlacedView, PlacementView, RunnerWhyView, WaitsForView, WhyView};
 
 /// A state and when it was entered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,11 +86,25 @@ pub struct JobView {
     #[serde(default)]
     pub limits: Limits,
     pub idempotency_key: Option<String>,
+    /// Who submitted it, as far as the server was told.
+    #[serde(default)]
+    pub submitter: Option<String>,
+    /// Capabilities that its runner must have.
+    #[serde(default)]
+    pub requires: Vec<String>,
+    /// What the policy limits.
+    #[serde(default)]
+    pub constraints: Option<ConstraintsView>,
+    /// A person's word on it.
+    #[serde(default)]
+    pub approval: Option<ApprovalWordView>,
 }
 
 impl JobView {
-    /// `spec` is the job's own, decoded.
+    /// `spec` is the job's own, decoded. A result that nobody may see (yet), see [`is_hidden`], is left out with its
+    /// files.
     pub fn new(job: &Job, spec: JobSpec) -> Self {
+        let hidden = is_hidden(job);
         let last = job.last_attempt();
         let usage = last.and_then(|attempt| attempt.usage);
         Self {
@@ -98,8 +124,8 @@ impl JobView {
             cpu_seconds: usage.map(|usage| usage.cpu.0 as f64 / 1000.0),
             memory_peak_bytes: usage.map(|usage| usage.memory_peak_bytes),
             cpu_percent: None,
-            result: job.result.clone(),
-            artifacts: job.artifacts().to_vec(),
+            result: job.result.clone().filter(|_| !hidden),
+            artifacts: if hidden { Vec::new() } else { job.artifacts().to_vec() },
             topic: spec.topic,
             tenant: spec.tenant,
             priority: spec.priority,
@@ -114,6 +140,10 @@ impl JobView {
             outputs: spec.outputs,
             limits: spec.limits,
             idempotency_key: spec.idempotency_key,
+            submitter: job.submitter.as_deref().map(str::to_owned),
+            requires: spec.requires,
+            constraints: job.constraints.as_deref().map(Into::into),
+            approval: job.approval.as_deref().map(Into::into),
             eligible_at: (!job.state.is_terminal() && job.eligible_at > job.created_at)
                 .then_some(Timestamp(job.eligible_at)),
         }
@@ -162,15 +192,9 @@ pub struct AttemptView {
     #[serde(default)]
     pub log: Option<LogRef>,
     pub message: Option<String>,
-}
-
-/// What a policy said.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DecisionView {
-    pub at: Timestamp,
-    pub verdict: String,
-    pub rule: String,
-    pub message: Option<String>,
+    /// Why it went to this runner. Absent where there was no other.
+    #[serde(default)]
+    pub placement: Option<PlacementView>,
 }
 
 /// A job's life: states, attempts, decisions.
@@ -183,10 +207,18 @@ pub struct HistoryView {
     pub states_dropped: u32,
     pub attempts: Vec<AttemptView>,
     pub attempts_dropped: u32,
+    /// What the policy said of the job.
     pub decisions: Vec<DecisionView>,
+    /// What a person said of it, when the policy had asked.
+    #[serde(default)]
+    pub approval: Option<ApprovalWordView>,
+    /// What the policy said of its results.
+    #[serde(default)]
+    pub output_decisions: Vec<OutputDecisionView>,
 }
 
 impl HistoryView {
+    /// Where the output of an attempt is that nobody may see (yet), see [`is_withheld`], is left out.
     pub fn new(job: &Job) -> Self {
         let attempt_view = |attempt: &crate::job::AttemptRecord| AttemptView {
             attempt: attempt.attempt,
@@ -199,14 +231,9 @@ impl HistoryView {
             signal: attempt.signal,
             cpu_seconds: attempt.usage.map(|usage| usage.cpu.0 as f64 / 1000.0),
             memory_peak_bytes: attempt.usage.map(|usage| usage.memory_peak_bytes),
-            log: attempt.log.as_deref().copied(),
+            log: attempt.log.as_deref().copied().filter(|_| !is_withheld(job, attempt)),
             message: attempt.message.clone(),
-        };
-        let decision_view = |decision: &crate::verdict::Decision| DecisionView {
-            at: Timestamp(decision.at),
-            verdict: decision.verdict.as_str().to_owned(),
-            rule: decision.rule.clone(),
-            message: decision.message.clone(),
+            placement: attempt.placement.as_deref().map(Into::into),
         };
         Self {
             id: job.id,
@@ -215,7 +242,9 @@ impl HistoryView {
             states_dropped: job.states_dropped,
             attempts: job.attempts.iter().map(attempt_view).collect(),
             attempts_dropped: job.attempts_dropped,
-            decisions: job.decisions.iter().map(decision_view).collect(),
+            decisions: job.decisions.iter().map(Into::into).collect(),
+            approval: job.approval.as_deref().map(Into::into),
+            output_decisions: job.output_decisions().iter().map(Into::into).collect(),
         }
     }
 }

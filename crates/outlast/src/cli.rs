@@ -5,7 +5,10 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::context::Context;
 use crate::output::Format;
-use crate::{bench, blobs, completions, doctor, jobs, logs, nodes, queues, submit, up, workers};
+use crate::{
+    approvals, audit, bench, blobs, completions, dlq, doctor, jobs, logs, nodes, policy, queues, submit, tenants, up,
+    workers,
+};
 
 /// Work that outlasts the machines it runs on.
 #[derive(Parser)]
@@ -41,6 +44,11 @@ enum Command {
     Jobs(jobs::Options),
     Logs(logs::Options),
     Queues(queues::Options),
+    Approvals(approvals::Options),
+    Dlq(dlq::Options),
+    Policy(policy::Options),
+    Audit(audit::Options),
+    Tenants(tenants::Options),
     Workers(workers::Options),
     Blobs(blobs::Options),
     Nodes(nodes::Options),
@@ -58,6 +66,11 @@ impl Cli {
             | Command::Jobs(_)
             | Command::Logs(_)
             | Command::Queues(_)
+            | Command::Approvals(_)
+            | Command::Dlq(_)
+            | Command::Policy(_)
+            | Command::Audit(_)
+            | Command::Tenants(_)
             | Command::Workers(_)
             | Command::Blobs(_)
             | Command::Nodes(_)
@@ -76,6 +89,11 @@ impl Cli {
             Command::Jobs(options) => block_on(jobs::run(options, &Context::new(&global)?)),
             Command::Logs(options) => block_on(logs::run(options, &Context::new(&global)?)),
             Command::Queues(options) => block_on(queues::run(options, &Context::new(&global)?)),
+            Command::Approvals(options) => block_on(approvals::run(options, &Context::new(&global)?)),
+            Command::Dlq(options) => block_on(dlq::run(options, &Context::new(&global)?)),
+            Command::Policy(options) => block_on(policy::run(options, &Context::new(&global)?)),
+            Command::Audit(options) => block_on(audit::run(options, &Context::new(&global)?)),
+            Command::Tenants(options) => block_on(tenants::run(&options, &Context::new(&global)?)),
             Command::Workers(options) => block_on(workers::run(options, &Context::new(&global)?)),
             Command::Blobs(options) => block_on(blobs::run(options, &Context::new(&global)?)),
             Command::Nodes(options) => block_on(nodes::run(options, &Context::new(&global)?)),

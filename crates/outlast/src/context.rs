@@ -14,8 +14,14 @@ pub struct Context {
 
 impl Context {
     pub fn new(global: &Global) -> Result<Self> {
-        let options = client::Options { token: global.token.clone(), ..client::Options::default() };
+        let options = client::Options { token: global.token.clone(), actor: actor(), ..client::Options::default() };
         let client = Client::with_options(&global.server, options).map_err(|error| Usage(error.to_string()))?;
         Ok(Self { client, printer: Printer::new(global.output) })
     }
+}
+
+/// Who asks, for the records: what the environment says, as long as it is a name.
+fn actor() -> Option<String> {
+    let names = ["OUTLAST_ACTOR", "USER", "LOGNAME"].into_iter().filter_map(|name| std::env::var(name).ok());
+    names.into_iter().find(|name| model::spec::name("actor", name).is_ok())
 }

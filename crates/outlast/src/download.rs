@@ -37,13 +37,13 @@ pub async fn to_file(client: &Client, id: BlobId, path: &Path, manner: Manner, g
 }
 
 /// A file that is not complete; gone when dropped.
-struct Part {
+pub struct Part {
     path: PathBuf,
-    file: File,
+    pub file: File,
 }
 
 impl Part {
-    fn create(wanted: &Path, manner: Manner) -> io::Result<Self> {
+    pub fn create(wanted: &Path, manner: Manner) -> io::Result<Self> {
         let mut name = wanted.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.part", std::process::id()));
         let path = wanted.with_file_name(name);
@@ -53,7 +53,7 @@ impl Part {
         Ok(Self { path, file })
     }
 
-    fn keep(self, wanted: &Path) -> io::Result<()> {
+    pub fn keep(self, wanted: &Path) -> io::Result<()> {
         fs::rename(&self.path, wanted)
     }
 }

@@ -97,7 +97,7 @@ fn code_of(error: &anyhow::Error) -> u8 {
     match client_error(error) {
         Some(client::Error::Unreachable { .. }) => UNREACHABLE,
         Some(client::Error::Refused(problem)) => match (problem.status, problem.code.as_str()) {
-            (_, "policy_denied") | (401 | 403, _) => REFUSED,
+            (_, "policy_denied" | "quarantined") | (401 | 403, _) => REFUSED,
             (404, _) => NOT_FOUND,
             (_, _) => FAILED,
         },
@@ -161,6 +161,7 @@ mod tests {
         assert_eq!(code_of(&refused(401, "unauthenticated")), 5);
         assert_eq!(code_of(&refused(403, "forbidden")), 5);
         assert_eq!(code_of(&refused(409, "policy_denied")), 5);
+        assert_eq!(code_of(&refused(409, "quarantined")), 5);
         assert_eq!(code_of(&refused(409, "conflict")), 1);
         assert_eq!(code_of(&client::Error::Protocol(String::new()).into()), 1);
         let unreachable = client::Error::Unreachable { url: String::new(), source: "x".into() };

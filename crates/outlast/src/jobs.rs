@@ -1,11 +1,12 @@
 //! `outlast jobs`: looking at jobs and deciding about them.
 
-mod act;
+pub mod act;
 mod artifacts;
 #[cfg(test)]
 pub mod example;
-mod list;
-mod show;
+pub mod list;
+pub mod show;
+mod why;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -13,7 +14,7 @@ use client::jobs::List;
 
 use crate::context::Context;
 
-/// List jobs, look at one, fetch its files, cancel, retry, retract or remove them.
+/// List jobs, look at one, fetch its files, cancel, retry, retract, release or remove them.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Options {
@@ -28,7 +29,12 @@ enum Command {
     /// List jobs, newest first as the server has them.
     List(list::Options),
     /// Show everything about a job.
-    Show { id: String },
+    Show {
+        id: String,
+        /// Only why it is where it is.
+        #[arg(long)]
+        why: bool,
+    },
     /// Stop jobs, running or not.
     Cancel {
         #[arg(required = true)]
@@ -41,6 +47,11 @@ enum Command {
     },
     /// Take jobs away from their runners, to be started again; uses no retry.
     Retract {
+        #[arg(required = true)]
+        ids: Vec<String>,
+    },
+    /// Let out the results of quarantined jobs.
+    Release {
         #[arg(required = true)]
         ids: Vec<String>,
     },
@@ -71,10 +82,12 @@ pub async fn run(options: Options, context: &Context) -> Result<u8> {
         Command::History { id: None, list } => list::run(List::History, &list, context).await,
         Command::History { id: Some(id), .. } => show::history(&id, context).await,
         Command::Artifacts(options) => artifacts::fetch(&options, context).await,
-        Command::Show { id } => show::job(&id, context).await,
+        Command::Show { id, why: false } => show::job(&id, context).await,
+        Command::Show { id, why: true } => why::show(&id, context).await,
         Command::Cancel { ids } => act::each(act::Act::Cancel, &ids, context).await,
         Command::Retry { ids } => act::each(act::Act::Retry, &ids, context).await,
         Command::Retract { ids } => act::each(act::Act::Retract, &ids, context).await,
+        Command::Release { ids } => act::each(act::Act::Release, &ids, context).await,
         Command::Rm { ids } => act::each(act::Act::Remove, &ids, context).await,
     }
 }

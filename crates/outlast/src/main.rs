@@ -4,11 +4,14 @@
 //! codes mean), [`output`], [`table`] and [`paint`] (how things look).
 
 mod allocator;
+mod approvals;
+mod audit;
 mod bench;
 mod blobs;
 mod cli;
 mod completions;
 mod context;
+mod dlq;
 mod doctor;
 mod download;
 mod duration;
@@ -20,10 +23,12 @@ mod logs;
 mod nodes;
 mod output;
 mod paint;
+mod policy;
 mod queues;
 mod size;
 mod submit;
 mod table;
+mod tenants;
 mod up;
 mod upload;
 mod workers;

@@ -4,7 +4,7 @@ mod chunk;
 mod content;
 mod input;
 mod many;
-mod source;
+pub mod source;
 mod spec;
 mod wait;
 

@@ -71,6 +71,7 @@ fn explain(error: Error) -> anyhow::Error {
         | Error::ShardCount { .. }
         | Error::ShardsDiffer { .. }
         | Error::Config { .. }
+        | Error::Policy(_)
         | Error::BlobStore(_) => Usage(error.to_string()).into(),
         Error::Listen { .. }
         | Error::Store(_)

@@ -11,20 +11,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use blobs::Blobs;
-use bytes::Bytes;
 use hashbrown::HashSet;
 use model::id::{Incarnation, NodeId, RunnerId, ShardId, Shards};
 use model::job::{End, Outcome};
-use model::message::{Capacity, FromRunner, ShardFace, Ticket, ToRunner};
-use model::spec::{Lane, Run, decode_run, decode_task};
+use model::message::{Capacity, FromRunner, Load, Profile, ShardFace, Ticket, ToRunner};
+use model::spec::{Lane, Run, decode_run};
 use model::time::Millis;
 use parking_lot::Mutex;
 use spawner::protocol::{Order, Protections};
 use tokio::sync::{Notify, oneshot};
 
+use crate::asked::Asked;
 use crate::component::Prepared;
 use crate::echo::{self, Delays};
 use crate::link::{Held, Link};
+use crate::load::LoadMeter;
 use crate::place::failure;
 use crate::pressure::{self, Pressure};
 use crate::process::{Env, Note};
@@ -34,6 +35,8 @@ use crate::{component, end_leftovers, logs, place, process};
 
 /// How often the machine's memory is looked at.
 const PRESSURE_INTERVAL: Duration = Duration::from_secs(1);
+/// How often its load is.
+const LOAD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A runner's settings.
 #[derive(Debug, Clone)]
@@ -43,6 +46,8 @@ pub struct Options {
     pub node: NodeId,
     /// What each shard may give it at once.
     pub capacity: Capacity,
+    /// What it is, for those who place jobs.
+    pub profile: Arc<Profile>,
     pub shards: Shards,
     /// Where the output of attempts is kept while they run.
     pub logs: PathBuf,
@@ -78,6 +83,9 @@ pub struct Defaults {
 pub trait Uplink: Send + Sync + 'static {
     /// Must not block, and must not call the runner.
     fn deliver(&self, shard: ShardId, words: Vec<FromRunner>);
+
+    /// How busy the machine is, about every second. Must not block either.
+    fn load(&self, incarnation: Incarnation, load: Load);
 }
 
 /// A runner; cheap to clone.
@@ -156,7 +164,7 @@ pub async fn start(options: Options, uplink: Arc<dyn Uplink>) -> io::Result<Hand
     tokio::task::spawn_blocking(move || place::remove_all(&left));
     let new_link = |shard: ShardId| {
         let adopted = adopted.remove(&shard).unwrap_or_default();
-        (shard, Link::new(options.id, options.incarnation, options.capacity, adopted))
+        (shard, Link::new(options.id, options.incarnation, options.capacity, options.profile.clone(), adopted))
     };
     let links = (0..options.shards.count()).map(ShardId).map(new_link).collect();
     let state = State {
@@ -184,6 +192,7 @@ pub async fn start(options: Options, uplink: Arc<dyn Uplink>) -> io::Result<Hand
     }
     tokio::spawn(end_delays(inner.clone()));
     tokio::spawn(watch_memory(Arc::downgrade(&inner)));
+    tokio::spawn(watch_load(Arc::downgrade(&inner)));
     Ok(Handle(inner))
 }
 
@@ -267,8 +276,8 @@ impl Inner {
             ToRunner::Run { ticket, .. } if state.stopping => {
                 link.say_ended(ticket, now, Outcome::of(End::Stopped));
             }
-            ToRunner::Run { ticket, spec } => match decode_run(&spec) {
-                Ok(run) => self.begin(state, shard, ticket, run, spec, now),
+            ToRunner::Run { ticket, spec, constraints } => match decode_run(&spec) {
+                Ok(run) => self.begin(state, shard, ticket, run, Asked { spec, constraints }, now),
                 Err(error) => {
                     link.say_ended(ticket, now, unreadable(&error));
                 }
@@ -306,7 +315,7 @@ impl Inner {
         }
     }
 
-    fn begin(self: &Arc<Self>, state: &mut State, shard: ShardId, ticket: Ticket, run: Run, spec: Bytes, now: Millis) {
+    fn begin(self: &Arc<Self>, state: &mut State, shard: ShardId, ticket: Ticket, run: Run, asked: Asked, now: Millis) {
         let Some(link) = state.links.get_mut(&shard) else { return };
         let at_once = matches!(&run, Run::Echo(echo) if echo.delay_ms == 0);
         if !at_once && !link.has_room(run.lane()) {
@@ -317,12 +326,12 @@ impl Inner {
             Run::Echo(echo) if at_once => link.say_ended(ticket, now, echo::outcome(echo)),
             Run::Echo(echo) => {
                 let delay = Duration::from_millis(echo.delay_ms);
-                let due = state.delays.insert(shard, ticket, delay, spec);
+                let due = state.delays.insert(shard, ticket, delay, asked.spec);
                 link.hold(ticket, Held::Echo { due });
                 self.delays_changed.notify_one();
             }
             Run::Process(process) => {
-                let task = match decode_task(&spec) {
+                let task = match asked.task() {
                     Ok(task) => task,
                     Err(error) => return link.say_ended(ticket, now, unreadable(&error)),
                 };
@@ -333,7 +342,7 @@ impl Inner {
                 self.attend(shard, ticket, async move { process::run(env, ticket, task, process, stopped).await });
             }
             Run::Wasm(run) => {
-                let task = match decode_task(&spec) {
+                let task = match asked.task() {
                     Ok(task) => task,
                     Err(error) => return link.say_ended(ticket, now, unreadable(&error)),
                 };
@@ -553,6 +562,21 @@ async fn watch_memory(inner: std::sync::Weak<Inner>) {
         if !state.stopping {
             state.links.values_mut().for_each(|link| link.set_capacity(capacity));
             state.deliver(inner.uplink.as_ref());
+        }
+    }
+}
+
+/// Tells the shards how busy the machine is, whenever that has changed.
+async fn watch_load(inner: std::sync::Weak<Inner>) {
+    let mut meter = LoadMeter::default();
+    let mut told = Load::default();
+    loop {
+        tokio::time::sleep(LOAD_INTERVAL).await;
+        let Some(inner) = inner.upgrade() else { return };
+        let load = meter.look();
+        if load != told {
+            told = load;
+            inner.uplink.load(inner.options.incarnation, load);
         }
     }
 }

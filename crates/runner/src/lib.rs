@@ -4,11 +4,13 @@
 //! Three executors: `process` under the node's spawner, `component` in the server itself, and `echo`. What has
 //! been said is kept until the shard has committed it (`link`); so are an attempt's output and files.
 
+mod asked;
 mod component;
 mod echo;
 mod handle;
 mod leftovers;
 mod link;
+mod load;
 pub mod logs;
 mod place;
 pub mod pressure;

@@ -1,11 +1,12 @@
 //! One runner's conversation with one shard: what it has in hand, and what it has said.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 use model::id::{Epoch, Incarnation, RunnerId};
 use model::job::{End, Outcome};
-use model::message::{Capacity, FromRunner, RunnerWord, Ticket};
+use model::message::{Capacity, FromRunner, Profile, RunnerWord, Ticket};
 use model::spec::Lane;
 use model::time::Millis;
 use tokio::sync::oneshot;
@@ -43,6 +44,7 @@ pub(crate) struct Link {
     runner: RunnerId,
     incarnation: Incarnation,
     capacity: Capacity,
+    profile: Arc<Profile>,
     /// The shard's newest owner; words of an older one are ignored.
     epoch: Epoch,
     next_sequence: u64,
@@ -63,12 +65,14 @@ impl Link {
         runner: RunnerId,
         incarnation: Incarnation,
         capacity: Capacity,
+        profile: Arc<Profile>,
         adopted: impl IntoIterator<Item = (Ticket, oneshot::Sender<()>)>,
     ) -> Self {
         let mut link = Self {
             runner,
             incarnation,
             capacity,
+            profile,
             epoch: Epoch(0),
             next_sequence: 1,
             outbox: VecDeque::new(),
@@ -155,7 +159,8 @@ impl Link {
         let mut holding: Vec<Ticket> = self.held.keys().copied().collect();
         holding.sort_unstable();
         let oldest_kept = self.outbox.front().map_or(self.next_sequence, |word| word.sequence);
-        self.say(RunnerWord::Here { capacity: self.capacity, holding, question, oldest_kept });
+        let (capacity, profile) = (self.capacity, self.profile.clone());
+        self.say(RunnerWord::Here { capacity, profile, holding, question, oldest_kept });
     }
 
     /// Says everything again that is not known to be committed.
@@ -192,7 +197,7 @@ mod tests {
     use super::*;
 
     fn link() -> Link {
-        Link::new(RunnerId(1), Incarnation(1), Capacity { process: 1, echo: 1, wasm: 0 }, [])
+        Link::new(RunnerId(1), Incarnation(1), Capacity { process: 1, echo: 1, wasm: 0 }, Arc::default(), [])
     }
 
     fn ticket(job: u64) -> Ticket {

@@ -119,7 +119,7 @@ fn begin(
             Sandbox::Standard => Profile::Standard,
             Sandbox::None => Profile::None,
         },
-        network: env.defaults.network_topics.contains(&task.topic),
+        network: !task.without_network && env.defaults.network_topics.contains(&task.topic),
         scratch: place.path.is_some().then(|| place::name(ticket)),
         worker: place.worker.clone(),
         bounds: bounds(env, task, place.path.is_some()),

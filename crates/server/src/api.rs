@@ -1,5 +1,11 @@
 //! The HTTP API: routes, and what all of them share.
 
+mod access;
+mod across;
+mod actor;
+mod approvals;
+mod audit;
+mod base64;
 mod blobs;
 mod body;
 mod docs;
@@ -7,16 +13,20 @@ mod events;
 mod guard;
 mod health;
 mod jobs;
+mod letters;
 mod list;
 mod logs;
 mod metrics;
 mod needs;
 mod nodes;
 mod path;
+mod policy;
 mod problem;
 mod queues;
 mod range;
 mod submit;
+mod tenants;
+mod why;
 mod workers;
 
 use std::net::SocketAddr;
@@ -27,6 +37,7 @@ use std::sync::atomic::AtomicUsize;
 use axum::Router;
 use axum::routing::{get, post, put};
 use model::id::{JobId, ShardId, Shards, Slot};
+use model::time::Millis;
 use parking_lot::RwLock;
 use store::{Embedded, Position};
 use tokio::net::TcpListener;
@@ -34,6 +45,8 @@ use tokio::sync::watch;
 
 use crate::inbox::Inbox;
 use crate::options::Options;
+use crate::policy::PolicyService;
+pub use policy::check_view;
 use problem::{Fault, Refused};
 
 /// What handlers work with once the node is ready.
@@ -46,6 +59,7 @@ pub(crate) struct Core {
     pub blobs: ::blobs::Blobs,
     pub runner: runner::Handle,
     pub node: model::id::NodeId,
+    pub policy: PolicyService,
     /// The newest commit, for those who wait for changes.
     pub commits: watch::Receiver<Position>,
 }
@@ -70,11 +84,16 @@ pub(crate) struct App {
     guard: guard::Guard,
     /// Whether jobs may ask to run without a sandbox.
     allow_unsandboxed: bool,
+    /// How long a job waits for somebody's word.
+    approval_expiry: Millis,
+    /// Whether anybody may see what the policy removed from results.
+    show_originals: bool,
     stopping: watch::Receiver<bool>,
     /// Spreads jobs that belong nowhere in particular over the shards.
     turn: AtomicUsize,
     subscribers: AtomicUsize,
     log_readers: AtomicUsize,
+    audit_readers: AtomicUsize,
 }
 
 impl App {
@@ -83,10 +102,13 @@ impl App {
             core: RwLock::new(None),
             guard: guard::Guard::new(options, listen),
             allow_unsandboxed: options.allow_unsandboxed,
+            approval_expiry: Millis(options.approval_expiry_ms),
+            show_originals: options.show_originals,
             stopping,
             turn: AtomicUsize::new(0),
             subscribers: AtomicUsize::new(0),
             log_readers: AtomicUsize::new(0),
+            audit_readers: AtomicUsize::new(0),
         }
     }
 
@@ -123,6 +145,21 @@ fn router(app: Arc<App>) -> Router {
         .route("/v1/jobs/{id}/cancel", post(jobs::cancel))
         .route("/v1/jobs/{id}/retry", post(jobs::retry))
         .route("/v1/jobs/{id}/retract", post(jobs::retract))
+        .route("/v1/jobs/{id}/release", post(jobs::release))
+        .route("/v1/jobs/{id}/why", get(why::why))
+        .route("/v1/approvals", get(approvals::list))
+        .route("/v1/approvals/{id}", get(approvals::show))
+        .route("/v1/approvals/{id}/approve", post(approvals::approve))
+        .route("/v1/approvals/{id}/reject", post(approvals::reject))
+        .route("/v1/dlq", get(letters::list).delete(letters::purge_many))
+        .route("/v1/dlq/{id}", get(letters::show).delete(letters::purge))
+        .route("/v1/dlq/{id}/retry", post(letters::retry))
+        .route("/v1/policy", get(policy::show))
+        .route("/v1/policy/check", post(policy::check))
+        .route("/v1/audit", get(audit::list))
+        .route("/v1/audit/export", get(audit::export))
+        .route("/v1/audit/verify", get(audit::verify))
+        .route("/v1/tenants", get(tenants::list))
         .route("/v1/queues", post(queues::create).get(queues::list))
         .route("/v1/queues/{queue}", get(queues::show).delete(queues::remove))
         .route("/v1/queues/{queue}/drain", post(queues::drain))

@@ -26,6 +26,9 @@ pub enum Error {
     #[error("{0}")]
     BlobStore(String),
 
+    #[error("the policy cannot be used: {0}")]
+    Policy(String),
+
     #[error(transparent)]
     Blobs(#[from] blobs::Error),
 

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-use engine::{Answer, Fetched, Input, RequestId, Stats};
+use engine::{Answer, Fetched, Input, RequestId, Stats, Topics};
 use model::id::JobId;
 use model::job::Job;
 use model::message::FromRunner;
 use model::spec::Lane;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
+
+use crate::measures::{Histogram, Snapshot};
 
 /// Beyond this many waiting requests a shard is busy: clients are told to come back, memory stays bounded.
 const REQUESTS_WAITING_MAX: usize = 20_000;
@@ -35,6 +37,8 @@ pub(crate) enum Message {
     },
     Runner(Vec<FromRunner>),
     Fetched(Fetched),
+    /// Something that nobody waits for an answer to.
+    Input(Box<Input>),
     Stop,
 }
 
@@ -42,7 +46,10 @@ pub(crate) enum Message {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Status {
     pub stats: Stats,
+    pub topics: Topics,
     pub live_jobs: usize,
+    pub open_scans: usize,
+    pub runners: u32,
     pub ready: [usize; Lane::ALL.len()],
     pub with_runners: [u32; Lane::ALL.len()],
     pub commits: u64,
@@ -62,6 +69,7 @@ pub(crate) struct Inbox {
     waiting: Arc<AtomicUsize>,
     requests: Arc<AtomicU64>,
     status: Arc<Mutex<Status>>,
+    commit_times: Arc<Histogram>,
 }
 
 /// The shard's end.
@@ -69,6 +77,7 @@ pub(crate) struct Outlet {
     pub receiver: mpsc::Receiver<Message>,
     pub waiting: Arc<AtomicUsize>,
     pub status: Arc<Mutex<Status>>,
+    pub commit_times: Arc<Histogram>,
 }
 
 impl Inbox {
@@ -76,8 +85,10 @@ impl Inbox {
         let (sender, receiver) = mpsc::channel();
         let waiting = Arc::new(AtomicUsize::new(0));
         let status = Arc::new(Mutex::new(Status::default()));
-        let outlet = Outlet { receiver, waiting: waiting.clone(), status: status.clone() };
-        (Self { sender, waiting, requests: Arc::default(), status }, outlet)
+        let commit_times: Arc<Histogram> = Arc::default();
+        let (their_waiting, their_status, their_times) = (waiting.clone(), status.clone(), commit_times.clone());
+        let outlet = Outlet { receiver, waiting: their_waiting, status: their_status, commit_times: their_times };
+        (Self { sender, waiting, requests: Arc::default(), status, commit_times }, outlet)
     }
 
     pub async fn ask(&self, input: impl FnOnce(RequestId) -> Input) -> Result<Answer, Unanswered> {
@@ -119,5 +130,14 @@ impl Inbox {
 
     pub fn status(&self) -> Status {
         self.status.lock().clone()
+    }
+
+    /// How many requests the shard has not taken up yet.
+    pub fn requests_waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    pub fn commit_times(&self) -> Snapshot {
+        self.commit_times.snapshot()
     }
 }

@@ -9,13 +9,20 @@ mod clock;
 mod error;
 mod fetcher;
 mod inbox;
+mod measures;
 mod node;
 mod options;
+mod policy;
 mod reads;
 mod rehydrate;
+mod scanning;
 mod shard;
 mod tidy;
 
+pub use api::check_view;
 pub use error::Error;
 pub use node::{Address, Node, run};
-pub use options::Options;
+pub use options::{
+    KernelOptions, OTHERS, Options, OutputOptions, PolicyOptions, PoolOptions, RunnerOptions, TenantOptions,
+    TopicOptions,
+};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use blobs::Blobs;
 use engine::Fetch;
 use model::id::{RunnerId, ShardId, Shards};
-use model::message::Capacity;
+use model::message::{Capacity, Profile};
 use runner::Departure;
 use store::{Embedded, Position, Store};
 use tokio::net::TcpListener;
@@ -20,7 +20,9 @@ use crate::error::Error;
 use crate::fetcher::{self, Fetches};
 use crate::inbox::{Inbox, Message, Outlet};
 use crate::options::Options;
+use crate::policy::PolicyService;
 use crate::rehydrate;
+use crate::scanning::{self, Scanning};
 use crate::shard::{Parts, ShardLoop, Uplink};
 use crate::tidy;
 
@@ -85,15 +87,22 @@ impl Node {
         let blobs = open_blobs(&options).await?;
         let shards = rehydrate::shard_count(store.as_ref(), store.node(), options.shards)?;
         let (inboxes, outlets): (Vec<Inbox>, Vec<Outlet>) = shards.all().map(|_| Inbox::new()).unzip();
+        let policy = PolicyService::open(&options, inboxes.clone())?;
+        let scanning =
+            Scanning::start(scanning::Parts { store: store.clone(), blobs: blobs.clone(), policy: policy.clone() });
         let runner = start_runner(&options, &store, shards, &blobs, &inboxes).await?;
         let (alarm, failure) = alarm();
         let (fetches, questions) = Fetches::new();
         let mut threads = vec![start_fetcher(questions, store.clone(), inboxes.clone(), alarm.clone())?];
         let mut ready = Vec::new();
+        let mut jitter_key = [0; 32];
+        getrandom::fill(&mut jitter_key).map_err(|error| Error::Io(std::io::Error::other(error)))?;
         for (id, outlet) in shards.all().zip(outlets) {
             let (tell_ready, is_ready) = oneshot::channel();
             let start = ShardStart {
-                config: options.engine(id, shards),
+                config: options.engine(id, shards, jitter_key),
+                policy: policy.clone(),
+                scanning: scanning.clone(),
                 store: store.clone(),
                 outlet,
                 runner: runner.clone(),
@@ -112,11 +121,11 @@ impl Node {
                 return Err(node.failed().await);
             }
         }
-        node.open_doors(&options, shards, blobs);
+        node.open_doors(&options, shards, blobs, policy);
         Ok(node)
     }
 
-    fn open_doors(&self, options: &Options, shards: model::id::Shards, blobs: Blobs) {
+    fn open_doors(&self, options: &Options, shards: model::id::Shards, blobs: Blobs, policy: PolicyService) {
         let (tell, commits) = watch::channel(self.store.durable());
         self.store.on_commit(Box::new(move |position: Position| {
             tell.send_replace(position);
@@ -129,8 +138,10 @@ impl Node {
             blobs: blobs.clone(),
             runner: self.runner.clone(),
             node: self.store.node(),
+            policy: policy.clone(),
             commits,
         };
+        tokio::spawn(policy.keep_reloading(self.stopping.subscribe()));
         self.app.open(core);
         tokio::spawn(tidy::keep_tidy(tidy::House {
             store: Arc::downgrade(&self.store),
@@ -239,6 +250,11 @@ async fn start_runner(
             echo: (options.echo_slots / count).max(1),
             wasm: (options.wasm_slots / count).max(1),
         },
+        profile: Arc::new(Profile {
+            pools: options.runner.pools.clone(),
+            capabilities: options.runner.capabilities.clone(),
+            labels: options.runner.labels.clone(),
+        }),
         shards,
         logs: data.join("logs"),
         scratch: places.scratch.clone(),
@@ -268,7 +284,7 @@ async fn start_runner(
         wasm,
         now: clock::now,
     };
-    let uplink = Arc::new(Uplink { inboxes: inboxes.to_vec() });
+    let uplink = Arc::new(Uplink { runner: RunnerId(store.node().0), inboxes: inboxes.to_vec() });
     runner::start(runner_options, uplink).await.map_err(Error::Spawner)
 }
 
@@ -292,6 +308,8 @@ struct ShardStart {
     outlet: Outlet,
     runner: runner::Handle,
     fetches: Fetches,
+    policy: PolicyService,
+    scanning: Scanning,
     ready: oneshot::Sender<()>,
 }
 
@@ -318,9 +336,10 @@ fn start_thread(
 }
 
 fn live(id: ShardId, start: ShardStart) -> Result<(), Error> {
-    let ShardStart { config, store, outlet, runner, fetches, ready } = start;
-    let (shard, step) = rehydrate::rehydrate(store.as_ref(), store.node(), config)?;
-    let mut shard_loop = ShardLoop::new(Parts { id, shard, step, store, outlet, runner, fetches });
+    let ShardStart { config, store, outlet, runner, fetches, policy, scanning, ready } = start;
+    let (shard, step) = rehydrate::rehydrate(store.as_ref(), store.node(), config, policy.setup())?;
+    let parts = Parts { id, shard, step, store, outlet, runner, fetches, policy, scanning };
+    let mut shard_loop = ShardLoop::new(parts);
     shard_loop.resume()?;
     let _ = ready.send(());
     shard_loop.run()

@@ -1,5 +1,8 @@
 //! A node's settings: from a YAML file, from flags, or their defaults.
 
+mod governance;
+
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +12,10 @@ use model::time::Millis;
 use serde::Deserialize;
 
 use crate::error::Error;
+
+pub use governance::{
+    KernelOptions, OTHERS, OutputOptions, PolicyOptions, PoolOptions, RunnerOptions, TenantOptions, TopicOptions,
+};
 
 /// Everything that can be set. Times are in milliseconds.
 #[derive(Debug, Clone, Deserialize)]
@@ -35,6 +42,23 @@ pub struct Options {
     pub live_jobs_max: usize,
     /// How long finished jobs are kept.
     pub retention_ms: u64,
+    /// How long those that left a dead letter are, if that is longer.
+    pub dead_letter_retention_ms: u64,
+    /// Who is asked whether jobs may run.
+    pub policy: PolicyOptions,
+    /// How long a job waits for somebody to approve it.
+    pub approval_expiry_ms: u64,
+    /// Lets whoever can reach this server read what the policy had removed from results and kept.
+    pub show_originals: bool,
+    /// No attempt may run longer than this; 0 means: as long as its job says.
+    pub running_max_ms: u64,
+    /// What holds for the jobs of each topic; `*` stands for those that are not named.
+    pub topics: BTreeMap<String, TopicOptions>,
+    pub pools: BTreeMap<String, PoolOptions>,
+    /// What each tenant may have; `*` stands for those that are not named.
+    pub tenants: BTreeMap<String, TenantOptions>,
+    /// What this node is, for those who place jobs.
+    pub runner: RunnerOptions,
     /// Between a failed try and the next: the first time, doubled each time, up to the longest.
     pub retry_first_ms: u64,
     pub retry_longest_ms: u64,
@@ -87,6 +111,15 @@ impl Default for Options {
             wasm_slots: 4096,
             live_jobs_max: config.live_jobs_max,
             retention_ms: config.retention.0,
+            dead_letter_retention_ms: config.dead_letter_retention.0,
+            policy: PolicyOptions::default(),
+            approval_expiry_ms: config.approval_expiry.0,
+            show_originals: false,
+            running_max_ms: 0,
+            topics: BTreeMap::new(),
+            pools: BTreeMap::new(),
+            tenants: BTreeMap::new(),
+            runner: RunnerOptions::default(),
             retry_first_ms: config.retry_backoff.first.0,
             retry_longest_ms: config.retry_backoff.longest.0,
             queue_idle_ms: config.queue_idle_expiry.0,
@@ -200,10 +233,14 @@ impl Options {
         self.spawner_program.clone().unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
     }
 
-    pub(crate) fn engine(&self, shard: ShardId, shards: Shards) -> Config {
+    pub(crate) fn engine(&self, shard: ShardId, shards: Shards, jitter_key: [u8; 32]) -> Config {
         let mut config = Config::new(shard, shards);
         config.live_jobs_max = self.live_jobs_max;
         config.retention = Millis(self.retention_ms);
+        config.dead_letter_retention = Millis(self.dead_letter_retention_ms);
+        config.approval_expiry = Millis(self.approval_expiry_ms);
+        config.runtime_max = (self.running_max_ms > 0).then_some(Millis(self.running_max_ms));
+        config.jitter_key = jitter_key;
         config.retry_backoff.first = Millis(self.retry_first_ms);
         config.retry_backoff.longest = Millis(self.retry_longest_ms.max(self.retry_first_ms));
         config.queue_idle_expiry = Millis(self.queue_idle_ms);

@@ -1,6 +1,8 @@
 //! A shard's memory, made from its records. It takes time in proportion to live work, not to history.
 
-use engine::{Config, Shard, Step};
+use std::sync::Arc;
+
+use engine::{Config, Setup, Shard, Step};
 use model::batch::{Batch, Keyspace};
 use model::codec::{self, DecodeError};
 use model::id::{Epoch, JobId, NodeId, QueueId, RunnerId, ShardId, Shards};
@@ -16,11 +18,16 @@ const PAGE: usize = 10_000;
 const META_SHARDS: &[u8] = b"shards";
 
 /// Takes ownership of a shard and brings it back as its records say.
-pub(crate) fn rehydrate(store: &dyn Store, node: NodeId, config: Config) -> Result<(Shard, Step), Error> {
+pub(crate) fn rehydrate(
+    store: &dyn Store,
+    node: NodeId,
+    config: Config,
+    setup: Arc<Setup>,
+) -> Result<(Shard, Step), Error> {
     let id = config.shard;
     let epoch = store.open_shard(id, node)?;
     let now = clock::now();
-    let mut shard = Shard::new(config, epoch, now);
+    let mut shard = Shard::new(config, setup, epoch, now);
     each(store, id, Keyspace::Queues, |_, value| {
         shard.restore_queue(codec::decode(value)?);
         Ok(())
@@ -42,6 +49,12 @@ pub(crate) fn rehydrate(store: &dyn Store, node: NodeId, config: Config) -> Resu
     })?;
     for job in bare {
         shard.restore_job(reads::complete(store, id, job)?);
+    }
+    each(store, id, Keyspace::Grants, |key, value| shard.restore_grant(key, value))?;
+    each(store, id, Keyspace::Scans, |key, value| shard.restore_scan(key, value))?;
+    if let Some(head) = store.get(id, Keyspace::Meta, key::META_AUDIT)? {
+        let head = codec::decode(&head).map_err(|source| Error::Record { shard: id.0, source })?;
+        shard.restore_audit(head);
     }
     shard.see_id(last_id(store, id)?);
     let mut step = Step::new();

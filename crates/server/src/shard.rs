@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use engine::{Answer, Effect, Input, RequestId, Shard, Step};
 use hashbrown::HashMap;
-use model::id::{Incarnation, JobId, ShardId};
-use model::message::{FromRunner, ShardFace, ToRunner};
+use model::id::{Incarnation, JobId, RunnerId, ShardId};
+use model::job::End;
+use model::message::{FromRunner, Load, RunnerWord, ShardFace, Ticket, ToRunner};
 use model::spec::Lane;
 use model::time::Millis;
 use store::Store;
@@ -19,6 +20,8 @@ use crate::clock;
 use crate::error::Error;
 use crate::fetcher::Fetches;
 use crate::inbox::{Message, Outlet, Watch};
+use crate::policy::{PolicyService, Question};
+use crate::scanning::{self, Scanning};
 
 /// How many messages one commit carries at the most.
 const ROUND_MESSAGES_MAX: usize = 4096;
@@ -43,6 +46,8 @@ pub(crate) struct ShardLoop {
     outlet: Outlet,
     runner: runner::Handle,
     fetches: Fetches,
+    policy: PolicyService,
+    scanning: Scanning,
     replies: Map<RequestId, Reply>,
     watchers: Map<JobId, Vec<Watch>>,
     to_runner: Vec<ToRunner>,
@@ -63,11 +68,13 @@ pub(crate) struct Parts {
     pub outlet: Outlet,
     pub runner: runner::Handle,
     pub fetches: Fetches,
+    pub policy: PolicyService,
+    pub scanning: Scanning,
 }
 
 impl ShardLoop {
     pub fn new(parts: Parts) -> Self {
-        let Parts { id, shard, step, store, outlet, runner, fetches } = parts;
+        let Parts { id, shard, step, store, outlet, runner, fetches, policy, scanning } = parts;
         Self {
             id,
             shard,
@@ -76,6 +83,8 @@ impl ShardLoop {
             outlet,
             runner,
             fetches,
+            policy,
+            scanning,
             replies: Map::default(),
             watchers: Map::default(),
             to_runner: Vec::new(),
@@ -136,9 +145,21 @@ impl ShardLoop {
     /// Hears the runner's words in their order, as many as fit into this round.
     fn hear_words(&mut self) {
         while !self.is_full()
-            && let Some(word) = self.words.pop_front()
+            && let Some(mut word) = self.words.pop_front()
         {
+            self.look_at_result(&mut word);
             self.shard.handle(self.now, Input::Runner(word), &mut self.step);
+        }
+    }
+
+    /// Adds to the end of an attempt what the policy has against its result, as far as that shows at a glance.
+    fn look_at_result(&self, word: &mut FromRunner) {
+        if let RunnerWord::Ended { ticket, outcome, .. } = &mut word.word
+            && outcome.end == End::Succeeded
+            && self.policy.judges_results()
+            && let Some(job) = self.shard.job(ticket.job)
+        {
+            outcome.policy = scanning::glance(&self.policy, job, outcome).map(Box::new);
         }
     }
 
@@ -171,6 +192,7 @@ impl ShardLoop {
                 self.words.extend(words);
                 self.hear_words();
             }
+            Message::Input(input) => self.shard.handle(now, *input, &mut self.step),
             Message::Fetched(fetched) => self.shard.handle(now, Input::Fetched(fetched), &mut self.step),
             Message::Stop => return true,
         }
@@ -181,7 +203,8 @@ impl ShardLoop {
     fn finish_round(&mut self) -> Result<(), Error> {
         self.shard.flush(&mut self.step);
         if !self.step.batch.is_empty() {
-            self.store.commit(self.id, self.shard.epoch(), &self.step.batch)?;
+            let commit = || self.store.commit(self.id, self.shard.epoch(), &self.step.batch);
+            self.outlet.commit_times.time(commit)?;
             self.commits += 1;
         }
         self.perform();
@@ -203,8 +226,13 @@ impl ShardLoop {
                     self.to_runner.push(message);
                 }
                 Effect::Fetch(fetch) => self.fetches.ask(self.id, fetch),
-                // Without a policy every job is allowed by the engine itself.
-                Effect::CheckPolicy { .. } => {}
+                Effect::CheckPolicy { job, spec, submitter } => {
+                    self.policy.ask(Question { shard: self.id, job, spec, submitter });
+                }
+                Effect::ToShard { shard, message } => {
+                    self.policy.tell(shard, Input::FromShard { from: self.id, message });
+                }
+                Effect::ScanOutput { job, attempt } => self.scanning.ask(self.id, Ticket { job, attempt }),
             }
         }
         self.post_to_runner(incarnation);
@@ -251,7 +279,10 @@ impl ShardLoop {
     fn publish(&mut self) {
         let mut status = self.outlet.status.lock();
         status.stats.clone_from(self.shard.stats());
+        status.topics.clone_from(self.shard.topics());
         status.live_jobs = self.shard.live_jobs();
+        status.open_scans = self.shard.open_scans();
+        status.runners = self.shard.connected_runners();
         status.commits = self.commits;
         for lane in Lane::ALL {
             let (ready, held) = self.shard.load(lane);
@@ -263,6 +294,7 @@ impl ShardLoop {
 
 /// The runner's way to the shards of this process.
 pub(crate) struct Uplink {
+    pub runner: RunnerId,
     pub inboxes: Vec<crate::inbox::Inbox>,
 }
 
@@ -271,6 +303,12 @@ impl runner::Uplink for Uplink {
         if let Some(inbox) = self.inboxes.get(usize::from(shard.0)) {
             // A shard that has stopped asks for everything again when it comes back.
             let _ = inbox.post(Message::Runner(words));
+        }
+    }
+
+    fn load(&self, incarnation: Incarnation, load: Load) {
+        for inbox in &self.inboxes {
+            let _ = inbox.post(Message::Input(Box::new(Input::Load { runner: self.runner, incarnation, load })));
         }
     }
 }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use engine::{Answer, Input, NewQueue, RequestId, Submission};
+use engine::{Actor, Answer, Input, NewQueue, RequestId, Submission, Word};
+use model::audit::Action;
+use model::dead_letter::is_dead;
 use model::id::JobId;
 use model::queue::QueueRef;
 use model::state::State;
-use model::verdict::Approval;
 
 use crate::coverage::Fault;
 use crate::invariants::{self, Checked};
@@ -27,7 +28,9 @@ pub enum Operation {
     Retry { job: JobId },
     Remove { job: JobId },
     Release { job: JobId },
-    Approve { job: JobId, approval: Approval },
+    Approve { job: JobId, word: Box<Word> },
+    Purge { job: JobId },
+    ReadOriginal { job: JobId },
     CreateQueue { queue: Box<NewQueue> },
     DrainQueue { queue: QueueRef },
     CancelQueue { queue: QueueRef },
@@ -36,18 +39,21 @@ pub enum Operation {
 
 impl Operation {
     pub fn input(self, request: RequestId) -> Input {
+        let by = || -> Actor { Some("an operator".into()) };
         match self {
             Self::Submit { jobs } => Input::Submit { request, jobs },
-            Self::Cancel { job } => Input::Cancel { request, job },
-            Self::Retract { job } => Input::Retract { request, job },
-            Self::Retry { job } => Input::Retry { request, job },
-            Self::Remove { job } => Input::Remove { request, job },
-            Self::Release { job } => Input::Release { request, job },
-            Self::Approve { job, approval } => Input::Approve { request, job, approval },
+            Self::Cancel { job } => Input::Cancel { request, job, by: by() },
+            Self::Retract { job } => Input::Retract { request, job, by: by() },
+            Self::Retry { job } => Input::Retry { request, job, by: by() },
+            Self::Remove { job } => Input::Remove { request, job, by: by() },
+            Self::Release { job } => Input::Release { request, job, by: by() },
+            Self::Approve { job, word } => Input::Approve { request, job, word },
+            Self::Purge { job } => Input::Purge { request, job, by: by() },
+            Self::ReadOriginal { job } => Input::ReadOriginal { request, job, by: by() },
             Self::CreateQueue { queue } => Input::CreateQueue { request, queue },
-            Self::DrainQueue { queue } => Input::DrainQueue { request, queue },
-            Self::CancelQueue { queue } => Input::CancelQueue { request, queue },
-            Self::RemoveQueue { queue } => Input::RemoveQueue { request, queue },
+            Self::DrainQueue { queue } => Input::DrainQueue { request, queue, by: by() },
+            Self::CancelQueue { queue } => Input::CancelQueue { request, queue, by: by() },
+            Self::RemoveQueue { queue } => Input::RemoveQueue { request, queue, by: by() },
         }
     }
 
@@ -60,6 +66,8 @@ impl Operation {
             Self::Remove { .. } => "remove",
             Self::Release { .. } => "release",
             Self::Approve { .. } => "approve",
+            Self::Purge { .. } => "purge",
+            Self::ReadOriginal { .. } => "read original",
             Self::CreateQueue { .. } => "create queue",
             Self::DrainQueue { .. } => "drain queue",
             Self::CancelQueue { .. } => "cancel queue",
@@ -74,7 +82,31 @@ impl Operation {
             | Self::Retry { job }
             | Self::Remove { job }
             | Self::Release { job }
+            | Self::Purge { job }
+            | Self::ReadOriginal { job }
             | Self::Approve { job, .. } => Some(*job),
+            Self::Submit { .. }
+            | Self::CreateQueue { .. }
+            | Self::DrainQueue { .. }
+            | Self::CancelQueue { .. }
+            | Self::RemoveQueue { .. } => None,
+        }
+    }
+}
+
+impl Operation {
+    /// What the audit log calls it, when it is done to a job.
+    fn action(&self) -> Option<Action> {
+        match self {
+            Self::Cancel { .. } => Some(Action::Cancelled),
+            Self::Retract { .. } => Some(Action::Retracted),
+            Self::Retry { .. } => Some(Action::Retried),
+            Self::Remove { .. } => Some(Action::Removed),
+            Self::Release { .. } => Some(Action::Released),
+            Self::Approve { word, .. } if word.approved => Some(Action::Approved),
+            Self::Approve { .. } => Some(Action::Rejected),
+            Self::Purge { .. } => Some(Action::LetterPurged),
+            Self::ReadOriginal { .. } => Some(Action::OriginalRead),
             Self::Submit { .. }
             | Self::CreateQueue { .. }
             | Self::DrainQueue { .. }
@@ -102,7 +134,8 @@ pub struct Clients {
     open: BTreeMap<RequestId, Open>,
     /// What they have been told of.
     pub jobs: Vec<JobId>,
-    pub queues: Vec<QueueRef>,
+    /// With their tenants.
+    pub queues: Vec<(QueueRef, String)>,
     pub keys: u64,
 }
 
@@ -135,7 +168,7 @@ impl World {
     }
 
     fn choose_operation(&mut self) {
-        if self.rng.chance(self.plan.scan) {
+        if self.rng.chance(self.plan.outputs.unasked) {
             self.scan_some_result();
         }
         match self.rng.below(100) {
@@ -143,10 +176,11 @@ impl World {
             45..=54 => self.submit_many(),
             55..=62 => self.operate_on(|_| true, |job| Operation::Cancel { job }),
             63..=70 => self.operate_on(State::is_on_runner, |job| Operation::Retract { job }),
-            71..=80 => self
-                .operate_on(|state| state == State::Failed || state == State::TimedOut, |job| Operation::Retry { job }),
-            81..=84 => self.operate_on(State::is_terminal, |job| Operation::Remove { job }),
-            85..=87 => self.operate_on(|state| state == State::Quarantined, |job| Operation::Release { job }),
+            71..=78 => self.operate_on(is_retriable, |job| Operation::Retry { job }),
+            79..=81 => self.operate_on(State::is_terminal, |job| Operation::Remove { job }),
+            82..=83 => self.operate_on(is_dead, |job| Operation::Purge { job }),
+            84..=86 => self.operate_on(|state| state == State::Quarantined, |job| Operation::Release { job }),
+            87 => self.operate_on(|state| state == State::Succeeded, |job| Operation::ReadOriginal { job }),
             88..=93 => self.create_queue(),
             94..=95 => self.operate_on_queue(|queue| Operation::DrainQueue { queue }),
             96..=97 => self.operate_on_queue(|queue| Operation::CancelQueue { queue }),
@@ -167,7 +201,7 @@ impl World {
     }
 
     fn operate_on_queue(&mut self, operation: impl Fn(QueueRef) -> Operation) {
-        if let Some(queue) = self.rng.pick(&self.clients.queues).copied() {
+        if let Some(queue) = self.rng.pick(&self.clients.queues).map(|(queue, _)| *queue) {
             let shard = usize::from(self.plan.shards.owner(queue.slot()).0);
             self.send(shard, operation(queue), true, 0);
         }
@@ -176,24 +210,11 @@ impl World {
     /// Sends an operation on a job to the shard that owns it.
     pub(crate) fn operate_once(&mut self, operation: Operation) {
         let Some(job) = operation.job() else { return };
-        if let Operation::Remove { job } = operation {
-            self.ledger.removal_asked.insert(job);
+        if let Some(action) = operation.action() {
+            self.ledger.note_asked(job, action);
         }
         let shard = usize::from(self.plan.shards.owner(job.slot()).0);
         self.send(shard, operation, false, 0);
-    }
-
-    fn scan_some_result(&mut self) {
-        let known = self.ledger.jobs.values();
-        let results: Vec<JobId> =
-            known.filter(|known| known.record.state == State::Succeeded).map(|known| known.record.id).collect();
-        if let Some(job) = self.rng.pick(&results).copied() {
-            let shard = usize::from(self.plan.shards.owner(job.slot()).0);
-            let clean = self.rng.one_in(2);
-            for delay in self.message_delays() {
-                self.after(delay, Event::Deliver { shard, inbound: Inbound::Scanned { job, clean } });
-            }
-        }
     }
 
     pub(crate) fn send(&mut self, shard: usize, operation: Operation, repeatable: bool, tries: u32) {
@@ -250,14 +271,15 @@ impl World {
                 }
             }
             Answer::Queue(queue) => {
-                self.clients.queues.push(QueueRef::Id(queue.id));
-                self.clients.queues.extend(queue.token.map(QueueRef::Token));
+                let names = [Some(QueueRef::Id(queue.id)), queue.token.map(QueueRef::Token)];
+                let named = names.into_iter().flatten().map(|name| (name, queue.tenant.clone()));
+                self.clients.queues.extend(named);
             }
             Answer::Refused(refusal) => self.coverage.note(refusal_name(&refusal)),
             Answer::Removed => self.coverage.note("answered: removed"),
             Answer::QueueRemoved => self.coverage.note("answered: queue removed"),
             Answer::QueueExists(_) => self.coverage.note("answered: queue exists"),
-            Answer::Job(_) => {}
+            Answer::Job(_) | Answer::Why(_) => {}
         }
     }
 
@@ -265,6 +287,10 @@ impl World {
     pub(crate) fn heal_clients(&mut self) {
         self.clients.left.fill(0);
     }
+}
+
+fn is_retriable(state: State) -> bool {
+    matches!(state, State::Failed | State::TimedOut | State::Quarantined)
 }
 
 fn refusal_name(refusal: &engine::Refusal) -> &'static str {
@@ -282,6 +308,14 @@ fn refusal_name(refusal: &engine::Refusal) -> &'static str {
         Refusal::Full { .. } => "refused: full",
         Refusal::TooManyQueues { .. } => "refused: too many queues",
         Refusal::OtherContent => "refused: other content",
+        Refusal::OtherRule => "refused: other rule",
+        Refusal::AlreadyDecided { .. } => "refused: already decided",
+        Refusal::ApprovalExpired => "refused: approval expired",
+        Refusal::OtherTenant { .. } => "refused: other tenant",
+        Refusal::NoLetter(_) => "refused: no letter",
+        Refusal::NoOriginal => "refused: no original",
+        Refusal::TenantFull { .. } => "refused: tenant full",
+        Refusal::TenantTooFast { .. } => "refused: tenant too fast",
         Refusal::Unreadable => "refused: unreadable",
     }
 }

@@ -54,8 +54,60 @@ faults! {
     ClockBackward = "clock jumped backward";
     PolicyAnswerLost = "policy answer lost";
     PolicyAnswerDuplicated = "policy answer duplicated";
+    PolicyAnswerOfOtherRules = "policy answer of other rules than those in force";
+    PolicyChanged = "policy changed";
+    PolicyCameBack = "earlier policy came back";
+    PolicySwitchedOff = "policy switched off";
+    PolicyAway = "policy away for a while";
+    PolicyUnavailable = "policy could not be asked";
+    PolicyFailedOpen = "job let through while the policy was away";
+    OldDecisionAttached = "submit with a decision of other rules";
+    OutputRulesChanged = "rules for results changed";
     ApprovalOfOtherContent = "approval of other content";
+    ApprovalOfOtherRule = "approval of other rule";
+    ApprovalTwice = "approval said twice";
+    ApprovalTooLate = "approval after it had expired";
+    ScanUnanswered = "scan never answered";
+    ScanSlow = "scan answered late";
+    ScanFailed = "scan failed";
+    ScanUnasked = "scan that nobody asked for";
 }
+
+/// What else must have happened for the invariants to have something to look at.
+const REQUIRED: [&str; 32] = [
+    "verdicts of rules that are not in force",
+    "words of operators overtaken by newer ones",
+    "attempts begun on the policy's word",
+    "attempts begun after the rules had changed",
+    "attempts begun with an approval",
+    "attempts begun with an approval under earlier rules",
+    "attempts begun with limits",
+    "jobs sent back to the gate",
+    "decisions attached",
+    "results decided about at once",
+    "refused: other rule",
+    "refused: other content",
+    "refused: approval expired",
+    "refused: already decided",
+    "failed_open",
+    "throttled",
+    "approved",
+    "rejected",
+    "approval_expired",
+    "output_allowed",
+    "output_quarantined",
+    "output_denied",
+    "output_redacted",
+    "output_unchecked",
+    "released",
+    "cancelled",
+    "retracted",
+    "retried",
+    "removed",
+    "letter_purged",
+    "original_read",
+    "policy_changed",
+];
 
 /// Counts over one run or many.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -112,7 +164,8 @@ impl Coverage {
     pub fn missing(&self) -> Vec<String> {
         let faults = Fault::ALL.iter().filter(|fault| self.times(**fault) == 0).map(|fault| fault.as_str().to_owned());
         let states = State::ALL.into_iter().filter(|state| is_reachable(*state) && self.entered(*state) == 0);
-        faults.chain(states.map(|state| format!("a job that is {state}"))).collect()
+        let other = REQUIRED.into_iter().filter(|what| self.noted(what) == 0).map(str::to_owned);
+        faults.chain(states.map(|state| format!("a job that is {state}"))).chain(other).collect()
     }
 
     /// One line for each count.
@@ -127,16 +180,17 @@ impl Coverage {
     }
 }
 
-/// No input of the engine abandons a job yet, and no topic asks for results to be held until scanned.
+/// No input of the engine abandons a job yet.
 fn is_reachable(state: State) -> bool {
     match state {
-        State::Abandoned | State::Scanning => false,
+        State::Abandoned => false,
         State::Pending
         | State::Blocked
         | State::ApprovalRequired
         | State::Scheduled
         | State::Dispatched
         | State::Running
+        | State::Scanning
         | State::Cancelling
         | State::Succeeded
         | State::Failed

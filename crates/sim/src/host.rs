@@ -1,20 +1,21 @@
 //! Shards and the shell around them: take what is waiting, handle it, commit once, and only then act. And all the
 //! ways in which a process dies in between.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use engine::{Effect, Fetch, Input, Shard, Step};
+use engine::{Effect, Fetch, Input, Setup, Shard, Step};
 use model::id::NodeId;
-use model::message::ShardFace;
+use model::message::{ShardFace, Ticket, ToRunner};
 use model::spec::Lane;
 use model::time::Millis;
 use parking_lot::Mutex;
 use store::{Error, ModelStore, Store};
 
 use crate::coverage::Fault;
-use crate::invariants::{self, Checked};
-use crate::ledger::Commit;
+use crate::invariants::{self, Begun, Checked};
+use crate::ledger::{Commit, Speakers};
+use crate::operators::version_of;
 use crate::plan::{SECOND, Time};
 use crate::rehydrate;
 use crate::world::{Event, Inbound, World, trace};
@@ -40,6 +41,69 @@ pub struct Process {
     inbox: VecDeque<Inbound>,
     /// When its next round is.
     next_round: Option<Time>,
+    /// How much of what operators have said it has heard.
+    heard: usize,
+    /// What they had said in the course of this round, in order.
+    setups: Vec<Arc<Setup>>,
+    /// The attempts that were given out in this round.
+    begun: BTreeMap<Ticket, Begun>,
+    /// How many of this round's effects have been looked at.
+    effects_seen: usize,
+}
+
+impl Process {
+    fn new(number: u64, shard: Shard, step: Step, heard: usize) -> Self {
+        Self {
+            number,
+            setups: vec![shard.setup().clone()],
+            shard,
+            step,
+            inbox: VecDeque::new(),
+            next_round: None,
+            heard,
+            begun: BTreeMap::new(),
+            effects_seen: 0,
+        }
+    }
+
+    fn handle(&mut self, now: Millis, inbound: Inbound) {
+        if let Inbound::Setup { number, setup } = &inbound {
+            // What was said later has come first: there is nothing new in this.
+            if *number <= self.heard {
+                return;
+            }
+            self.heard = *number;
+            self.setups.push(setup.clone());
+        }
+        for input in inbound.inputs() {
+            self.give(now, input);
+        }
+    }
+
+    fn give(&mut self, now: Millis, input: Input) {
+        self.shard.handle(now, input, &mut self.step);
+        let gate = self.shard.setup().gate;
+        for effect in &self.step.effects[self.effects_seen..] {
+            if let Effect::Send { message: ToRunner::Run { ticket, .. }, .. } = effect
+                && let Some(job) = self.shard.job(ticket.job)
+            {
+                self.begun.insert(*ticket, Begun::new(gate, job));
+            }
+        }
+        self.effects_seen = self.step.effects.len();
+    }
+
+    /// The round is over; the next one begins with what this one has ended with.
+    fn forget_round(&mut self) {
+        self.setups.drain(..self.setups.len() - 1);
+        self.begun.clear();
+        self.effects_seen = 0;
+    }
+
+    /// What it has been told last.
+    pub fn setups(&self) -> &[Arc<Setup>] {
+        &self.setups
+    }
 }
 
 impl Host {
@@ -116,12 +180,13 @@ impl World {
         let number = self.processes;
         let id = self.shard_id(shard);
         let now = self.clock(shard);
-        let restored = rehydrate::rehydrate(&self.store, NodeId(number), self.plan.config(id), now);
+        let setup = self.operators.newest_setup();
+        let restored = rehydrate::rehydrate(&self.store, NodeId(number), self.plan.config(id), setup, now);
         let (shard_state, step) =
             restored.map_err(|detail| invariants::Violation { invariant: "records_can_be_read", detail })?;
         trace!(self, "shard {shard} process {number} epoch {} {} jobs", shard_state.epoch().0, shard_state.live_jobs());
         self.ledger.opened(id, shard_state.epoch(), number)?;
-        let process = Process { number, shard: shard_state, step, inbox: VecDeque::new(), next_round: None };
+        let process = Process::new(number, shard_state, step, self.operators.newest());
         self.hosts[shard].processes.push(process);
         self.tell_of_lost_runners(shard);
         self.wake(shard, number, 0);
@@ -142,7 +207,10 @@ impl World {
 
     /// A message from the network, for whoever is thought to own the shard.
     pub(crate) fn deliver(&mut self, shard: usize, inbound: Inbound) {
-        let Some(inbound) = self.heard(inbound) else { return };
+        let Some(mut inbound) = self.heard(inbound) else { return };
+        if let Inbound::Words(words) = &mut inbound {
+            self.look_at_metadata(words);
+        }
         let owners = self.hosts[shard].processes.len();
         let stale = owners > 1 && self.rng.one_in(3);
         let chosen = if stale { 0 } else { owners.saturating_sub(1) };
@@ -180,12 +248,11 @@ impl World {
         let now = self.clock(shard);
         for _ in 0..self.rng.between(1, self.plan.inputs_per_round_max) {
             let Some(inbound) = process.inbox.pop_front() else { break };
-            for input in inbound.inputs() {
-                process.shard.handle(now, input, &mut process.step);
-            }
+            self.note_inbound(&process, &inbound);
+            process.handle(now, inbound);
         }
         if process.shard.next_tick() <= now {
-            process.shard.handle(now, Input::Tick, &mut process.step);
+            process.give(now, Input::Tick);
         }
         invariants::invariant_the_engine_counts_right(process.shard.recount())?;
         process.shard.flush(&mut process.step);
@@ -200,11 +267,36 @@ impl World {
         Ok(())
     }
 
+    /// What has come too late to count.
+    fn note_inbound(&mut self, process: &Process, inbound: &Inbound) {
+        match inbound {
+            Inbound::Setup { number, .. } if *number <= process.heard => {
+                self.coverage.note("words of operators overtaken by newer ones");
+            }
+            Inbound::Verdict { decision, .. } if decision.policy != version_of(process.shard.setup().gate) => {
+                self.coverage.note("verdicts of rules that are not in force");
+            }
+            Inbound::Setup { .. }
+            | Inbound::Verdict { .. }
+            | Inbound::Request { .. }
+            | Inbound::Words(_)
+            | Inbound::PolicyUnavailable { .. }
+            | Inbound::Scanned { .. }
+            | Inbound::ScanFailed { .. }
+            | Inbound::FromShard { .. }
+            | Inbound::RunnerLost { .. }
+            | Inbound::Fetched(_) => {}
+        }
+    }
+
     /// What a shard has counted that is worth knowing of a run.
     fn note_stats(&mut self, stats: &engine::Stats) {
         self.coverage.add("words heard twice", stats.duplicate_words);
         self.coverage.add("gaps in runners' words", stats.gaps);
         self.coverage.add("events ignored", stats.ignored.iter().sum());
+        self.coverage.add("jobs sent back to the gate", stats.rechecked);
+        self.coverage.add("questions asked again", stats.replayed);
+        self.coverage.add("looks for a runner in vain", stats.unplaced);
     }
 
     /// The same for the processes that have lived to the end.
@@ -249,6 +341,7 @@ impl World {
         };
         step.clear();
         process.step = step;
+        process.forget_round();
         Ok(alive)
     }
 
@@ -299,12 +392,26 @@ impl World {
         self.note_store_fault(fault);
         if landed {
             let (epoch, now) = (process.shard.epoch(), process.shard.now());
-            let commit = Commit { shard: id, epoch, process: process.number, batch: &step.batch, now };
-            let config = self.plan.config(id);
-            self.ledger.observe(commit, &config, &self.policy, &mut self.coverage)?;
+            let (setups, begun) = (process.setups(), &process.begun);
+            let commit = Commit { shard: id, epoch, process: process.number, batch: &step.batch, now, setups, begun };
+            self.observe(commit)?;
             self.check_losses(shard)?;
         }
         Ok(result.is_ok())
+    }
+
+    /// A commit has landed: everybody's words are held against it.
+    pub(crate) fn observe(&mut self, commit: Commit<'_>) -> Checked {
+        let config = self.plan.config(commit.shard);
+        let dispatch_tries_max = self.plan.dispatch_tries_max;
+        let speakers = Speakers {
+            config: &config,
+            dispatch_tries_max,
+            tenants: &self.plan.tenants,
+            policy: &self.policy,
+            scanner: &self.scanner,
+        };
+        self.ledger.observe(commit, speakers, &mut self.coverage)
     }
 
     /// What the newest commit has given up must not be what the shard has heard to be alive. Once a runner was declared
@@ -361,12 +468,26 @@ impl World {
     pub(crate) fn perform(&mut self, shard: usize, process: &Process, effect: Effect) -> Checked {
         match effect {
             Effect::Answer { request, answer } => return self.answer(request, answer),
-            Effect::CheckPolicy { job, .. } => self.ask_policy(shard, job),
+            Effect::CheckPolicy { job, .. } => self.ask_policy(shard, job, process.shard.setup().gate),
+            Effect::ScanOutput { job, attempt } => self.scan_output(shard, Ticket { job, attempt }),
+            Effect::ToShard { shard: to, message } => {
+                let from = self.shard_id(shard);
+                for delay in self.message_delays() {
+                    self.coverage.note("words between shards");
+                    let inbound = Inbound::FromShard { from, message };
+                    self.after(delay, Event::Deliver { shard: usize::from(to.0), inbound });
+                }
+            }
             Effect::Fetch(fetch) => {
                 let delay = self.rng.below(20);
                 self.after(delay, Event::ReadStore { shard, process: process.number, fetch });
             }
             Effect::Send { runner, incarnation, message } => {
+                let message = self.sabotaged_message(message);
+                if let ToRunner::Run { ticket, constraints, .. } = &message {
+                    let record = self.ledger.jobs.get(&ticket.job).map(|known| &known.record);
+                    invariants::invariant_runners_are_told_the_limits(*ticket, constraints.as_deref(), record)?;
+                }
                 let face = ShardFace { shard: self.shard_id(shard), epoch: process.shard.epoch() };
                 let Some(runner) = self.runners.iter().position(|other| other.id == runner) else { return Ok(()) };
                 for delay in self.message_delays() {

@@ -1,7 +1,15 @@
 //! What must always be true (DESIGN.md §12), one function for each. They look at committed records and at what was
 //! told to anyone, never into the engine's own bookkeeping.
 
-use engine::Answer;
+mod gate;
+mod outputs;
+mod traces;
+
+pub use gate::*;
+pub use outputs::*;
+pub use traces::*;
+
+use engine::{Answer, TenantLimits};
 use model::id::{Epoch, Incarnation, JobId, ShardId};
 use model::job::Job;
 use model::json::Json;
@@ -9,12 +17,12 @@ use model::key::KeyEntry;
 use model::limits;
 use model::message::Ticket;
 use model::queue::{Counters, Queue, QueueState};
+use model::reason::ReasonCode;
 use model::state::State;
 use model::time::Millis;
-use model::verdict::Verdict;
+use model::verdict::OutputVerdict;
 
-use crate::ledger::Loss;
-use crate::policy::Truth;
+use crate::ledger::{Holding, Loss};
 
 /// An invariant that does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +36,13 @@ pub type Checked = Result<(), Violation>;
 
 fn require(holds: bool, invariant: &'static str, detail: impl FnOnce() -> String) -> Checked {
     if holds { Ok(()) } else { Err(Violation { invariant, detail: detail() }) }
+}
+
+/// All shards together never have more of a tenant's jobs than the tenant may have.
+pub fn invariant_tenants_stay_within_their_limits(tenant: &str, limits: TenantLimits, holding: Holding) -> Checked {
+    let within = |held: i64, most: Option<u32>| most.is_none_or(|most| held <= i64::from(most));
+    let holds = within(holding.running, limits.max_running) && within(holding.live, limits.max_live);
+    require(holds, "invariant_tenants_stay_within_their_limits", || format!("{tenant} has {holding:?} of {limits:?}"))
 }
 
 /// 1: once faults have stopped, every job that was ever committed has ended; none is lost.
@@ -54,8 +69,7 @@ pub fn invariant_terminal_is_final(before: &Job, after: &Job) -> Checked {
     const NAME: &str = "invariant_terminal_is_final";
     let added = states_ever(after).saturating_sub(states_ever(before));
     if added == 0 {
-        let same =
-            before.state == after.state && (!before.state.is_terminal() || without_spec(before) == without_spec(after));
+        let same = before.state == after.state && (!before.state.is_terminal() || is_same_end(before, after));
         return require(same, NAME, || format!("{} became {}", describe(before), describe(after)));
     }
     let tail = &after.states[after.states.len().saturating_sub(added + 1)..];
@@ -77,8 +91,32 @@ pub fn states_ever(job: &Job) -> usize {
     job.states.len() + job.states_dropped as usize
 }
 
-fn without_spec(job: &Job) -> Job {
-    Job { spec: bytes::Bytes::new(), ..job.clone() }
+/// The states that came in with a commit, each with the one before it.
+fn entered(before: Option<&Job>, after: &Job) -> Vec<(State, State)> {
+    let added = states_ever(after).saturating_sub(before.map_or(1, states_ever));
+    let tail = &after.states[after.states.len().saturating_sub(added + 1)..];
+    tail.windows(2).map(|pair| (pair[0].state, pair[1].state)).collect()
+}
+
+/// What was added to a list at its end. Nothing can be said of one that is full, and has lost its middle.
+fn appended<'a, T>(before: &[T], after: &'a [T]) -> Option<&'a [T]> {
+    after.get(before.len()..).filter(|_| after.len() < limits::HISTORY_ENTRIES_MAX)
+}
+
+/// Whether nothing but another look at a result that was shown tells two records apart: that leaves its decision, and a
+/// copy of the result if it says so.
+fn is_same_end(before: &Job, after: &Job) -> bool {
+    let bare = |job: &Job| Job { spec: bytes::Bytes::new(), ..job.clone() };
+    let new = appended(before.output_decisions(), after.output_decisions()).unwrap_or(after.output_decisions());
+    let unlooked = |job: &Job| Job { output_decisions: None, ..bare(job) };
+    let uncopied = |job: &Job| Job { result: None, artifacts: None, original: None, reason: None, ..unlooked(job) };
+    if new.is_empty() || before.state != State::Succeeded {
+        bare(before) == bare(after)
+    } else if new.iter().any(|decision| decision.verdict == OutputVerdict::Redact) {
+        uncopied(before) == uncopied(after)
+    } else {
+        unlooked(before) == unlooked(after)
+    }
 }
 
 fn is_a_step(from: State, to: State) -> bool {
@@ -90,11 +128,11 @@ fn is_a_step(from: State, to: State) -> bool {
         Pending => matches!(to, Scheduled | ApprovalRequired | Denied | Cancelled | TimedOut | Abandoned),
         Blocked => matches!(to, Pending | Cancelled | TimedOut | Abandoned),
         ApprovalRequired => matches!(to, Pending | Denied | Cancelled | TimedOut | Abandoned),
-        Scheduled => matches!(to, Dispatched | Cancelled | TimedOut | Abandoned),
-        Dispatched => {
-            matches!(to, Running | Scheduled | Scanning | Succeeded | Failed | TimedOut | Cancelling | Abandoned)
+        Scheduled => matches!(to, Pending | Dispatched | Failed | Cancelled | TimedOut | Abandoned),
+        Dispatched if to == Running => true,
+        Dispatched | Running => {
+            matches!(to, Scheduled | Scanning | Succeeded | Quarantined | Failed | TimedOut | Cancelling | Abandoned)
         }
-        Running => matches!(to, Scheduled | Scanning | Succeeded | Failed | TimedOut | Cancelling | Abandoned),
         Cancelling => matches!(to, Cancelled | TimedOut | Abandoned),
         Scanning => matches!(to, Succeeded | Quarantined | Cancelled | Abandoned),
         Succeeded => to == Quarantined,
@@ -122,27 +160,6 @@ pub fn invariant_only_the_owner_commits(
 pub fn invariant_the_store_is_what_was_committed(difference: Option<String>) -> Checked {
     let holds = difference.is_none();
     require(holds, "invariant_the_store_is_what_was_committed", || difference.unwrap_or_default())
-}
-
-/// 4: a denied job never starts; one that needs an approval starts only with one for this very job, its content
-/// and the rule that asked; and none starts that the policy has not spoken about.
-pub fn invariant_nothing_passes_the_gate_unasked(job: &Job, truth: Option<Truth>) -> Checked {
-    let Some(truth) = truth.filter(|_| job.attempt.0 > 0) else { return Ok(()) };
-    let approved = job
-        .approval
-        .as_deref()
-        .is_some_and(|approval| approval.approved && approval.digest == job.digest && approval.rule == truth.rule());
-    let allowed = job.decisions.iter().any(|decision| match decision.verdict {
-        Verdict::Allow | Verdict::AllowWith(_) => true,
-        Verdict::RequireApproval => approved,
-        Verdict::Deny | Verdict::Throttle(_) => false,
-    });
-    let fits = match truth {
-        Truth::Allow | Truth::Constrain | Truth::Throttle => allowed,
-        Truth::RequireApproval => allowed && approved,
-        Truth::Deny => false,
-    };
-    require(fits, "invariant_nothing_passes_the_gate_unasked", || format!("{truth:?}, but {}", describe(job)))
 }
 
 /// 4: what holds for the record holds for the runner: it is only told to run what the record says was given to it.
@@ -173,11 +190,25 @@ pub fn invariant_budgets_are_kept(before: Option<&Job>, after: &Job, max_retries
     require(numbers_grow && grew, NAME, || format!("attempts or retries went back: {}", describe(after)))
 }
 
-/// 5: nothing starts before its time.
+/// 5: a job is looked for a runner as often as its topic says, and is given up only then: `most`, if there is a limit.
+pub fn invariant_the_search_for_a_runner_keeps_its_limit(job: &Job, most: u32) -> Checked {
+    let given_up = job.state == State::Failed
+        && job
+            .reason
+            .as_ref()
+            .is_some_and(|reason| matches!(reason.code, ReasonCode::NoWorkers | ReasonCode::PoolOverloaded));
+    let holds =
+        if most == 0 { !given_up } else { job.dispatch_tries <= most && (!given_up || job.dispatch_tries == most) };
+    require(holds, "invariant_the_search_for_a_runner_keeps_its_limit", || {
+        format!("{} of {most} looks for a runner: {}", job.dispatch_tries, describe(job))
+    })
+}
+
+/// 5: nothing starts before its time. A clock that is set back after that time had come makes no difference.
 pub fn invariant_nothing_starts_early(job: &Job, not_before: Option<Millis>) -> Checked {
-    let first = job.attempts.first().map(|attempt| attempt.dispatched_at);
-    let early = first.zip(not_before).is_some_and(|(began, not_before)| began < not_before);
-    require(!early, "invariant_nothing_starts_early", || format!("not before {not_before:?}: {}", describe(job)))
+    let Some(not_before) = not_before.filter(|_| !job.attempts.is_empty()) else { return Ok(()) };
+    let had_come = job.states.iter().any(|entry| entry.state != State::Blocked && entry.at >= not_before);
+    require(had_come, "invariant_nothing_starts_early", || format!("not before {not_before:?}: {}", describe(job)))
 }
 
 /// 8: a queue's counters are what a count over the records gives. A queue that came back after it had expired knows
@@ -231,17 +262,6 @@ pub fn invariant_an_attempt_runs_in_one_place(ticket: Ticket, is_new: bool) -> C
     })
 }
 
-/// The result of a job is the one of its newest attempt.
-pub fn invariant_results_are_of_the_newest_attempt(job: &Job) -> Checked {
-    let holds = match job.state {
-        State::Succeeded | State::Quarantined | State::Scanning => {
-            job.result == Some(result_of(Ticket { job: job.id, attempt: job.attempt }))
-        }
-        _ => true,
-    };
-    require(holds, "invariant_results_are_of_the_newest_attempt", || describe(job))
-}
-
 /// What simulated attempts return.
 pub fn result_of(ticket: Ticket) -> Json {
     Json::of(&format!("{}/{}", ticket.job, ticket.attempt))
@@ -273,7 +293,7 @@ pub fn invariant_answers_follow_commits<'a>(
             require(known_queue(queue.id), NAME, || format!("{} was told of and is not on record", queue.id))
         }
         Answer::QueueExists(id) => require(known_queue(*id), NAME, || format!("{id} never was")),
-        Answer::Removed | Answer::QueueRemoved | Answer::Refused(_) => Ok(()),
+        Answer::Removed | Answer::Why(_) | Answer::QueueRemoved | Answer::Refused(_) => Ok(()),
     }
 }
 

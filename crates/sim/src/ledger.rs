@@ -1,25 +1,34 @@
 //! What has been committed, read from the batches themselves and kept apart from the store: the witness against
 //! which everything else is checked.
 
+mod story;
+mod trail;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use engine::Config;
+use engine::{Config, Setup, TenantLimits, Word};
+use model::audit::Action;
 use model::batch::{Batch, Keyspace, Op, ops};
 use model::codec;
-use model::id::{Epoch, Incarnation, JobId, QueueId, RunnerId, ShardId};
+use model::dead_letter::{DeadLetter, is_dead};
+use model::id::{Attempt, Epoch, Incarnation, JobId, QueueId, RunnerId, ShardId};
 use model::job::Job;
-use model::key::{KeyEntry, Made};
+use model::key::{self, KeyEntry, Made};
 use model::message::{RunnerCursor, Ticket};
 use model::queue::{Counters, Queue, QueueState};
-use model::spec::{JobSpec, KeyHash};
+use model::spec::{JobSpec, KeyHash, decode_owner};
 use model::state::State;
 use model::time::Millis;
 use store::{ModelStore, Order, Range, Store};
 
 use crate::coverage::Coverage;
-use crate::invariants::{self, Checked, Violation};
+use crate::invariants::{self, Begun, Checked, Violation};
 use crate::policy::Policy;
+use crate::scanner::Scanner;
+use story::{adopts, loss, note_start, note_states};
+use trail::Trail;
 
 /// A job that was committed once.
 #[derive(Debug)]
@@ -49,6 +58,21 @@ pub struct Commit<'a> {
     pub batch: &'a Batch,
     /// The engine's time when it flushed.
     pub now: Millis,
+    /// What operators had said while it was in the making, in order.
+    pub setups: &'a [Arc<Setup>],
+    /// The attempts that were given out with it.
+    pub begun: &'a BTreeMap<Ticket, Begun>,
+}
+
+/// Those whose words a commit is held against.
+#[derive(Debug, Clone, Copy)]
+pub struct Speakers<'a> {
+    pub config: &'a Config,
+    /// Of every topic.
+    pub dispatch_tries_max: u32,
+    pub tenants: &'a BTreeMap<String, TenantLimits>,
+    pub policy: &'a Policy,
+    pub scanner: &'a Scanner,
 }
 
 /// A running attempt that a shard has given up for lost.
@@ -76,6 +100,24 @@ pub struct Ledger {
     pub losses: Vec<Loss>,
     /// Attempts that have passed from one incarnation of their runner to the next.
     adopted: BTreeSet<Ticket>,
+    pub trail: Trail,
+    /// What tenants have in all shards together.
+    holdings: BTreeMap<String, Holding>,
+    /// What people have said of jobs that wait for an approval.
+    words: BTreeMap<JobId, Vec<Word>>,
+}
+
+/// What the records say a tenant has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Holding {
+    pub running: i64,
+    pub live: i64,
+}
+
+impl Holding {
+    fn of(job: &Job) -> Self {
+        Self { running: i64::from(job.state.is_on_runner()), live: i64::from(!job.state.is_terminal()) }
+    }
 }
 
 /// What a commit has touched.
@@ -106,35 +148,56 @@ impl Ledger {
     }
 
     /// Takes note of a commit that has landed, and checks everything it touches.
-    pub fn observe(
-        &mut self,
-        commit: Commit<'_>,
-        config: &Config,
-        policy: &Policy,
-        coverage: &mut Coverage,
-    ) -> Checked {
+    pub fn observe(&mut self, commit: Commit<'_>, speakers: Speakers<'_>, coverage: &mut Coverage) -> Checked {
         let newest = self.newest_epoch(commit.shard);
         let owner = self.owners.get(&(commit.shard, commit.epoch)).copied();
         let epochs = (commit.epoch, newest);
         invariants::invariant_only_the_owner_commits(commit.shard, epochs, (commit.process, owner))?;
         let mut touched = Touched::default();
         self.losses.clear();
+        self.trail.begin();
+        let config = speakers.config;
         for op in ops(commit.batch.as_bytes()) {
             match op.map_err(|error| unreadable(&error.to_string()))? {
                 Op::Put { keyspace, key, value } => {
+                    if keyspace == Keyspace::Audit {
+                        self.trail.follow(commit.shard, key, value, coverage)?;
+                    }
                     self.put(commit.shard, (keyspace, key), value, config, &mut touched)?
                 }
                 Op::Delete { keyspace, key } => self.delete(commit, (keyspace, key), config, &mut touched)?,
                 Op::Event { .. } => coverage.note("changes told"),
             }
         }
+        self.trail
+            .check_end(commit.shard, self.get(commit.shard, Keyspace::Meta, key::META_AUDIT).map(Bytes::as_ref))?;
+        let (jobs, queues) = self.trail.subjects();
+        touched.jobs.extend(jobs);
+        touched.queues.extend(queues);
         for id in std::mem::take(&mut touched.jobs) {
-            self.observe_job(id, commit, config, policy, (&mut touched, coverage))?;
+            self.observe_job(id, commit, speakers, (&mut touched, coverage))?;
         }
         for id in &touched.queues {
             self.observe_queue(commit.shard, *id, &touched)?;
         }
-        Ok(())
+        for (tenant, limits) in speakers.tenants {
+            let holding = self.holdings.get(tenant).copied().unwrap_or_default();
+            invariants::invariant_tenants_stay_within_their_limits(tenant, *limits, holding)?;
+        }
+        invariants::invariant_every_policy_has_one_entry(commit.setups, self.trail.policy_changes())
+    }
+
+    /// Somebody has asked for something to be done to a job.
+    pub fn note_asked(&mut self, job: JobId, action: Action) {
+        if let Action::Removed | Action::LetterPurged = action {
+            self.removal_asked.insert(job);
+        }
+        self.trail.note_asked(job, action);
+    }
+
+    /// Somebody has approved or rejected a job, or has tried to.
+    pub fn note_word(&mut self, job: JobId, word: &Word) {
+        self.words.entry(job).or_default().push(word.clone());
     }
 
     fn put(
@@ -164,6 +227,10 @@ impl Ledger {
         touched: &mut Touched,
     ) -> Checked {
         note_touched(keyspace, key, touched);
+        if keyspace == Keyspace::Audit {
+            let detail = format!("shard {}: an entry was taken out of the audit log", commit.shard);
+            return Err(Violation { invariant: "invariant_the_chain_is_unbroken", detail });
+        }
         let removed = self.tables.entry((commit.shard, keyspace)).or_default().remove(key);
         if let (Keyspace::Keys, Some(value)) = (keyspace, removed) {
             let entry: KeyEntry = codec::decode(&value).map_err(|error| unreadable(&error.to_string()))?;
@@ -208,12 +275,12 @@ impl Ledger {
         &mut self,
         id: JobId,
         commit: Commit<'_>,
-        config: &Config,
-        policy: &Policy,
+        speakers: Speakers<'_>,
         (touched, coverage): (&mut Touched, &mut Coverage),
     ) -> Checked {
         let Some(job) = self.read_job(commit.shard, id)? else {
-            return self.observe_removal(id, commit.now, config, coverage);
+            self.check_letter(commit.shard, id, None)?;
+            return self.observe_removal(id, commit.now, speakers.config, coverage);
         };
         let before = self.jobs.get(&id);
         note_states(before.map(|known| &known.record), &job, coverage);
@@ -236,15 +303,72 @@ impl Ledger {
         }
         invariants::invariant_budgets_are_kept(record, &job, max_retries)?;
         invariants::invariant_nothing_starts_early(&job, not_before)?;
-        invariants::invariant_nothing_passes_the_gate_unasked(&job, policy.truth(id))?;
-        invariants::invariant_results_are_of_the_newest_attempt(&job)?;
+        invariants::invariant_the_search_for_a_runner_keeps_its_limit(&job, speakers.dispatch_tries_max)?;
+        self.check_gates(record, &job, commit, speakers, coverage)?;
+        self.check_letter(commit.shard, id, Some(&job))?;
+        invariants::invariant_every_act_has_one_entry(record, &job, &self.trail.of_job(id))?;
         touched.queues.insert(job.queue);
-        if job.attempt > record.map_or(model::id::Attempt::NONE, |record| record.attempt) {
+        if job.attempt > record.map_or(Attempt::NONE, |record| record.attempt) {
             touched.began.entry(job.queue).or_insert(id);
         }
+        let was = record.map_or(Holding::default(), Holding::of);
         self.count(record.map(|record| record.state), &job);
+        self.hold(was, &job)?;
         self.jobs.insert(id, KnownJob { record: job, removed: false, max_retries, not_before });
         Ok(())
+    }
+
+    /// A job has changed from holding this much of what its tenant may have. One that is removed holds nothing.
+    fn hold(&mut self, was: Holding, job: &Job) -> Checked {
+        let is = Holding::of(job);
+        if was != is {
+            let (_, tenant) = decode_owner(&job.spec).map_err(|error| unreadable(&error.to_string()))?;
+            let holding = self.holdings.entry(tenant).or_default();
+            holding.running += is.running - was.running;
+            holding.live += is.live - was.live;
+        }
+        Ok(())
+    }
+
+    /// What the policy and people have to do with a job, on its way in and on its way out.
+    fn check_gates(
+        &self,
+        before: Option<&Job>,
+        job: &Job,
+        commit: Commit<'_>,
+        Speakers { policy, scanner, .. }: Speakers<'_>,
+        coverage: &mut Coverage,
+    ) -> Checked {
+        invariants::invariant_decisions_are_never_invented(before, job, policy)?;
+        let words = self.words.get(&job.id).map_or(&[][..], Vec::as_slice);
+        invariants::invariant_approvals_are_never_invented(before, job, words)?;
+        invariants::invariant_retries_stay_within_their_limits(before, job)?;
+        let first = before.map_or(Attempt::NONE, |before| before.attempt).next();
+        for attempt in first.0..=job.attempt.0 {
+            let ticket = Ticket { job: job.id, attempt: Attempt(attempt) };
+            // What nobody has seen being given out is held against the record itself.
+            let gate = commit.setups.last().map_or(engine::Gate::Open, |setup| setup.gate);
+            let begun = commit.begun.get(&ticket).cloned().unwrap_or_else(|| Begun::new(gate, job));
+            invariants::invariant_starts_follow_the_rules_in_force(job, ticket, &begun, policy)?;
+            invariants::invariant_starts_are_limited_as_decided(job, ticket, &begun)?;
+            note_start(job, &begun, coverage);
+        }
+        invariants::invariant_output_decisions_are_never_invented(before, job, commit.setups, scanner)?;
+        invariants::invariant_what_is_shown_may_be_seen(before, job, commit.setups, scanner)?;
+        invariants::invariant_what_is_to_be_redacted_stays_inside(job, scanner)?;
+        invariants::invariant_results_are_of_the_newest_attempt(job, scanner)
+    }
+
+    fn check_letter(&self, shard: ShardId, id: JobId, record: Option<&Job>) -> Checked {
+        let letter = self.get(shard, Keyspace::DeadLetters, &id.key());
+        let letter: Option<DeadLetter> =
+            letter.map(|bytes| codec::decode(bytes)).transpose().map_err(|error| unreadable(&error.to_string()))?;
+        invariants::invariant_what_ends_undone_leaves_a_letter(id, record, letter.as_ref())
+    }
+
+    /// Results that were shown and that nobody has looked at, although somebody should have.
+    pub fn open_scans(&self) -> usize {
+        self.tables.iter().filter(|((_, keyspace), _)| *keyspace == Keyspace::Scans).map(|(_, table)| table.len()).sum()
     }
 
     /// What a new job is held to: its retries and its time, and a key that stands for it.
@@ -265,7 +389,11 @@ impl Ledger {
         known.removed = true;
         let asked = self.removal_asked.contains(&id);
         coverage.note(if asked { "removed by hand" } else { "removed by age" });
-        invariants::invariant_nothing_is_forgotten_early(&known.record, asked, now, config.retention)
+        let letter = is_dead(known.record.state);
+        let retention = if letter { config.retention.max(config.dead_letter_retention) } else { config.retention };
+        invariants::invariant_nothing_is_forgotten_early(&known.record, asked, now, retention)?;
+        let due = known.record.ended_at().is_some_and(|ended| ended + retention < now);
+        invariants::invariant_removals_have_one_entry(&known.record, due, &self.trail.of_job(id))
     }
 
     fn count(&mut self, before: Option<State>, job: &Job) {
@@ -282,11 +410,15 @@ impl Ledger {
     fn observe_queue(&mut self, shard: ShardId, id: QueueId, touched: &Touched) -> Checked {
         let bytes = self.get(shard, Keyspace::Queues, &id.key()).cloned();
         let known = self.queues.entry(id).or_default();
-        let was_cancelled = known.record.as_ref().is_some_and(|queue| queue.state == QueueState::Cancelled);
+        let state_before = known.record.as_ref().map(|queue| queue.state);
+        let was_cancelled = state_before == Some(QueueState::Cancelled);
         known.record = match bytes {
             Some(bytes) => Some(codec::decode(&bytes).map_err(|error| unreadable(&error.to_string()))?),
             None => None,
         };
+        let state_after = known.record.as_ref().map(|queue| queue.state);
+        let entries = self.trail.of_queue(id);
+        invariants::invariant_every_act_on_a_queue_has_one_entry(id, state_before, state_after, &entries)?;
         let Some(queue) = &known.record else { return Ok(()) };
         invariants::invariant_counters_equal_a_recount(queue, &known.counted)?;
         let began = touched.began.get(&id).copied().filter(|_| was_cancelled);
@@ -328,44 +460,21 @@ impl Ledger {
 
 fn note_touched(keyspace: Keyspace, key: &[u8], touched: &mut Touched) {
     match keyspace {
-        Keyspace::Live | Keyspace::Done => touched.jobs.extend(JobId::from_key(key)),
+        Keyspace::Live | Keyspace::Done | Keyspace::DeadLetters => touched.jobs.extend(JobId::from_key(key)),
         Keyspace::Queues => touched.queues.extend(QueueId::from_key(key)),
         Keyspace::Spec
         | Keyspace::ByQueue
         | Keyspace::ByState
         | Keyspace::Keys
         | Keyspace::Runners
-        | Keyspace::Meta => {}
+        | Keyspace::Meta
+        | Keyspace::Audit
+        | Keyspace::Scans
+        | Keyspace::Grants => {}
     }
 }
 
 /// The hash at the end of a key of the keyspace of keys.
 fn key_hash(key: &[u8]) -> Option<KeyHash> {
     Some(KeyHash(key.get(2..)?.try_into().ok()?))
-}
-
-/// A running attempt whose job went back, or ended, without anybody having said how the attempt ended.
-fn loss(before: &Job, after: &Job) -> Option<Loss> {
-    let (runner, incarnation) = before.runner().filter(|_| before.state == State::Running)?;
-    let ended = after.attempts.iter().find(|attempt| attempt.attempt == before.attempt)?;
-    let next = after.states.get(before.states.len()).filter(|_| after.states_dropped == before.states_dropped)?;
-    let lost = ended.end.is_none() && matches!(next.state, State::Scheduled | State::Failed);
-    lost.then_some(Loss { ticket: Ticket { job: before.id, attempt: before.attempt }, runner, incarnation })
-}
-
-fn adopts(before: &Job, after: &Job) -> bool {
-    let known = before.last_attempt().filter(|known| known.ended_at.is_none());
-    known
-        .zip(after.attempts.iter().find(|attempt| attempt.attempt == before.attempt))
-        .is_some_and(|(known, now)| known.incarnation < now.incarnation)
-}
-
-fn note_states(before: Option<&Job>, after: &Job, coverage: &mut Coverage) {
-    let old = before.map_or(0, invariants::states_ever);
-    let added = invariants::states_ever(after).saturating_sub(old).min(after.states.len());
-    let first_new = after.states.len() - added;
-    for index in first_new..after.states.len() {
-        let from = index.checked_sub(1).and_then(|index| after.states.get(index)).map(|entry| entry.state);
-        coverage.transition(from, after.states[index].state);
-    }
 }

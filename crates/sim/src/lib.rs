@@ -5,18 +5,21 @@
 //! functions look at every commit, every answer and every order to a runner. Then faults stop, and within a bounded
 //! time every job must have ended. The same seed gives the very same run, line by line.
 
+mod approvers;
 mod client;
 mod coverage;
 mod host;
 pub mod invariants;
 mod ledger;
 mod nemesis;
+mod operators;
 mod plan;
 mod policy;
 mod rehydrate;
 mod rng;
 mod runner;
 mod sabotage;
+mod scanner;
 mod spawner;
 mod trace;
 mod workload;

@@ -1,4 +1,4 @@
-//! `cargo run --release -p sim -- --seeds N [--seed S] [--from F] [--trace]`
+//! `cargo run --release -p sim -- --seeds N [--seed S] [--from F] [--trace] [--keep-going]`
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -24,6 +24,9 @@ struct Arguments {
     /// Print everything that happens
     #[arg(long)]
     trace: bool,
+    /// Go on after a seed that fails, with one line for each
+    #[arg(long)]
+    keep_going: bool,
 }
 
 fn main() -> ExitCode {
@@ -33,7 +36,7 @@ fn main() -> ExitCode {
     let options = Options { trace: arguments.trace, sabotage: None };
     let mut progress = Progress::new(seeds);
     let mut coverage = Coverage::default();
-    let (mut jobs, mut events) = (0, 0);
+    let (mut jobs, mut events, mut failed) = (0, 0, 0);
     for seed in first..first.saturating_add(seeds) {
         match sim::run(seed, &options) {
             Ok(report) => {
@@ -41,6 +44,11 @@ fn main() -> ExitCode {
                 jobs += report.jobs;
                 events += report.events;
                 progress.passed();
+            }
+            Err(failure) if arguments.keep_going => {
+                progress.clear();
+                failed += 1;
+                say(&format!("Seed {seed} violates {}: {}", failure.violation.invariant, failure.violation.detail));
             }
             Err(failure) => {
                 progress.clear();
@@ -50,8 +58,9 @@ fn main() -> ExitCode {
         }
     }
     progress.clear();
-    let plural = if seeds == 1 { "" } else { "s" };
-    say(&format!("{seeds} seed{plural} passed: {jobs} jobs, {events} events"));
+    let passed = seeds - failed;
+    let plural = if passed == 1 { "" } else { "s" };
+    say(&format!("{passed} seed{plural} passed: {jobs} jobs, {events} events"));
     for line in coverage.lines() {
         say(&line);
     }
@@ -60,7 +69,7 @@ fn main() -> ExitCode {
         say(&format!("\nNever seen, so nothing is proven about it: {}", missing.join(", ")));
         return ExitCode::FAILURE;
     }
-    ExitCode::SUCCESS
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn show(failure: &sim::Failure) {

@@ -17,6 +17,15 @@ impl World {
                 self.cut_off_runner(runner);
             }
         }
+        if self.rng.chance(nemesis.change_policy) {
+            self.change_policy();
+        }
+        if self.rng.chance(nemesis.change_outputs) {
+            self.change_outputs();
+        }
+        if self.rng.chance(nemesis.policy_away) {
+            self.policy_goes_away();
+        }
         for shard in 0..self.hosts.len() {
             if self.rng.chance(nemesis.jump_clock) {
                 self.jump_clock(shard);

@@ -1,6 +1,8 @@
 //! A shard's memory made from its records, and answers to what it asks for: what a shell does with its store.
 
-use engine::{Config, Fetch, Fetched, Shard, Step};
+use std::sync::Arc;
+
+use engine::{Config, Fetch, Fetched, Setup, Shard, Step};
 use model::batch::Keyspace;
 use model::codec::{self, DecodeError};
 use model::id::{JobId, NodeId, RunnerId, ShardId};
@@ -14,10 +16,16 @@ fn unreadable(error: &dyn std::fmt::Display) -> String {
 }
 
 /// Takes ownership of a shard and brings it back. The step is what coming back asks for.
-pub fn rehydrate(store: &dyn Store, owner: NodeId, config: Config, now: Millis) -> Result<(Shard, Step), String> {
+pub fn rehydrate(
+    store: &dyn Store,
+    owner: NodeId,
+    config: Config,
+    setup: Arc<Setup>,
+    now: Millis,
+) -> Result<(Shard, Step), String> {
     let id = config.shard;
     let epoch = store.open_shard(id, owner).map_err(|error| unreadable(&error))?;
-    let mut shard = Shard::new(config, epoch, now);
+    let mut shard = Shard::new(config, setup, epoch, now);
     for (_, value) in scan(store, id, Keyspace::Queues)? {
         shard.restore_queue(codec::decode(&value).map_err(|error| unreadable(&error))?);
     }
@@ -27,6 +35,15 @@ pub fn rehydrate(store: &dyn Store, owner: NodeId, config: Config, now: Millis) 
     }
     for (_, value) in scan(store, id, Keyspace::Live)? {
         shard.restore_job(job(store, id, &value)?);
+    }
+    for (key, value) in scan(store, id, Keyspace::Scans)? {
+        shard.restore_scan(&key, &value).map_err(|error| unreadable(&error))?;
+    }
+    for (key, value) in scan(store, id, Keyspace::Grants)? {
+        shard.restore_grant(&key, &value).map_err(|error| unreadable(&error))?;
+    }
+    if let Some(head) = store.get(id, Keyspace::Meta, key::META_AUDIT).map_err(|error| unreadable(&error))? {
+        shard.restore_audit(codec::decode(&head).map_err(|error| unreadable(&error))?);
     }
     let newest =
         store.scan(id, Keyspace::Done, Range::all(), Order::Descending, 1).map_err(|error| unreadable(&error))?;

@@ -1,14 +1,11 @@
 //! Breaking the rules on purpose, to see that the invariants notice. Only tests ask for this.
 
+mod forgery;
+
 use engine::Step;
-use model::batch::{Batch, Keyspace};
-use model::codec;
-use model::id::{Attempt, Epoch, Incarnation, JobId, RunnerId};
-use model::job::{AttemptRecord, Job, StateAt};
-use model::key::{self, Day, KeyEntry, Made};
+use model::id::{Attempt, Epoch};
 use model::message::{RunnerWord, Ticket, ToRunner};
 use model::state::State;
-use model::time::Millis;
 use store::Store;
 
 use crate::host::Process;
@@ -52,6 +49,40 @@ pub enum Sabotage {
     MoveAttempt,
     /// A runner begins what it has begun before.
     StartTwice,
+    /// A job starts on the word of rules that are no longer in force.
+    StartUnderOldRules,
+    /// A job is allowed although nobody has said so.
+    InventDecision,
+    /// A job is approved although nobody has said so.
+    InventApproval,
+    /// A job starts without the limits that the policy has put on it.
+    LiftLimits,
+    /// A runner is not told of them.
+    ForgetLimits,
+    /// More retries than the policy leaves the job.
+    RetryBeyondLimits,
+    /// A result can be seen that waits for its scan.
+    ShowHeld,
+    /// A result that nobody has released can be seen again.
+    ReleaseUnasked,
+    /// Something is said to have been found in a result.
+    InventFinding,
+    /// The original of a redacted result can be seen.
+    ShowOriginal,
+    /// Nobody looks at results.
+    NeverScan,
+    /// A dead letter disappears.
+    LoseLetter,
+    /// A job that has done its work has one.
+    AddLetter,
+    /// An entry of the audit log is written over.
+    ChangeEntry,
+    /// One is taken out.
+    RemoveEntry,
+    /// The shard forgets where its audit log ends.
+    ForgetEnd,
+    /// A job is cancelled, and nothing says by whom.
+    CancelUnnoted,
 }
 
 impl World {
@@ -66,7 +97,11 @@ impl World {
                 self.after(0, Event::StartShard { shard: 0 });
                 return Ok(());
             }
-            Sabotage::AnswerFirst | Sabotage::DeafShards | Sabotage::ForgetTheLiving => return Ok(()),
+            Sabotage::AnswerFirst
+            | Sabotage::DeafShards
+            | Sabotage::ForgetTheLiving
+            | Sabotage::ForgetLimits
+            | Sabotage::NeverScan => return Ok(()),
             Sabotage::StartTwice => self.start_twice(),
             Sabotage::RunDenied => self.run_denied(),
             Sabotage::LoseJob
@@ -78,7 +113,22 @@ impl World {
             | Sabotage::Miscount
             | Sabotage::WriteBehind
             | Sabotage::MoveAttempt
-            | Sabotage::ReuseKey => self.forge(sabotage)?,
+            | Sabotage::ReuseKey
+            | Sabotage::StartUnderOldRules
+            | Sabotage::InventDecision
+            | Sabotage::InventApproval
+            | Sabotage::LiftLimits
+            | Sabotage::RetryBeyondLimits
+            | Sabotage::ShowHeld
+            | Sabotage::ReleaseUnasked
+            | Sabotage::InventFinding
+            | Sabotage::ShowOriginal
+            | Sabotage::LoseLetter
+            | Sabotage::AddLetter
+            | Sabotage::ChangeEntry
+            | Sabotage::RemoveEntry
+            | Sabotage::ForgetEnd
+            | Sabotage::CancelUnnoted => self.forge(sabotage)?,
         }
         self.after(100, Event::Sabotage);
         Ok(())
@@ -88,93 +138,26 @@ impl World {
     fn forge(&mut self, sabotage: Sabotage) -> Checked {
         for shard in 0..self.hosts.len() {
             let Some(batch) = self.forgery(sabotage, shard) else { continue };
-            let Some((process, epoch, now)) = self.hosts[shard]
-                .processes
-                .last()
-                .map(|process| (process.number, process.shard.epoch(), process.shard.now()))
-            else {
-                continue;
-            };
+            let Some(owner) = self.hosts[shard].processes.last() else { continue };
+            let (process, epoch, now) = (owner.number, owner.shard.epoch(), owner.shard.now());
+            let setups = owner.setups().to_vec();
             let id = self.shard_id(shard);
             trace!(self, "sabotage of shard {shard}: {sabotage:?}");
             if self.store.commit(id, epoch, &batch).is_ok() && sabotage != Sabotage::WriteBehind {
-                let commit = Commit { shard: id, epoch, process, batch: &batch, now };
-                let config = self.plan.config(id);
-                self.ledger.observe(commit, &config, &self.policy, &mut self.coverage)?;
+                let begun = std::collections::BTreeMap::new();
+                let commit = Commit { shard: id, epoch, process, batch: &batch, now, setups: &setups, begun: &begun };
+                self.observe(commit)?;
             }
         }
         Ok(())
-    }
-
-    fn forgery(&self, sabotage: Sabotage, shard: usize) -> Option<Batch> {
-        let mine = |job: &Job| usize::from(self.plan.shards.owner(job.id.slot()).0) == shard;
-        let jobs = || {
-            self.ledger.jobs.values().filter(|known| !known.removed).map(|known| &known.record).filter(|job| mine(job))
-        };
-        let find = |state: State| jobs().find(|job| job.state == state).cloned();
-        let mut batch = Batch::new();
-        match sabotage {
-            Sabotage::LoseJob => {
-                let job = jobs().find(|job| !job.state.is_terminal())?;
-                batch.delete(Keyspace::Live, &job.id.key());
-            }
-            Sabotage::ReviveCancelled => {
-                let mut job = find(State::Cancelled)?;
-                job.state = State::Scheduled;
-                job.states.push(StateAt { state: State::Scheduled, at: job.since() });
-                batch.delete(Keyspace::Done, &job.id.key());
-                batch.put_with(Keyspace::Live, &job.id.key(), |buffer| job.encode_into(buffer));
-            }
-            Sabotage::ChangeResult => {
-                let mut job = find(State::Succeeded)?;
-                job.result = None;
-                batch.put_with(Keyspace::Done, &job.id.key(), |buffer| job.encode_into(buffer));
-            }
-            Sabotage::RetryTooOften => {
-                let mut job = find(State::Scheduled)?;
-                job.retries = job.max_retries + 1;
-                batch.put_with(Keyspace::Live, &job.id.key(), |buffer| job.encode_into(buffer));
-            }
-            Sabotage::StartEarly => forge_start(find(State::Blocked)?, &mut batch),
-            Sabotage::StartUnapproved => forge_start(find(State::ApprovalRequired)?, &mut batch),
-            Sabotage::Miscount => {
-                let job = jobs().next()?;
-                let bytes = self.store.get(self.shard_id(shard), Keyspace::Queues, &job.queue.key()).ok()??;
-                let mut queue: model::queue::Queue = codec::decode(&bytes).ok()?;
-                queue.counters.active += 1;
-                batch.put_with(Keyspace::Queues, &queue.id.key(), |buffer| codec::encode_into(&queue, buffer));
-            }
-            Sabotage::MoveAttempt => {
-                let mut job = find(State::Running)?;
-                job.last_attempt_mut()?.runner = RunnerId(99);
-                batch.put_with(Keyspace::Live, &job.id.key(), |buffer| job.encode_into(buffer));
-            }
-            Sabotage::WriteBehind => batch.put(Keyspace::Meta, b"forged", b"forged"),
-            Sabotage::ReuseKey => {
-                let job = jobs().find(|job| job.key.is_some() && !job.state.is_terminal())?;
-                let entry = KeyEntry {
-                    digest: job.digest,
-                    at: job.created_at,
-                    made: Made::Job { id: JobId(job.id.0 + 1), seq: job.seq },
-                };
-                let place = key::idempotency(Day::of(job.created_at), job.key?);
-                batch.put_with(Keyspace::Keys, &place, |buffer| codec::encode_into(&entry, buffer));
-            }
-            Sabotage::RunDenied
-            | Sabotage::IgnoreFence
-            | Sabotage::AnswerFirst
-            | Sabotage::DeafShards
-            | Sabotage::ForgetTheLiving
-            | Sabotage::StartTwice => return None,
-        }
-        Some(batch)
     }
 
     fn run_denied(&mut self) {
         let denied = self.ledger.jobs.values().find(|known| known.record.state == State::Denied);
         let Some(job) = denied.map(|known| known.record.id) else { return };
         let face = model::message::ShardFace { shard: self.plan.shards.owner(job.slot()), epoch: Epoch(u64::MAX) };
-        let message = ToRunner::Run { ticket: Ticket { job, attempt: Attempt(1) }, spec: bytes::Bytes::new() };
+        let message =
+            ToRunner::Run { ticket: Ticket { job, attempt: Attempt(1) }, spec: bytes::Bytes::new(), constraints: None };
         for runner in 0..self.runners.len() {
             let incarnation = self.runners[runner].incarnation;
             self.after(0, Event::ToRunner { runner, incarnation, face, message: message.clone() });
@@ -215,6 +198,19 @@ impl World {
         }
     }
 
+    /// What a runner is told.
+    pub(crate) fn sabotaged_message(&self, mut message: ToRunner) -> ToRunner {
+        if let (Some(Sabotage::ForgetLimits), ToRunner::Run { constraints, .. }) = (self.sabotage, &mut message) {
+            *constraints = None;
+        }
+        message
+    }
+
+    /// Whether nobody looks at results.
+    pub(crate) fn is_unscanned(&self) -> bool {
+        self.sabotage == Some(Sabotage::NeverScan)
+    }
+
     /// What a shard hears of this, if anything.
     pub(crate) fn heard(&self, mut inbound: Inbound) -> Option<Inbound> {
         match (self.sabotage, &mut inbound) {
@@ -230,11 +226,4 @@ impl World {
         }
         Some(inbound)
     }
-}
-
-fn forge_start(mut job: Job, batch: &mut Batch) {
-    job.attempt = Attempt(1);
-    let record = AttemptRecord::new(Attempt(1), RunnerId(1), Incarnation(1), Millis(1));
-    job.attempts.push(AttemptRecord { ended_at: Some(Millis(1)), ..record });
-    batch.put_with(Keyspace::Live, &job.id.key(), |buffer| job.encode_into(buffer));
 }

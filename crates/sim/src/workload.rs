@@ -5,11 +5,12 @@ use model::blob::BlobId;
 use model::id::Slot;
 use model::json::Json;
 use model::limits;
-use model::queue::QueueToken;
+use model::queue::{QueueRef, QueueToken};
 use model::spec::{Digest, EchoRun, JobSpec, KeyHash, Priority, ProcessRun, Run, WasmRun};
 use model::time::{Millis, Timestamp};
 
 use crate::client::Operation;
+use crate::operators::TOPICS;
 use crate::plan::SECOND;
 use crate::rng::{Rate, Rng};
 use crate::world::World;
@@ -26,6 +27,9 @@ fn some_job(rng: &mut Rng, now: Millis) -> JobSpec {
         _ => Run::Process(ProcessRun { command: vec!["true".to_owned()], ..ProcessRun::default() }),
     };
     let mut spec = JobSpec::new(run);
+    // No two are the same, so that the policy thinks about each anew.
+    spec.labels.insert("number".to_owned(), rng.next().to_string());
+    spec.topic = rng.pick(&TOPICS).map_or("default", |topic| topic).to_owned();
     spec.tenant = rng.pick(&TENANTS).map_or("default", |tenant| tenant).to_owned();
     spec.priority = rng.pick(&Priority::ALL).copied().unwrap_or_default();
     if rng.one_in(4) {
@@ -43,35 +47,48 @@ fn some_job(rng: &mut Rng, now: Millis) -> JobSpec {
     spec
 }
 
-fn submission(spec: &JobSpec) -> Submission {
-    Submission { spec: spec.clone().pack(), queue: spec.queue }
-}
-
 impl World {
+    fn submission(&mut self, spec: &JobSpec) -> Submission {
+        let mut submission = Submission::new(spec.clone().pack(), spec.queue);
+        submission.submitter = self.rng.one_in(2).then(|| "a client".into());
+        self.attach_decision(&mut submission);
+        submission
+    }
+
     fn clients_clock(&self) -> Millis {
         self.plan.start + Millis(self.now)
+    }
+
+    /// Nearly always in the name of the queue's own tenant: nobody else gets in.
+    fn put_into(&mut self, spec: &mut JobSpec, queue: QueueRef, tenant: &str) {
+        spec.queue = Some(queue);
+        if !self.rng.one_in(20) {
+            tenant.clone_into(&mut spec.tenant);
+        }
     }
 
     pub(crate) fn submit_one(&mut self) {
         let now = self.clients_clock();
         let keyed = self.rng.chance(self.plan.keyed);
-        let queue = if self.rng.one_in(3) { self.rng.pick(&self.clients.queues).copied() } else { None };
+        let queue = if self.rng.one_in(3) { self.rng.pick(&self.clients.queues).cloned() } else { None };
         match (keyed, queue) {
             (true, None) => self.submit_keyed(),
-            (_, Some(queue)) => {
+            (_, Some((queue, tenant))) => {
                 let mut spec = some_job(&mut self.rng, now);
-                spec.queue = Some(queue);
+                self.put_into(&mut spec, queue, &tenant);
                 let shard = usize::from(self.plan.shards.owner(queue.slot()).0);
                 if keyed {
                     // The key is the queue's own, so that it always leads to the same shard.
                     spec.idempotency_key = Some(format!("{queue} {}", self.rng.below(1_000_000)));
                 }
-                self.send(shard, Operation::Submit { jobs: vec![submission(&spec)] }, keyed, 0);
+                let jobs = vec![self.submission(&spec)];
+                self.send(shard, Operation::Submit { jobs }, keyed, 0);
             }
             (false, None) => {
                 let spec = some_job(&mut self.rng, now);
                 let shard = self.rng.index(self.hosts.len());
-                self.send(shard, Operation::Submit { jobs: vec![submission(&spec)] }, false, 0);
+                let jobs = vec![self.submission(&spec)];
+                self.send(shard, Operation::Submit { jobs }, false, 0);
             }
         }
     }
@@ -85,7 +102,7 @@ impl World {
         if self.rng.one_in(12) {
             spec.labels.insert("other".to_owned(), "body".to_owned());
         }
-        let packed = submission(&spec);
+        let packed = self.submission(&spec);
         let slot = Slot::of(packed.spec.key.map_or(0, KeyHash::number));
         let shard = usize::from(self.plan.shards.owner(slot).0);
         // Sometimes twice within one request, or twice at once.
@@ -99,13 +116,15 @@ impl World {
     pub(crate) fn submit_many(&mut self) {
         let now = self.clients_clock();
         let shard = self.rng.index(self.hosts.len());
-        let queue = self.rng.pick(&self.clients.queues).copied();
-        let queue = queue.filter(|queue| usize::from(self.plan.shards.owner(queue.slot()).0) == shard);
+        let queue = self.rng.pick(&self.clients.queues).cloned();
+        let queue = queue.filter(|(queue, _)| usize::from(self.plan.shards.owner(queue.slot()).0) == shard);
         let jobs = (0..self.rng.between(2, 12))
             .map(|_| {
                 let mut spec = some_job(&mut self.rng, now);
-                spec.queue = queue;
-                submission(&spec)
+                if let Some((queue, tenant)) = &queue {
+                    self.put_into(&mut spec, *queue, tenant);
+                }
+                self.submission(&spec)
             })
             .collect();
         self.send(shard, Operation::Submit { jobs }, false, 0);

@@ -2,10 +2,12 @@
 //! on the seed alone.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use engine::{Answer, Fetch, Fetched, Input, RequestId};
+use engine::leases::Message;
+use engine::{Answer, Fetch, Fetched, Input, RequestId, Setup};
 use model::id::{Incarnation, JobId, RunnerId, ShardId};
-use model::job::End;
+use model::job::{End, Scan};
 use model::message::{FromRunner, ShardFace, Ticket, ToRunner};
 use model::time::Millis;
 use model::verdict::Decision;
@@ -16,11 +18,13 @@ use crate::coverage::{Coverage, Fault};
 use crate::host::{Host, StoreFaults};
 use crate::invariants::{Checked, Violation};
 use crate::ledger::Ledger;
+use crate::operators::Operators;
 use crate::plan::{MINUTE, Plan, SECOND, Time};
 use crate::policy::Policy;
 use crate::rng::Rng;
 use crate::runner::Runner;
 use crate::sabotage::Sabotage;
+use crate::scanner::Scanner;
 use crate::trace::Trace;
 
 /// After the last fault everything must have come to rest within this time.
@@ -41,9 +45,24 @@ pub enum Inbound {
         job: JobId,
         decision: Decision,
     },
-    Scanned {
+    PolicyUnavailable {
         job: JobId,
-        clean: bool,
+    },
+    Scanned {
+        ticket: Ticket,
+        scan: Box<Scan>,
+    },
+    ScanFailed {
+        ticket: Ticket,
+    },
+    /// What operators say; the number counts what they have said so far.
+    Setup {
+        number: usize,
+        setup: Arc<Setup>,
+    },
+    FromShard {
+        from: ShardId,
+        message: Message,
     },
     RunnerLost {
         runner: RunnerId,
@@ -58,7 +77,13 @@ impl Inbound {
             Self::Request { request, operation } => vec![operation.input(request)],
             Self::Words(words) => words.into_iter().map(Input::Runner).collect(),
             Self::Verdict { job, decision } => vec![Input::Verdict { job, decision }],
-            Self::Scanned { job, clean } => vec![Input::Scanned { job, clean, message: None }],
+            Self::PolicyUnavailable { job } => vec![Input::PolicyUnavailable { job, message: "it is away".to_owned() }],
+            Self::Scanned { ticket: Ticket { job, attempt }, scan } => vec![Input::Scanned { job, attempt, scan }],
+            Self::ScanFailed { ticket: Ticket { job, attempt } } => {
+                vec![Input::ScanFailed { job, attempt, message: "the disk is away".to_owned() }]
+            }
+            Self::Setup { setup, .. } => vec![Input::Setup(setup)],
+            Self::FromShard { from, message } => vec![Input::FromShard { from, message }],
             Self::RunnerLost { runner, incarnation } => vec![Input::RunnerLost { runner, incarnation }],
             Self::Fetched(fetched) => vec![Input::Fetched(fetched)],
         }
@@ -135,6 +160,11 @@ pub enum Event {
         answer: Answer,
     },
     ApproversLook,
+    /// What operators have said reaches a shard.
+    OperatorsHeard {
+        shard: usize,
+        number: usize,
+    },
     NemesisLooks,
     CompareStore,
     Sabotage,
@@ -152,6 +182,8 @@ pub struct World {
     pub(crate) runners: Vec<Runner>,
     pub(crate) clients: Clients,
     pub(crate) policy: Policy,
+    pub(crate) operators: Operators,
+    pub(crate) scanner: Scanner,
     pub(crate) ledger: Ledger,
     pub(crate) coverage: Coverage,
     pub(crate) trace: Trace,
@@ -181,7 +213,9 @@ impl World {
         let hosts = plan.shards.all().map(|_| Host::default()).collect();
         let runners = (0..plan.runners).map(|number| Runner::new(RunnerId(number as u64 + 1))).collect();
         Self {
-            policy: Policy::new(seed, plan.policy, plan.verdicts),
+            policy: Policy::new(seed, plan.verdicts),
+            operators: Operators::new(&plan, &mut rng),
+            scanner: Scanner::new(seed, plan.outputs),
             clients: Clients::new(plan.clients, plan.operations),
             rng,
             now: 0,
@@ -275,7 +309,8 @@ impl World {
             Event::ClientActs { client } => self.client_acts(client),
             Event::RequestTimesOut { request } => self.request_times_out(request),
             Event::Reply { request, answer } => self.client_hears(request, answer),
-            Event::ApproversLook => return self.approvers_look(),
+            Event::ApproversLook => self.approvers_look(),
+            Event::OperatorsHeard { shard, number } => self.operators_heard(shard, number),
             Event::NemesisLooks => self.nemesis_looks(),
             Event::CompareStore => return self.compare_store(),
             Event::Sabotage => return self.do_sabotage(),
@@ -339,6 +374,7 @@ impl World {
         for host in &mut self.hosts {
             host.set_clock_right();
         }
+        self.policy_is_back();
         self.heal_runners();
         self.heal_clients();
         self.after(SECOND, Event::LookForRest);
@@ -368,6 +404,10 @@ impl World {
         let mut left = self.clients.unanswered();
         for (number, host) in self.hosts.iter().enumerate() {
             left.extend(host.left_over(number));
+        }
+        let scans = self.ledger.open_scans();
+        if scans > 0 {
+            left.push(format!("{scans} results are still to be scanned"));
         }
         left
     }

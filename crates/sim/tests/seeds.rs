@@ -2,7 +2,7 @@
 
 use sim::{Coverage, Fault, Options, run};
 
-// FEATURES: B2, D16
+// FEATURES: B2, D1, D2, D3, D8, D9, D16
 #[test]
 fn twenty_seeds_keep_every_invariant() {
     let mut coverage = Coverage::default();
@@ -18,7 +18,18 @@ fn twenty_seeds_keep_every_invariant() {
     for fault in [Fault::MessageLost, Fault::CrashAfterCommit, Fault::StaleCommitRefused, Fault::ClockBackward] {
         assert!(coverage.times(fault) > 0, "{}", fault.as_str());
     }
-    for what in ["attempts adopted", "results of adopted attempts"] {
+    for fault in [Fault::PolicyChanged, Fault::PolicyUnavailable, Fault::ApprovalOfOtherRule, Fault::ScanFailed] {
+        assert!(coverage.times(fault) > 0, "{}", fault.as_str());
+    }
+    for what in [
+        "attempts adopted",
+        "results of adopted attempts",
+        "attempts begun after the rules had changed",
+        "attempts begun with an approval",
+        "output_quarantined",
+        "output_redacted",
+        "letter_purged",
+    ] {
         assert!(coverage.noted(what) > 0, "{what}");
     }
 }

@@ -40,7 +40,7 @@ fn what_has_ended_otherwise_cannot_be_cancelled() {
     let mut shard = Fixture::with_runner(1);
     let id = shard.submit(&echo());
     shard.play(id, End::Succeeded);
-    let answer = shard.ask(|request| Input::Cancel { request, job: id });
+    let answer = shard.ask(|request| Input::Cancel { request, job: id, by: None });
     assert!(matches!(answer, Answer::Refused(Refusal::WrongState { state: State::Succeeded, .. })));
 }
 
@@ -99,7 +99,7 @@ fn there_is_nothing_to_retract_from_a_waiting_job() {
     assert_eq!(shard.retract(id), State::Scheduled);
     let done = shard.submit(&echo());
     shard.cancel(done);
-    let answer = shard.ask(|request| Input::Retract { request, job: done });
+    let answer = shard.ask(|request| Input::Retract { request, job: done, by: None });
     assert!(matches!(answer, Answer::Refused(Refusal::WrongState { .. })));
 }
 

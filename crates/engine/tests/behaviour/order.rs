@@ -139,3 +139,60 @@ fn echo_jobs_do_not_wait_behind_processes() {
     assert_eq!(shard.state(processes[1]), State::Scheduled);
     assert_eq!(shard.state(echo), State::Dispatched);
 }
+
+/// Whatever they ask for: a tenant with more kinds of jobs has no more turns.
+#[test]
+fn tenants_that_wait_for_the_same_runners_never_differ_by_more_than_a_round() {
+    let mut shard = Fixture::new();
+    let tenants = ["a", "b", "c"];
+    let of = |number: usize, topic: usize| {
+        job(|spec| {
+            spec.tenant = tenants[number].to_owned();
+            spec.topic = format!("topic {topic}");
+        })
+    };
+    let mut owner = std::collections::BTreeMap::new();
+    for round in 0..30 {
+        for number in 0..tenants.len() {
+            // The first has one kind of job, the second two, the third three.
+            owner.insert(shard.submit(&of(number, round % (number + 1))), number);
+        }
+    }
+    let mut got = [0u32; 3];
+    for id in order(&mut shard) {
+        got[owner[&id]] += 1;
+        let (least, most) = (got.iter().min().unwrap(), got.iter().max().unwrap());
+        assert!(most - least <= 1, "{got:?}");
+    }
+    assert_eq!(got, [30; 3]);
+}
+
+/// What it did not use while it had nothing to run is not owed to it.
+#[test]
+fn a_tenant_that_comes_late_takes_turns_from_then_on() {
+    let mut shard = Fixture::with_runner(1);
+    let early: Vec<_> = (0..20).map(|_| shard.submit(&by("early"))).collect();
+    for id in &early[..10] {
+        shard.play(*id, End::Succeeded);
+    }
+    shard.runs.clear();
+    let late: Vec<_> = (0..4).map(|_| shard.submit(&by("late"))).collect();
+    for _ in 0..6 {
+        let running = early.iter().chain(&late).find(|id| shard.state(**id).is_on_runner()).copied().unwrap();
+        shard.play(running, End::Succeeded);
+    }
+    let ran = shard.take_runs();
+    assert_eq!(ran.iter().filter(|id| late.contains(id)).count(), 3, "{ran:?}");
+}
+
+#[test]
+fn a_job_that_nobody_can_take_holds_up_nobody() {
+    let mut shard = Fixture::new();
+    let elsewhere = shard.submit(&job(|spec| {
+        spec.labels.insert("placement.zone".to_owned(), "moon".to_owned());
+    }));
+    let jobs = shard.submit_some(3);
+    shard.runner(RUNNER, room(3));
+    assert!(jobs.iter().all(|id| shard.state(*id) == State::Dispatched));
+    assert_eq!(shard.state(elsewhere), State::Scheduled);
+}

@@ -1,7 +1,11 @@
 //! Which runner gets a job: in proportion to free room, never more than there is.
 
-use model::id::RunnerId;
-use model::job::End;
+use std::sync::Arc;
+
+use engine::{Input, Pool, Setup, Topic};
+use model::id::{Incarnation, JobId, RunnerId};
+use model::job::{End, Placement};
+use model::message::{Load, Profile};
 use model::spec::{JobSpec, Lane, Run, WasmRun};
 use model::state::State;
 
@@ -108,4 +112,112 @@ fn less_room_than_is_taken_means_nothing_more_until_there_is_some() {
     assert_eq!(shard.state(last), State::Scheduled);
     shard.resize(pressed, room(2));
     assert_eq!(shard.state(last), State::Dispatched);
+}
+
+fn be(shard: &mut Fixture, runner: u64, slots: u32, change: impl FnOnce(&mut Profile)) {
+    let mut profile = Profile::default();
+    change(&mut profile);
+    shard.runner(RunnerId(runner), room(0));
+    shard.words(RunnerId(runner), |runner| runner.profile = Arc::new(profile));
+    shard.resize(RunnerId(runner), room(slots));
+}
+
+fn load(shard: &mut Fixture, runner: u64, cpu_percent: u8, gpu_percent: u8) {
+    let load = Load { cpu_percent, gpu_percent };
+    shard.give(Input::Load { runner: RunnerId(runner), incarnation: Incarnation(1), load });
+}
+
+fn runner_of(shard: &Fixture, job: JobId) -> Option<u64> {
+    shard.job(job).runner().map(|(runner, _)| runner.0)
+}
+
+// FEATURES: D6
+#[test]
+fn a_topic_goes_to_its_pools_and_a_preferred_pool_narrows_them() {
+    let topic = Topic { pools: ["slow".to_owned(), "fast".to_owned()].into(), ..Topic::default() };
+    let setup = Setup { topics: [("mail".to_owned(), topic)].into(), ..Setup::default() };
+    let mut shard = Fixture::governed(config_of(0, 1), setup);
+    shard.runner(RunnerId(1), room(9));
+    be(&mut shard, 2, 1, |profile| profile.pools = ["slow".to_owned()].into());
+    be(&mut shard, 3, 9, |profile| profile.pools = ["fast".to_owned(), "other".to_owned()].into());
+    let mail = job(|spec| spec.topic = "mail".to_owned());
+    let mut narrowed = mail.clone();
+    narrowed.labels.insert("preferred_pool".to_owned(), "slow".to_owned());
+    let jobs = [&mail, &narrowed, &mail, &echo()].map(|spec| shard.submit(spec));
+    // The first took the only slot that the second could have had.
+    assert_eq!(jobs.map(|id| runner_of(&shard, id)), [Some(2), None, Some(3), Some(1)]);
+}
+
+// FEATURES: D6
+#[test]
+fn what_a_job_requires_its_runner_or_one_of_its_pools_must_have() {
+    let pool = Pool { capabilities: ["gpu".to_owned()].into(), ..Pool::default() };
+    let setup = Setup { pools: [("default".to_owned(), pool)].into(), ..Setup::default() };
+    let mut shard = Fixture::governed(config_of(0, 1), setup);
+    shard.runner(RunnerId(1), room(9));
+    be(&mut shard, 2, 9, |profile| profile.capabilities = ["avx".to_owned()].into());
+    let requiring = |names: &[&str]| job(|spec| spec.requires = names.iter().map(|name| (*name).to_owned()).collect());
+    let jobs = [&["gpu"][..], &["avx", "gpu"], &["avx", "tpu"]].map(|names| shard.submit(&requiring(names)));
+    assert_eq!(jobs.map(|id| runner_of(&shard, id)), [Some(1), Some(2), None]);
+    // A pool can learn.
+    let pool = Pool { capabilities: ["tpu".to_owned()].into(), ..Pool::default() };
+    let setup = Setup { pools: [("default".to_owned(), pool)].into(), ..Setup::default() };
+    shard.give(Input::Setup(Arc::new(setup)));
+    assert_eq!(runner_of(&shard, jobs[2]), Some(2));
+}
+
+// FEATURES: D6
+#[test]
+fn a_preferred_worker_gets_its_job_while_it_can() {
+    let mut shard = Fixture::new();
+    shard.runner(RunnerId(1), room(10));
+    shard.runner(RunnerId(2), room(2));
+    let second = RunnerId(2).to_string();
+    let preferring = job(|spec| {
+        spec.labels.insert("preferred_worker_id".to_owned(), second.clone());
+    });
+    let jobs = [(); 3].map(|()| shard.submit(&preferring));
+    assert_eq!(jobs.map(|id| runner_of(&shard, id)), [Some(2), Some(2), Some(1)], "full: any other");
+    let record = |id| *shard.job(id).attempts[0].placement.clone().expect("there were two");
+    assert!(record(jobs[0]).preferred && !record(jobs[2]).preferred);
+    shard.play(jobs[0], End::Succeeded);
+    load(&mut shard, 2, 90, 0);
+    let shunned = shard.submit(&preferring);
+    assert_eq!(runner_of(&shard, shunned), Some(1), "overloaded");
+}
+
+// FEATURES: D6
+#[test]
+fn the_least_loaded_runner_gets_the_next_job() {
+    let mut shard = Fixture::new();
+    for runner in 1..=3 {
+        shard.runner(RunnerId(runner), room(20));
+    }
+    load(&mut shard, 1, 80, 50);
+    load(&mut shard, 2, 30, 0);
+    load(&mut shard, 3, 0, 90);
+    let jobs = [(); 3].map(|()| shard.submit(&echo()));
+    let first = jobs.map(|id| runner_of(&shard, id).unwrap());
+    // 0.3 + 0 attempts before 1.3 + 0, before and after the first; the third is overloaded.
+    assert_eq!(first, [2, 1, 2]);
+    let id = shard.submit(&echo());
+    let placement = *shard.job(id).attempts[0].placement.clone().unwrap();
+    let (score_milli, available, busy) = (2_300, 2, 1);
+    assert_eq!(placement, Placement { score_milli, available, busy, ..Placement::default() });
+}
+
+/// Among very many runners a few jobs are not worth a plan.
+#[test]
+fn a_few_jobs_for_very_many_runners_go_to_the_least_loaded() {
+    let mut shard = Fixture::new();
+    for runner in 1..=65 {
+        shard.runner(RunnerId(runner), room(10));
+    }
+    for runner in 1..=60 {
+        load(&mut shard, runner, 50, 0);
+    }
+    shard.submit_some(5);
+    let mut given: Vec<u64> = shard.runs.iter().map(|(runner, _)| runner.0).collect();
+    given.sort_unstable();
+    assert_eq!(given, [61, 62, 63, 64, 65]);
 }

@@ -2,14 +2,15 @@
 
 use engine::{Answer, Input, Refusal};
 use model::batch::Keyspace;
-use model::id::{QueueId, ShardId};
+use model::id::{Attempt, QueueId, ShardId};
 use model::job::End;
 use model::queue::{QueueRef, QueueState};
 use model::reason::ReasonCode;
 use model::spec::JobSpec;
 use model::state::State;
+use model::verdict::OutputVerdict;
 
-use crate::common::{Fixture, RUNNER, config_of, echo, job, room};
+use crate::common::{Fixture, RUNNER, config_of, echo, job, room, scan};
 
 fn into(queue: QueueId) -> JobSpec {
     job(|spec| spec.queue = Some(QueueRef::Id(queue)))
@@ -86,10 +87,10 @@ fn counters_say_how_jobs_ended() {
     shard.retry(jobs[3]).unwrap();
     let counters = shard.queue(queue).counters;
     assert_eq!((counters.active, counters.succeeded, counters.failed, counters.cancelled), (2, 1, 1, 1));
-    shard.give(Input::Scanned { job: jobs[0], clean: false, message: None });
+    shard.give(Input::Scanned { job: jobs[0], attempt: Attempt(1), scan: scan(OutputVerdict::Quarantine) });
     let counters = shard.queue(queue).counters;
     assert_eq!((counters.succeeded, counters.quarantined), (0, 1));
-    let released = shard.ask(|request| Input::Release { request, job: jobs[0] });
+    let released = shard.ask(|request| Input::Release { request, job: jobs[0], by: None });
     assert!(matches!(released, Answer::Job(job) if job.state == State::Succeeded));
     assert_eq!(shard.queue(queue).counters.succeeded, 1);
 }
@@ -211,7 +212,7 @@ fn a_queue_is_removed_when_it_is_empty() {
     shard.play(id, End::Succeeded);
     assert_eq!(shard.remove_queue(queue.id), Answer::QueueRemoved);
     let reference = QueueRef::Token(queue.token.unwrap());
-    let refused = shard.ask(|request| Input::DrainQueue { request, queue: reference });
+    let refused = shard.ask(|request| Input::DrainQueue { request, queue: reference, by: None });
     assert_eq!(refused, Answer::Refused(Refusal::UnknownQueue(reference)));
     assert_eq!(shard.records.len(Keyspace::Queues), 0);
     shard.crash();

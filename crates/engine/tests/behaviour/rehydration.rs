@@ -1,6 +1,6 @@
 //! Coming back: whatever a crash swallows, the records bring it about again.
 
-use engine::{Answer, Input, PolicyMode, RequestId};
+use engine::{Answer, Gate, Input, RequestId, Setup};
 use model::id::{JobId, RunnerId};
 use model::job::End;
 use model::queue::QueueRef;
@@ -8,7 +8,7 @@ use model::spec::JobSpec;
 use model::state::State;
 use model::verdict::Verdict;
 
-use crate::common::{Fixture, RUNNER, SECOND, at, config_of, echo, job, keyed, process, room, submission};
+use crate::common::{Fixture, POLICY, RUNNER, SECOND, at, config_of, echo, job, keyed, process, room, submission};
 
 /// A client that sends again, under the same key, whatever it has no answer to.
 struct Client {
@@ -59,9 +59,9 @@ fn scenario(shard: &mut Fixture) -> Vec<JobId> {
     shard.runner(RUNNER, room(2));
     let jobs = Client::new(specs()).submit_all(shard);
     for id in &jobs[..2] {
-        let _ = shard.ask_maybe(|request| Input::Cancel { request, job: *id });
+        let _ = shard.ask_maybe(|request| Input::Cancel { request, job: *id, by: None });
     }
-    let _ = shard.ask_maybe(|request| Input::Retract { request, job: jobs[2] });
+    let _ = shard.ask_maybe(|request| Input::Retract { request, job: jobs[2], by: None });
     shard.runner(RunnerId(2), room(1));
     shard.finish_all();
     jobs
@@ -121,9 +121,8 @@ fn a_crash_after_every_commit_loses_nothing_either() {
 
 #[test]
 fn a_pending_question_to_the_policy_is_asked_again() {
-    let mut config = config_of(0, 1);
-    config.policy = PolicyMode::Ask;
-    let mut shard = Fixture::with(config);
+    let setup = Setup { gate: Gate::Policy(POLICY), ..Setup::default() };
+    let mut shard = Fixture::governed(config_of(0, 1), setup);
     let id = shard.submit(&echo());
     assert_eq!(shard.asked, [id]);
     shard.crash();

@@ -12,7 +12,7 @@ use crate::common::{DAY, Fixture, HOUR, RUNNER, config_of, echo, keyed, room};
 
 /// A shard that forgets sooner than is usual.
 fn keeping_for(retention: u64, config: Config) -> Fixture {
-    Fixture::with(Config { retention: Millis(retention), ..config })
+    Fixture::with(Config { retention: Millis(retention), dead_letter_retention: Millis(0), ..config })
 }
 
 fn with_runner() -> Fixture {
@@ -121,7 +121,7 @@ fn a_job_removed_by_hand_while_the_look_is_under_way_is_removed_once() {
     let snapshot = shard.records.answer(&finished.expect("a look is under way"));
     shard.fetches.clear();
     shard.hold_fetches = false;
-    assert_eq!(shard.ask(|request| Input::Remove { request, job: id }), Answer::Removed);
+    assert_eq!(shard.ask(|request| Input::Remove { request, job: id, by: None }), Answer::Removed);
     shard.give(Input::Fetched(snapshot));
     assert_eq!(removed(&shard), [id]);
 }

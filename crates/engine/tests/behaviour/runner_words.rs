@@ -70,7 +70,13 @@ fn what_a_runner_can_no_longer_say_is_not_waited_for() {
     let id = shard.submit(&process());
     let current = shard.current(id);
     shard.start(current);
-    let word = RunnerWord::Here { capacity: room(1), holding: vec![current], question: 0, oldest_kept: 9 };
+    let word = RunnerWord::Here {
+        capacity: room(1),
+        profile: Default::default(),
+        holding: vec![current],
+        question: 0,
+        oldest_kept: 9,
+    };
     shard.say(FromRunner { runner: RUNNER, incarnation: Incarnation(1), sequence: 9, word });
     let end = RunnerWord::Ended {
         ticket: current,
@@ -201,7 +207,13 @@ fn an_attempt_given_out_after_the_question_is_not_missed() {
 #[test]
 fn questions_to_an_unknown_runner_have_their_own_number() {
     let mut shard = Fixture::new();
-    let here = |question| RunnerWord::Here { capacity: room(1), holding: Vec::new(), question, oldest_kept: 1 };
+    let here = |question| RunnerWord::Here {
+        capacity: room(1),
+        profile: Default::default(),
+        holding: Vec::new(),
+        question,
+        oldest_kept: 1,
+    };
     let say = |shard: &mut Fixture, sequence, word| {
         shard.say(FromRunner { runner: RUNNER, incarnation: Incarnation(1), sequence, word });
     };
@@ -226,7 +238,13 @@ fn a_runner_is_asked_about_a_gap_once_in_a_while() {
         if known {
             shard.runner(RUNNER, room(1));
         }
-        let here = || RunnerWord::Here { capacity: room(1), holding: Vec::new(), question: 0, oldest_kept: 1 };
+        let here = || RunnerWord::Here {
+            capacity: room(1),
+            profile: Default::default(),
+            holding: Vec::new(),
+            question: 0,
+            oldest_kept: 1,
+        };
         for sequence in 3..30 {
             shard.say(FromRunner { runner: RUNNER, incarnation: Incarnation(1), sequence, word: here() });
         }

@@ -91,7 +91,7 @@ fn an_id_is_never_handed_out_twice() {
     assert!(next > done);
     shard.finish_all();
     shard.exact_counters = false;
-    assert_eq!(shard.ask(|request| Input::Remove { request, job: next }), Answer::Removed);
+    assert_eq!(shard.ask(|request| Input::Remove { request, job: next, by: None }), Answer::Removed);
     shard.crash();
     assert!(shard.submit(&echo()) > next);
 }
@@ -142,7 +142,7 @@ fn a_large_spec_is_written_once_and_comes_back() {
     shard.runner(RUNNER, room(1));
     shard.finish_all();
     shard.exact_counters = false;
-    assert_eq!(shard.ask(|request| Input::Remove { request, job: id }), Answer::Removed);
+    assert_eq!(shard.ask(|request| Input::Remove { request, job: id, by: None }), Answer::Removed);
     for keyspace in [Keyspace::Spec, Keyspace::Done, Keyspace::ByQueue, Keyspace::ByState] {
         assert_eq!(shard.records.len(keyspace), 0, "{}", keyspace.name());
     }
@@ -152,7 +152,7 @@ fn a_large_spec_is_written_once_and_comes_back() {
 fn a_job_is_removed_only_when_it_has_ended() {
     let mut shard = Fixture::with_runner(1);
     let id = shard.submit(&echo());
-    let remove = |shard: &mut Fixture| shard.ask(|request| Input::Remove { request, job: id });
+    let remove = |shard: &mut Fixture| shard.ask(|request| Input::Remove { request, job: id, by: None });
     assert!(matches!(remove(&mut shard), Answer::Refused(Refusal::WrongState { state: State::Dispatched, .. })));
     shard.play(id, End::Fatal);
     shard.exact_counters = false;
@@ -169,7 +169,10 @@ fn a_job_can_be_removed_in_the_step_that_ends_it() {
     let id = shard.submit(&echo());
     let (cancel, remove) = (shard.next_request(), shard.next_request());
     shard.exact_counters = false;
-    shard.give_together(vec![Input::Cancel { request: cancel, job: id }, Input::Remove { request: remove, job: id }]);
+    shard.give_together(vec![
+        Input::Cancel { request: cancel, job: id, by: None },
+        Input::Remove { request: remove, job: id, by: None },
+    ]);
     assert_eq!(shard.answer(remove), Some(Answer::Removed));
     assert_eq!(shard.records.job(id), None);
 }
@@ -186,7 +189,10 @@ fn what_happens_within_one_step_is_written_once() {
     let Some(Answer::Submitted(results)) = shard.answer(submit) else { panic!("an answer") };
     let id = results[0].as_ref().unwrap().id;
     let (cancel, retry) = (shard.next_request(), shard.next_request());
-    shard.give_together(vec![Input::Cancel { request: cancel, job: id }, Input::Retry { request: retry, job: id }]);
+    shard.give_together(vec![
+        Input::Cancel { request: cancel, job: id, by: None },
+        Input::Retry { request: retry, job: id, by: None },
+    ]);
     assert!(matches!(shard.answer(retry), Some(Answer::Refused(Refusal::WrongState { .. }))));
     assert_eq!(shard.state(id), State::Cancelled);
 }

@@ -6,11 +6,12 @@ use bytes::Bytes;
 use minicbor::decode::Error;
 use minicbor::{Decode, Decoder, Encode};
 
-use super::{JobSpec, Lane, Limits, Priority, Run, Sandbox};
+use super::{JobSpec, Lane, Limits, Priority, Run, Sandbox, Wants};
 use crate::blob::BlobId;
 use crate::codec::{self, DecodeError};
 use crate::id::QueueId;
 use crate::time::Millis;
+use crate::verdict::Constraints;
 
 impl JobSpec {
     /// The bytes that are kept, and the few values that scheduling reads all the time. Which queue the job is in
@@ -27,6 +28,7 @@ impl JobSpec {
             not_before: self.not_before.map(|time| time.0),
             max_retries: self.max_retries,
             key: self.idempotency_key.as_ref().map(|key| KeyHash::of(&self.tenant, key)),
+            wants: Wants::take(&mut self),
             tenant: self.tenant,
             bytes,
         }
@@ -43,6 +45,27 @@ pub fn decode_run(spec: &[u8]) -> Result<Run, DecodeError> {
         decoder.skip().map_err(malformed)?;
     }
     decoder.decode().map_err(malformed)
+}
+
+/// The topic of an encoded spec, without reading the rest.
+pub fn decode_topic(spec: &[u8]) -> Result<&str, DecodeError> {
+    let malformed = |error: Error| DecodeError::Malformed(error.to_string());
+    let mut decoder = Decoder::new(spec);
+    decoder.array().map_err(malformed)?;
+    decoder.str().map_err(malformed)
+}
+
+/// The topic and the tenant of an encoded spec.
+pub fn decode_owner(spec: &[u8]) -> Result<(String, String), DecodeError> {
+    #[derive(Decode)]
+    struct Owner {
+        #[n(0)]
+        topic: String,
+        #[n(2)]
+        tenant: String,
+    }
+    let Owner { topic, tenant } = codec::decode(spec)?;
+    Ok((topic, tenant))
 }
 
 /// What a runner needs of a spec: the same fields under the same numbers, and none of the others.
@@ -65,6 +88,26 @@ pub struct Task {
     pub outputs: Vec<String>,
     #[cbor(n(14), default)]
     pub limits: Limits,
+    /// The policy has taken the network away from it.
+    #[cbor(skip)]
+    pub without_network: bool,
+}
+
+impl Task {
+    /// Narrows what it asks for to what the policy allows.
+    pub fn constrain(&mut self, constraints: &Constraints) {
+        if let Some(least) = constraints.sandbox {
+            self.sandbox = self.sandbox.stricter(least);
+        }
+        if constraints.network == Some(false) {
+            self.without_network = true;
+            // Nothing can be kept from a process that runs with the rights of the server itself.
+            self.sandbox = self.sandbox.stricter(Sandbox::Standard);
+        }
+        if let Some(most) = constraints.max_artifact_bytes {
+            self.limits.output_bytes = Some(self.limits.output_bytes.map_or(most, |asked| asked.min(most)));
+        }
+    }
 }
 
 fn sandbox_or_standard<C>(d: &mut Decoder<'_>, _: &mut C) -> Result<Sandbox, Error> {
@@ -167,6 +210,7 @@ pub struct PackedSpec {
     pub max_retries: Option<u32>,
     pub key: Option<KeyHash>,
     pub tenant: String,
+    pub wants: Wants,
 }
 
 #[cfg(test)]

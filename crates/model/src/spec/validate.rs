@@ -40,6 +40,7 @@ impl JobSpec {
             validate_key(key)?;
         }
         self.validate_labels()?;
+        self.validate_requires()?;
         match &self.run {
             Run::Echo(echo) => {
                 self.refuse_what_echo_ignores()?;
@@ -82,6 +83,15 @@ impl JobSpec {
             }
         }
         Ok(())
+    }
+
+    fn validate_requires(&self) -> Checked {
+        if self.requires.len() > limits::REQUIRES_MAX {
+            let message =
+                format!("{} capabilities are too many: at most {}", self.requires.len(), limits::REQUIRES_MAX);
+            return Err(Invalid::new("requires", message));
+        }
+        self.requires.iter().try_for_each(|capability| name("requires", capability))
     }
 
     /// Better refused than silently without effect.

@@ -1,14 +1,14 @@
 //! A job and short words for what can happen to it.
 
 use model::id::{Attempt, Incarnation, JobId, QueueId, RunnerId};
-use model::job::{Birth, End, Job, Outcome};
+use model::job::{Birth, End, Job, Outcome, Redacted, Scan};
 use model::json::Json;
 use model::machine::{self, Backoff, Event, Fault, Ignored};
 use model::reason::ReasonCode;
 use model::spec::{Digest, EchoRun, JobSpec, Run};
 use model::state::State;
 use model::time::{Millis, Timestamp};
-use model::verdict::{Approval, Decision, Verdict};
+use model::verdict::{Approval, Decision, OutputDecision, OutputVerdict, Phase, Verdict};
 
 pub const BACKOFF: Backoff = Backoff { first: Millis(1_000), longest: Millis(30_000) };
 pub const START: Millis = Millis(1_000_000);
@@ -25,7 +25,8 @@ impl Life {
     pub fn new(change: impl FnOnce(&mut JobSpec)) -> Self {
         let mut spec = JobSpec::new(Run::Echo(EchoRun::default()));
         change(&mut spec);
-        let birth = Birth { id: JobId(77), queue: QueueId(5), seq: 1, now: START, queue_max_retries: 3 };
+        let birth =
+            Birth { id: JobId(77), queue: QueueId(5), seq: 1, now: START, queue_max_retries: 3, runtime_max: None };
         Self { job: Job::new(birth, spec.pack()), now: START }
     }
 
@@ -115,7 +116,14 @@ pub fn verdict(verdict: Verdict) -> Event {
 }
 
 pub fn verdict_of(rule: &str, verdict: Verdict) -> Event {
-    Event::Verdict(Decision { at: Millis(0), verdict, rule: rule.to_owned(), message: None })
+    Event::Verdict(Decision {
+        at: Millis(0),
+        verdict,
+        rule: rule.to_owned(),
+        message: None,
+        policy: None,
+        constraints: None,
+    })
 }
 
 pub fn approval(approved: bool, digest: Digest, rule: &str) -> Event {
@@ -124,7 +132,7 @@ pub fn approval(approved: bool, digest: Digest, rule: &str) -> Event {
 }
 
 pub fn dispatch(runner: u64) -> Event {
-    Event::Dispatch { runner: RunnerId(runner), incarnation: Incarnation(1) }
+    Event::Dispatch { runner: RunnerId(runner), incarnation: Incarnation(1), placement: None }
 }
 
 pub fn adopted(attempt: u32, incarnation: u64) -> Event {
@@ -150,5 +158,20 @@ pub fn cancel() -> Event {
 }
 
 pub fn scanned(clean: bool) -> Event {
-    Event::Scanned { clean, message: None }
+    scanned_as(if clean { OutputVerdict::Allow } else { OutputVerdict::Quarantine }, None)
+}
+
+pub fn scanned_as(verdict: OutputVerdict, redacted: Option<Redacted>) -> Event {
+    let decision = OutputDecision {
+        at: Millis(0),
+        phase: Phase::Content,
+        verdict,
+        rule: "an output rule".to_owned(),
+        message: None,
+        policy: None,
+        findings: Vec::new(),
+        attempt: Attempt::default(),
+    };
+    // Every story that comes to a scan has had one attempt by then.
+    Event::Scanned { attempt: Attempt(1), scan: Box::new(Scan { decision, redacted }) }
 }

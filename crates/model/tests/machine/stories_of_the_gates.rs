@@ -77,14 +77,16 @@ fn a_throttle_never_brings_a_job_forward() {
     assert_eq!(life.job.eligible_at, own_time);
 }
 
+/// Never more than the job asked for itself, and what an earlier policy forbade is over.
 #[test]
-fn constraints_only_ever_narrow() {
-    let narrow = Constraints { max_runtime: Some(Millis(10)), max_retries: Some(1) };
-    let wide = Constraints { max_runtime: Some(Millis(1_000)), max_retries: Some(100) };
+fn the_newest_word_of_the_policy_constrains() {
+    let narrow = Constraints { max_runtime: Some(Millis(10)), max_retries: Some(1), ..Constraints::default() };
+    let wide = Constraints { max_runtime: Some(Millis(1_000)), max_retries: Some(100), ..Constraints::default() };
     let life = Life::in_state(State::Pending).then(verdict(Verdict::AllowWith(narrow)));
+    assert_eq!((life.job.runtime_limit(), life.job.retry_limit()), (Some(Millis(10)), 1));
     let life = life.is(State::Scheduled).then(dispatch(1)).then(started(1)).then(ended(1, End::Fatal));
     let life = life.then(Event::Reschedule).then(verdict(Verdict::AllowWith(wide))).is(State::Scheduled);
-    assert_eq!((life.job.timeout, life.job.max_retries), (Some(Millis(10)), 1));
+    assert_eq!((life.job.runtime_limit(), life.job.retry_limit()), (Some(Millis(1_000)), life.job.max_retries));
 }
 
 #[test]
@@ -100,7 +102,8 @@ fn decisions_are_kept_up_to_their_limit() {
 fn a_held_result_is_shown_when_it_is_clean() {
     let life = Life::in_state(State::Scanning).ignores(Event::DeadlinePassed, Ignored::OutOfOrder);
     let life = life.then(scanned(true)).is(State::Succeeded);
-    life.ignores(scanned(true), Ignored::Duplicate);
+    let again = life.then(scanned(true)).is(State::Succeeded);
+    assert_eq!(again.job.output_decisions().len(), 2, "every look at it is on record");
 }
 
 #[test]

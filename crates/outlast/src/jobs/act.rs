@@ -1,4 +1,4 @@
-//! Deciding about jobs: cancel, retry, retract, remove.
+//! Deciding about jobs: cancel, retry, retract, release, remove.
 
 use anyhow::Result;
 use model::view::JobView;
@@ -11,7 +11,10 @@ pub enum Act {
     Cancel,
     Retry,
     Retract,
+    Release,
     Remove,
+    /// The dead letter, and the job with it.
+    Purge,
 }
 
 /// All of them, one after the other: what fails is reported and does not keep the others from being done. The exit
@@ -51,6 +54,11 @@ async fn one(act: Act, text: &str, context: &Context) -> Result<Option<JobView>>
         Act::Cancel => Some(client.cancel(id).await?),
         Act::Retry => Some(client.retry(id).await?),
         Act::Retract => Some(client.retract(id).await?),
+        Act::Release => Some(client.release(id).await?),
+        Act::Purge => {
+            client.purge_letter(id).await?;
+            None
+        }
         Act::Remove => {
             client.remove_job(id).await?;
             None

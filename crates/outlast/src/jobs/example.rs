@@ -61,6 +61,10 @@ pub fn job() -> JobView {
         outputs: vec!["out/*".to_owned()],
         limits: Limits { memory_bytes: Some(512 << 20), pids: Some(16), ..Limits::default() },
         idempotency_key: None,
+        submitter: None,
+        requires: Vec::new(),
+        constraints: None,
+        approval: None,
     }
 }
 
@@ -78,6 +82,7 @@ pub fn history() -> HistoryView {
         memory_peak_bytes: Some(3 << 20),
         log: None,
         message: None,
+        placement: None,
     };
     HistoryView {
         id: JobId(1),
@@ -87,5 +92,7 @@ pub fn history() -> HistoryView {
         attempts: vec![attempt],
         attempts_dropped: 0,
         decisions: Vec::new(),
+        approval: None,
+        output_decisions: Vec::new(),
     }
 }

@@ -6,7 +6,10 @@ use std::time::Duration;
 use anyhow::Result;
 use model::job::Artifact;
 use model::spec::{Limits, Sandbox};
-use model::view::{AttemptView, DecisionView, HistoryView, JobView, StateView};
+use model::verdict::OutputVerdict;
+use model::view::{
+    ApprovalWordView, AttemptView, ConstraintsView, DecisionView, HistoryView, JobView, OutputDecisionView, StateView,
+};
 
 use super::list::{run_as_text, took};
 use crate::context::Context;
@@ -47,7 +50,7 @@ fn page(job: &JobView, history: &HistoryView, paint: Paint) -> String {
     text
 }
 
-fn facts(job: &JobView) -> Pairs {
+pub fn facts(job: &JobView) -> Pairs {
     let mut pairs = Pairs::default();
     pairs.add_cell("id", Cell::new(job.id).tone(Tone::Strong));
     pairs.add_cell("state", Cell::new(job.state).tone(Tone::of_state(job.state)));
@@ -57,6 +60,7 @@ fn facts(job: &JobView) -> Pairs {
     pairs.add("topic", &job.topic);
     pairs.add("queue", job.queue);
     pairs.add("tenant", &job.tenant);
+    pairs.add_option("submitter", job.submitter.as_ref());
     pairs.add("priority", format!("{:?}", job.priority).to_lowercase());
     pairs.add("created", job.created_at);
     pairs.add_option("took", took(job).map(duration::show));
@@ -73,6 +77,9 @@ fn facts(job: &JobView) -> Pairs {
     pairs.add_option("memory peak", job.memory_peak_bytes.map(size::show));
     pairs.add_option("sandbox", job.sandbox.map(Sandbox::as_str));
     pairs.add_option("limits", (!job.limits.is_empty()).then(|| limits(&job.limits)));
+    pairs.add_option("policy", job.constraints.as_ref().map(constraints));
+    pairs.add_option("approval", job.approval.as_ref().map(approval));
+    pairs.add_option("requires", (!job.requires.is_empty()).then(|| job.requires.join(" ")));
     pairs.add_option(
         "inputs",
         (!job.inputs.is_empty()).then(|| job.inputs.keys().cloned().collect::<Vec<_>>().join(" ")),
@@ -128,6 +135,9 @@ fn life(history: &HistoryView, paint: Paint) -> String {
     if !history.decisions.is_empty() {
         text.push_str(&format!("\n{}", decisions(&history.decisions).render(paint)));
     }
+    if !history.output_decisions.is_empty() {
+        text.push_str(&format!("\n{}", output_decisions(&history.output_decisions).render(paint)));
+    }
     text
 }
 
@@ -179,7 +189,7 @@ fn attempts(attempts: &[AttemptView]) -> Table {
     table
 }
 
-fn decisions(decisions: &[DecisionView]) -> Table {
+pub fn decisions(decisions: &[DecisionView]) -> Table {
     let columns = [("DECIDED", Align::Left), ("VERDICT", Align::Left), ("RULE", Align::Left), ("MESSAGE", Align::Left)];
     let mut table = Table::new(&columns);
     for decision in decisions {
@@ -193,7 +203,58 @@ fn decisions(decisions: &[DecisionView]) -> Table {
     table
 }
 
-fn labels(labels: &BTreeMap<String, String>) -> String {
+pub fn output_decisions(decisions: &[OutputDecisionView]) -> Table {
+    let columns = [
+        ("RESULT DECIDED", Align::Left),
+        ("PHASE", Align::Left),
+        ("VERDICT", Align::Left),
+        ("RULE", Align::Left),
+        ("FOUND", Align::Left),
+        ("MESSAGE", Align::Left),
+    ];
+    let mut table = Table::new(&columns);
+    for decision in decisions {
+        let phase = format!("{:?}", decision.phase).to_lowercase();
+        let tone = if decision.verdict == OutputVerdict::Allow { Tone::Plain } else { Tone::Bad };
+        let found =
+            decision.findings.iter().map(|found| format!("{}×{} in {}", found.count, found.pattern, found.place));
+        let found = found.collect::<Vec<_>>().join(", ");
+        table.row([
+            Cell::new(decision.at),
+            Cell::new(phase),
+            Cell::new(decision.verdict.as_str()).tone(tone),
+            Cell::new(&decision.rule),
+            Cell::option((!found.is_empty()).then_some(found)),
+            Cell::option(decision.message.as_ref()),
+        ]);
+    }
+    table
+}
+
+/// What the policy limits, in one line.
+pub fn constraints(constraints: &ConstraintsView) -> String {
+    let ConstraintsView { max_runtime_ms, max_retries, max_artifact_bytes, max_concurrent, sandbox, network } =
+        constraints;
+    let parts = [
+        max_runtime_ms.map(|millis| format!("at most {}", duration::show(Duration::from_millis(millis)))),
+        max_retries.map(|retries| format!("at most {retries} retries")),
+        max_artifact_bytes.map(|bytes| format!("files up to {}", size::show(bytes))),
+        max_concurrent.map(|jobs| format!("at most {jobs} at once")),
+        sandbox.map(|sandbox| format!("sandbox {}", sandbox.as_str())),
+        network.map(|network| if network { "network".to_owned() } else { "no network".to_owned() }),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// A person's word, in one line.
+pub fn approval(word: &ApprovalWordView) -> String {
+    let did = if word.approved { "approved" } else { "rejected" };
+    let by = word.by.as_deref().unwrap_or("somebody");
+    let comment = word.comment.as_ref().map(|comment| format!(": {comment}")).unwrap_or_default();
+    format!("{did} by {by} at {}{comment}", word.at)
+}
+
+pub fn labels(labels: &BTreeMap<String, String>) -> String {
     labels.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }
 

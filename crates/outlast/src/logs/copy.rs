@@ -14,7 +14,12 @@ use super::show::Show;
 /// Shows both streams of a job, each where it belongs, until the job is terminal and everything was shown.
 pub async fn follow(client: &Client, id: JobId) -> Result<()> {
     let mut show = Show::new(true, false);
-    copy(client.logs(id, Request { follow: true, ..Request::default() }), true, |piece| show.piece(piece)).await
+    let copied = copy(client.logs(id, Request { follow: true, ..Request::default() }), true, |piece| show.piece(piece));
+    match copied.await {
+        // Its end says so, too, and says it better.
+        Err(error) if error.downcast_ref().and_then(client::Error::code) == Some("quarantined") => Ok(()),
+        result => result,
+    }
 }
 
 /// Hands on every piece once. `patient`: a server that is away is waited for, and then the log goes on where it was.

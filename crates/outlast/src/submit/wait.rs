@@ -15,11 +15,13 @@ use model::view::JobView;
 use crate::context::Context;
 use crate::interrupt::{Raced, race};
 use crate::logs::{Absence, follow};
-use crate::paint::{Paint, Tone};
+use crate::paint::{Paint, Tone, tame};
 use crate::{exit, output};
 
 /// How long one request waits for the job; then the next one does.
 const WAIT_STEP: Duration = Duration::from_secs(30);
+/// The first request is shorter: a job that waits for a person should not do so without a word.
+const FIRST_WAIT: Duration = Duration::from_secs(2);
 
 pub async fn until_terminal(id: JobId, context: &Context) -> Result<u8> {
     let with_output = context.printer.is_for_people();
@@ -46,7 +48,8 @@ pub async fn until_terminal(id: JobId, context: &Context) -> Result<u8> {
     };
     match race(work).await {
         Ok(Raced::Done(job)) => {
-            context.printer.print(&job, |job: &JobView, _| last_words(job))?;
+            let verdict = verdict_on(&job, context).await;
+            context.printer.print(&job, |job: &JobView, _| last_words(job, verdict))?;
             Ok(exit_code(&job))
         }
         Ok(Raced::Interrupted) => {
@@ -72,17 +75,40 @@ fn leave(words: &str) {
 
 async fn terminal(client: &Client, id: JobId) -> Result<JobView> {
     let mut absence = Absence::default();
+    let mut step = FIRST_WAIT;
     loop {
-        match client.wait(id, WAIT_STEP).await {
+        match client.wait(id, step).await {
             Ok(job) if job.state.is_terminal() => return Ok(job),
-            Ok(_) => absence.end(),
+            Ok(job) => {
+                if step == FIRST_WAIT && job.state == State::ApprovalRequired {
+                    leave(&format!("{id} waits for somebody's approval: `outlast approvals show {id}` says why."));
+                }
+                step = WAIT_STEP;
+                absence.end();
+            }
             Err(error) => absence.bear(error).await?,
         }
     }
 }
 
+/// For a job that was denied: the rule that did it, and why. Its own message is worth something as well.
+async fn verdict_on(job: &JobView, context: &Context) -> Option<String> {
+    if job.state != State::Denied {
+        return None;
+    }
+    let history = context.client.history(job.id).await.ok()?;
+    if let Some(rejected) = history.approval.filter(|word| !word.approved) {
+        let by = rejected.by.as_deref().unwrap_or("somebody");
+        let comment = rejected.comment.map(|comment| format!(": {comment}")).unwrap_or_default();
+        return Some(format!("{by} has rejected it{comment}"));
+    }
+    let decision = history.decisions.into_iter().next_back()?;
+    let message = decision.message.map(|message| format!(": {message}")).unwrap_or_default();
+    Some(format!("rule {}{message}", decision.rule))
+}
+
 /// What is left to say on standard output; why it did not succeed goes to standard error.
-fn last_words(job: &JobView) -> String {
+fn last_words(job: &JobView, verdict: Option<String>) -> String {
     let is_process = matches!(job.run, Run::Process(_) | Run::Wasm(_));
     if job.state == State::Succeeded {
         let result = job.result.as_ref().filter(|_| !is_process);
@@ -91,7 +117,8 @@ fn last_words(job: &JobView) -> String {
     // A program that exits with a code of its own has said what it wanted to say.
     let speaks_for_itself = is_process && job.state == State::Failed && job.exit_code.is_some();
     if !speaks_for_itself {
-        let why = job.message.as_ref().or(job.reason.as_ref()).map(|why| format!(": {why}")).unwrap_or_default();
+        let why = verdict.or_else(|| job.message.clone()).or_else(|| job.reason.clone());
+        let why = why.map(|why| format!(": {}", tame(&why))).unwrap_or_default();
         eprintln!("{} {} {}{why}", Paint::for_stderr().apply(Tone::Bad, "error:"), job.id, verb(job.state));
     }
     String::new()

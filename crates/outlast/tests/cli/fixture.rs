@@ -38,7 +38,7 @@ impl Ran {
 
 fn outlast() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_outlast"));
-    for name in ["OUTLAST_SERVER", "OUTLAST_TOKEN", "NO_COLOR"] {
+    for name in ["OUTLAST_SERVER", "OUTLAST_TOKEN", "OUTLAST_ACTOR", "NO_COLOR"] {
         command.env_remove(name);
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -65,6 +65,8 @@ pub struct Server {
     pub url: String,
     pub directory: TempDir,
     data: PathBuf,
+    /// What it is told besides what every server here is told, as YAML.
+    settings: String,
 }
 
 impl Server {
@@ -76,17 +78,25 @@ impl Server {
     pub fn start_with(arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let data = directory.path().join("data");
-        Self::up(directory, data, arguments)
+        Self::up(directory, data, arguments, "")
+    }
+
+    /// Starts a server with more settings, as YAML.
+    pub fn start_set(settings: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path().join("data");
+        Self::up(directory, data, &[], settings)
     }
 
     /// Starts a server whose data is somewhere else.
     pub fn start_at(data: &Path) -> Self {
-        Self::up(tempfile::tempdir().unwrap(), data.to_owned(), &[])
+        Self::up(tempfile::tempdir().unwrap(), data.to_owned(), &[], "")
     }
 
-    fn up(directory: TempDir, data: PathBuf, arguments: &[&str]) -> Self {
-        let (process, url) = up(&data, "127.0.0.1:0", directory.path(), arguments);
-        Self { process, url, directory, data }
+    fn up(directory: TempDir, data: PathBuf, arguments: &[&str], settings: &str) -> Self {
+        let settings = settings.to_owned();
+        let (process, url) = up(&data, "127.0.0.1:0", directory.path(), arguments, &settings);
+        Self { process, url, directory, data, settings }
     }
 
     /// Waits until the server has ended by itself, and returns what it has logged.
@@ -119,7 +129,7 @@ impl Server {
 
     pub fn start_again(&mut self) {
         let address = self.url.trim_start_matches("http://").to_owned();
-        let (process, _) = up(&self.data, &address, self.directory.path(), &[]);
+        let (process, _) = up(&self.data, &address, self.directory.path(), &[], &self.settings);
         self.process = process;
     }
 
@@ -194,9 +204,9 @@ impl Drop for Server {
 }
 
 /// Starts a server and waits for its greeting, which says where it is. Its jobs may run without a sandbox.
-fn up(data: &Path, listen: &str, directory: &Path, arguments: &[&str]) -> (Child, String) {
+fn up(data: &Path, listen: &str, directory: &Path, arguments: &[&str], settings: &str) -> (Child, String) {
     let config = directory.join("server.yaml");
-    std::fs::write(&config, "allow_unsandboxed: true\n").unwrap();
+    std::fs::write(&config, format!("allow_unsandboxed: true\n{settings}")).unwrap();
     let stderr = File::create(directory.join("server.log")).unwrap();
     let mut process = outlast()
         .arg("up")

@@ -6,6 +6,7 @@ mod bench;
 mod disk;
 mod docs;
 mod fixture;
+mod governance;
 mod jobs;
 mod kill;
 mod logs;

@@ -9,9 +9,10 @@ use blobs::Blobs;
 use bytes::Bytes;
 use model::id::{Attempt, Epoch, Incarnation, JobId, NodeId, RunnerId, ShardId, Shards};
 use model::job::{End, Outcome};
-use model::message::{Capacity, FromRunner, RunnerWord, ShardFace, Ticket, ToRunner};
+use model::message::{Capacity, FromRunner, Load, RunnerWord, ShardFace, Ticket, ToRunner};
 use model::spec::JobSpec;
 use model::time::Millis;
+use model::verdict::Constraints;
 use runner::{Defaults, Handle, Options, SpawnerOptions};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -29,6 +30,8 @@ impl runner::Uplink for Listener {
             let _ = self.0.send((shard, word));
         }
     }
+
+    fn load(&self, _: Incarnation, _: Load) {}
 }
 
 /// A runner with two shards and a small capacity.
@@ -60,7 +63,13 @@ impl Bench {
             let (from, word) = bench.any_word().await;
             assert_eq!(from, ShardId(shard));
             assert_eq!(word.sequence, 1);
-            let hello = RunnerWord::Here { capacity, holding: Vec::new(), question: 0, oldest_kept: 1 };
+            let hello = RunnerWord::Here {
+                capacity,
+                profile: Arc::default(),
+                holding: Vec::new(),
+                question: 0,
+                oldest_kept: 1,
+            };
             assert_eq!(word.word, hello);
         }
         bench
@@ -79,7 +88,12 @@ impl Bench {
     }
 
     pub fn run(&self, ticket: Ticket, job: &Value) {
-        self.tell(ToRunner::Run { ticket, spec: spec(job) });
+        self.tell(ToRunner::Run { ticket, spec: spec(job), constraints: None });
+    }
+
+    /// The same, with what the policy allows it at the most.
+    pub fn run_constrained(&self, ticket: Ticket, job: &Value, constraints: Constraints) {
+        self.tell(ToRunner::Run { ticket, spec: spec(job), constraints: Some(Box::new(constraints)) });
     }
 
     pub async fn any_word(&mut self) -> (ShardId, Said) {
@@ -159,6 +173,7 @@ async fn options(directory: &Path, capacity: Capacity) -> Options {
         incarnation: INCARNATION,
         node,
         capacity,
+        profile: Arc::default(),
         shards: Shards::new(2).unwrap(),
         logs: directory.join("logs"),
         scratch: directory.join("scratch"),

@@ -4,6 +4,8 @@ use blobs::workers::{Entry, Function, Manifest};
 use bytes::Bytes;
 use model::job::End;
 use model::message::ToRunner;
+use model::spec::Sandbox;
+use model::verdict::Constraints;
 use serde_json::{Value, json};
 
 use crate::common::{Bench, sandboxed, ticket};
@@ -69,6 +71,44 @@ async fn too_much_output_fails_the_job() {
     let outcome = bench.ended(ticket(1)).await;
     assert!(matches!(outcome.end, End::Fatal | End::Error), "{outcome:?}");
     assert!(outcome.artifacts.is_empty());
+}
+
+/// The policy's word counts, whatever the job asked for.
+// FEATURES: D1
+#[tokio::test]
+async fn no_more_files_are_kept_than_the_policy_allows() {
+    let mut bench = Bench::roomy().await;
+    let script = "head -c 5000 /dev/zero > outputs/x";
+    let job = with(sandboxed(script), &json!({"outputs": ["*"], "limits": {"output_bytes": 1_000_000}}));
+    let constraints = Constraints { max_artifact_bytes: Some(4_999), ..Constraints::default() };
+    bench.run_constrained(ticket(1), &job, constraints);
+    bench.started(ticket(1)).await;
+    let outcome = bench.ended(ticket(1)).await;
+    assert!(matches!(outcome.end, End::Fatal | End::Error) && outcome.artifacts.is_empty(), "{outcome:?}");
+    let constraints = Constraints { max_artifact_bytes: Some(5_000), ..Constraints::default() };
+    bench.run_constrained(ticket(2), &job, constraints);
+    bench.started(ticket(2)).await;
+    assert_eq!(bench.ended(ticket(2)).await.artifacts.len(), 1);
+}
+
+// FEATURES: D1
+#[tokio::test]
+async fn a_process_gets_at_least_the_sandbox_that_the_policy_wants() {
+    let mut bench = Bench::roomy().await;
+    let job = json!({"run": {"process": {"command": ["sh", "-c", "pwd"]}}, "sandbox": "none"});
+    for (number, constraints) in [
+        Constraints { sandbox: Some(Sandbox::Standard), ..Constraints::default() },
+        Constraints { network: Some(false), ..Constraints::default() },
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let ticket = ticket(number as u64 + 1);
+        bench.run_constrained(ticket, &job, constraints);
+        bench.started(ticket).await;
+        let outcome = bench.ended(ticket).await;
+        assert_eq!(outcome.result.map(|result| result.as_str().to_owned()).as_deref(), Some("\"/job\""));
+    }
 }
 
 #[tokio::test]

@@ -77,7 +77,7 @@ async fn an_inventory_names_what_is_in_hand() {
 async fn an_earlier_owner_and_another_incarnation_are_not_obeyed() {
     let mut bench = Bench::roomy().await;
     bench.settle().await;
-    let run = ToRunner::Run { ticket: ticket(1), spec: spec(&endless()) };
+    let run = ToRunner::Run { ticket: ticket(1), spec: spec(&endless()), constraints: None };
     bench.tell_as(ShardId(0), Epoch(4), run.clone());
     let face = ShardFace { shard: ShardId(0), epoch: Epoch(5) };
     for other in [INCARNATION.0 - 1, INCARNATION.0 + 1] {
@@ -103,7 +103,7 @@ async fn an_earlier_owner_and_another_incarnation_are_not_obeyed() {
 #[tokio::test]
 async fn a_job_that_cannot_be_read_is_not_to_blame() {
     let mut bench = Bench::roomy().await;
-    bench.tell(ToRunner::Run { ticket: ticket(1), spec: bytes::Bytes::from_static(&[0xff, 1, 2]) });
+    bench.tell(ToRunner::Run { ticket: ticket(1), spec: bytes::Bytes::from_static(&[0xff, 1, 2]), constraints: None });
     let outcome = bench.ended(ticket(1)).await;
     assert_eq!(outcome.end, End::Infrastructure);
     assert!(outcome.message.unwrap().contains("cannot read the job"));
@@ -138,7 +138,7 @@ async fn shards_have_their_own_numbers_and_their_own_room() {
     let mut bench = Bench::new(Capacity { process: 1, echo: 1, wasm: 0 }).await;
     bench.run(ticket(1), &endless());
     bench.started(ticket(1)).await;
-    bench.tell_as(ShardId(1), Epoch(1), ToRunner::Run { ticket: ticket(2), spec: spec(&endless()) });
+    bench.tell_as(ShardId(1), Epoch(1), ToRunner::Run { ticket: ticket(2), spec: spec(&endless()), constraints: None });
     bench.tell_as(ShardId(1), Epoch(1), ToRunner::Stop { ticket: ticket(1) });
     bench.tell_as(ShardId(1), Epoch(1), ToRunner::Inventory { question: 9 });
     let mut words = Vec::new();

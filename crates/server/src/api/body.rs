@@ -19,7 +19,7 @@ pub(crate) enum Media {
 pub(crate) const OCTETS: &str = "application/octet-stream";
 
 /// Parts of the contract that this version does not have yet.
-const UNSUPPORTED: [&str; 3] = ["requires", "compensation", "exclusive"];
+const UNSUPPORTED: [&str; 2] = ["compensation", "exclusive"];
 
 /// What the client says its body is, with its parameters and without.
 fn declared(headers: &HeaderMap) -> (&str, &str) {

@@ -8,14 +8,16 @@ use axum::body::Body;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use engine::{Answer, Input, RequestId};
+use engine::{Actor, Answer, Input, RequestId};
 use model::id::JobId;
 use model::job::Job;
 use model::message::Ticket;
 use model::spec::Lane;
 use model::state::State;
-use model::view::{HistoryView, JobView, Page};
+use model::view::{HistoryView, JobView, OriginalView, Page, is_hidden};
 
+use super::access;
+use super::actor::actor;
 use super::list::{self, Filter, Parameters};
 use super::path::Path;
 use super::problem::{Fault, Refused};
@@ -98,19 +100,40 @@ pub(crate) async fn show(
 pub(crate) async fn result(
     Shared(app): Shared<Arc<App>>,
     Path(id): Path<String>,
-    _: Parameters,
+    headers: HeaderMap,
+    parameters: Parameters,
 ) -> Result<Response, Refused> {
     let core = app.core()?;
-    let job = load(&core, parse_id(&id)?)?;
+    let id = parse_id(&id)?;
+    if parameters.flag("original")? {
+        return original(&app, &core, id, actor(&headers)?).await;
+    }
+    let job = load(&core, id)?;
     if !job.state.is_terminal() {
         let detail = format!("the job is {}: wait for it with GET /v1/jobs/{}?wait_ms=30000", job.state, job.id);
         return Err(Refused::saying(Fault::NotTerminal, detail));
     }
-    if job.state == State::Quarantined {
-        return Err(Refused::saying(Fault::WrongState, "the result is quarantined"));
+    if is_hidden(&job) {
+        return Err(access::quarantined(&job));
     }
     let bytes = job.result.unwrap_or_default().as_bytes().to_vec();
     Ok(([(header::CONTENT_TYPE, "application/json")], Body::from(bytes)).into_response())
+}
+
+/// What the policy had removed from a result and kept. Whoever looks at it is noted.
+async fn original(app: &App, core: &Core, id: JobId, by: Actor) -> Result<Response, Refused> {
+    if !app.show_originals {
+        let detail = "have `show_originals: true` set in the server's configuration, or release what is quarantined";
+        return Err(Refused::saying(Fault::OriginalsNotShown, detail));
+    }
+    match core.inbox_of(id).ask(|request| Input::ReadOriginal { request, job: id, by }).await? {
+        Answer::Job(job) => match job.original {
+            Some(original) => Ok(JsonBody(OriginalView::from(*original)).into_response()),
+            None => Err(Refused::new(Fault::NoOriginal)),
+        },
+        Answer::Refused(refusal) => Err(refusal.into()),
+        _ => Err(Refused::new(Fault::Internal)),
+    }
 }
 
 pub(crate) async fn history(
@@ -181,16 +204,17 @@ pub(crate) fn expect_no_form(headers: &HeaderMap) -> Result<(), Refused> {
     if headers.contains_key(header::CONTENT_TYPE) { super::body::expect_json(headers) } else { Ok(()) }
 }
 
-async fn act(
+pub(crate) async fn act(
     app: &App,
     id: &str,
     headers: &HeaderMap,
-    input: impl FnOnce(RequestId, JobId) -> Input,
+    input: impl FnOnce(RequestId, JobId, Actor) -> Input,
 ) -> Result<Response, Refused> {
     expect_no_form(headers)?;
     let core = app.core()?;
     let id = parse_id(id)?;
-    match core.inbox_of(id).ask(|request| input(request, id)).await? {
+    let by = actor(headers)?;
+    match core.inbox_of(id).ask(|request| input(request, id, by)).await? {
         Answer::Job(job) => Ok(JsonBody(view(&core, &job)?).into_response()),
         Answer::Removed => Ok(StatusCode::NO_CONTENT.into_response()),
         Answer::Refused(refusal) => Err(refusal.into()),
@@ -204,7 +228,7 @@ pub(crate) async fn cancel(
     headers: HeaderMap,
     _: Parameters,
 ) -> Result<Response, Refused> {
-    act(&app, &id, &headers, |request, job| Input::Cancel { request, job }).await
+    act(&app, &id, &headers, |request, job, by| Input::Cancel { request, job, by }).await
 }
 
 pub(crate) async fn retry(
@@ -213,7 +237,7 @@ pub(crate) async fn retry(
     headers: HeaderMap,
     _: Parameters,
 ) -> Result<Response, Refused> {
-    act(&app, &id, &headers, |request, job| Input::Retry { request, job }).await
+    act(&app, &id, &headers, |request, job, by| Input::Retry { request, job, by }).await
 }
 
 pub(crate) async fn retract(
@@ -222,7 +246,17 @@ pub(crate) async fn retract(
     headers: HeaderMap,
     _: Parameters,
 ) -> Result<Response, Refused> {
-    act(&app, &id, &headers, |request, job| Input::Retract { request, job }).await
+    act(&app, &id, &headers, |request, job, by| Input::Retract { request, job, by }).await
+}
+
+/// Lets out what is quarantined.
+pub(crate) async fn release(
+    Shared(app): Shared<Arc<App>>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    _: Parameters,
+) -> Result<Response, Refused> {
+    act(&app, &id, &headers, |request, job, by| Input::Release { request, job, by }).await
 }
 
 pub(crate) async fn remove(
@@ -231,5 +265,5 @@ pub(crate) async fn remove(
     headers: HeaderMap,
     _: Parameters,
 ) -> Result<Response, Refused> {
-    act(&app, &id, &headers, |request, job| Input::Remove { request, job }).await
+    act(&app, &id, &headers, |request, job, by| Input::Remove { request, job, by }).await
 }

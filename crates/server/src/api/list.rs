@@ -306,12 +306,12 @@ fn wanted(core: &Core, filter: &Filter, shard: ShardId, job: &Job) -> Result<Opt
     }))
 }
 
-/// Cursors are opaque to clients: "what is older than this".
-fn cursor(id: JobId) -> String {
+/// Cursors are opaque to clients: the last job that was shown.
+pub(crate) fn cursor(id: JobId) -> String {
     format!("c{}", &id.to_string()[JobId::PREFIX.len()..])
 }
 
-fn parse_cursor(text: &str) -> Result<JobId, Refused> {
+pub(crate) fn parse_cursor(text: &str) -> Result<JobId, Refused> {
     let id = text.strip_prefix('c').and_then(|rest| format!("{}{rest}", JobId::PREFIX).parse().ok());
     id.ok_or_else(|| Refused::saying(Fault::InvalidCursor, format!("`{text}` is not a cursor of a list")).at("cursor"))
 }

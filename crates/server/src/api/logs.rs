@@ -17,6 +17,7 @@ use model::id::Attempt;
 use runner::logs::Stream;
 use tokio::sync::mpsc;
 
+use super::access::{Access, access, quarantined};
 use super::list::{Parameters, bad};
 use super::path::Path;
 use super::problem::{Fault, Refused};
@@ -59,6 +60,12 @@ pub(crate) async fn logs(
         None => None,
     };
     let newest = job.attempt.max(Attempt(1));
+    match access(&core, &job, attempt.unwrap_or(newest)) {
+        Access::Open => {}
+        // Whoever follows gets it when it is let out.
+        Access::Later if follow => {}
+        Access::Later | Access::Never => return Err(quarantined(&job)),
+    }
     // The last lines are those of the newest attempt; whoever wants everything, as it comes, begins with the first.
     let first = attempt.unwrap_or(if follow && tail.is_none() { Attempt(1) } else { newest });
     let start = resumed.unwrap_or(Cursor::at(first));

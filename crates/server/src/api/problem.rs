@@ -50,6 +50,17 @@ pub(crate) enum Fault {
     TooManyQueues,
     TooManySubscribers,
     OtherContent,
+    OtherRule,
+    AlreadyDecided,
+    ApprovalExpired,
+    OtherTenant,
+    NoDeadLetter,
+    NoOriginal,
+    Quarantined,
+    OriginalsNotShown,
+    PolicyUnavailable,
+    TenantFull,
+    TenantTooFast,
     CursorExpired,
     NotReady,
     Busy,
@@ -113,6 +124,27 @@ impl Fault {
                 (S::TOO_MANY_REQUESTS, "too_many_subscribers", "There are too many subscribers")
             }
             Self::OtherContent => (S::CONFLICT, "other_content", "The approval is about another content of the job"),
+            Self::OtherRule => {
+                (S::CONFLICT, "other_rule", "The approval is for another rule than the one that asks now")
+            }
+            Self::AlreadyDecided => (S::CONFLICT, "already_decided", "The job was approved or rejected before"),
+            Self::ApprovalExpired => (S::CONFLICT, "approval_expired", "Nobody approved or rejected the job in time"),
+            Self::OtherTenant => (S::CONFLICT, "other_tenant", "The queue belongs to another tenant"),
+            Self::NoDeadLetter => (S::NOT_FOUND, "no_dead_letter", "The job has left no dead letter"),
+            Self::NoOriginal => (S::NOT_FOUND, "no_original", "Nothing was kept of what the policy removed"),
+            Self::Quarantined => {
+                (S::CONFLICT, "quarantined", "The policy keeps the job's result and output from everybody")
+            }
+            Self::OriginalsNotShown => {
+                (S::FORBIDDEN, "originals_not_shown", "This server shows nobody what the policy removed")
+            }
+            Self::PolicyUnavailable => (S::SERVICE_UNAVAILABLE, "policy_unavailable", "The policy cannot be asked now"),
+            Self::TenantFull => {
+                (S::TOO_MANY_REQUESTS, "tenant_full", "The tenant has too many jobs that have not ended")
+            }
+            Self::TenantTooFast => {
+                (S::TOO_MANY_REQUESTS, "tenant_too_fast", "The tenant submits too many jobs a second")
+            }
             Self::CursorExpired => (S::GONE, "cursor_expired", "The changes after this cursor are no longer kept"),
             Self::NotReady => (S::SERVICE_UNAVAILABLE, "not_ready", "The server is not ready yet"),
             Self::Busy => (S::SERVICE_UNAVAILABLE, "busy", "The server has too many requests in hand"),
@@ -124,7 +156,14 @@ impl Fault {
 
     fn retry_after_secs(self) -> Option<u64> {
         match self {
-            Self::Full | Self::Busy | Self::NotReady | Self::Stopping | Self::TooManySubscribers => Some(1),
+            Self::Full
+            | Self::TenantFull
+            | Self::TenantTooFast
+            | Self::Busy
+            | Self::NotReady
+            | Self::Stopping
+            | Self::TooManySubscribers
+            | Self::PolicyUnavailable => Some(1),
             Self::Content(fault) => fault.retry_after_secs(),
             _ => None,
         }
@@ -216,6 +255,14 @@ impl From<Refusal> for Refused {
             Refusal::Full { .. } => Fault::Full,
             Refusal::TooManyQueues { .. } => Fault::TooManyQueues,
             Refusal::OtherContent => Fault::OtherContent,
+            Refusal::OtherRule => Fault::OtherRule,
+            Refusal::AlreadyDecided { .. } => Fault::AlreadyDecided,
+            Refusal::ApprovalExpired => Fault::ApprovalExpired,
+            Refusal::OtherTenant { .. } => Fault::OtherTenant,
+            Refusal::NoLetter(_) => Fault::NoDeadLetter,
+            Refusal::NoOriginal => Fault::NoOriginal,
+            Refusal::TenantFull { .. } => Fault::TenantFull,
+            Refusal::TenantTooFast { .. } => Fault::TenantTooFast,
             Refusal::Unreadable => Fault::Internal,
         };
         Self::saying(fault, refusal.to_string())

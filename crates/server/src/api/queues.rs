@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use engine::{Answer, Input, NewQueue, RequestId};
+use engine::{Actor, Answer, Input, NewQueue, RequestId};
 use model::batch::Keyspace;
 use model::codec;
 use model::id::{QueueId, ShardId};
@@ -17,6 +17,7 @@ use model::spec::{Digest, KeyHash, name};
 use model::view::{JobView, Page, QueueSpec, QueueView};
 use store::{Key, Order, Range, Store};
 
+use super::actor::actor;
 use super::jobs::{expect_no_form, only_completed, only_running, read_page};
 use super::list::{Filter, Parameters};
 use super::path::Path;
@@ -32,7 +33,7 @@ pub(crate) fn parse_ref(text: &str) -> Result<QueueRef, Refused> {
         .map_err(|error: model::queue::BadQueueRef| Refused::saying(Fault::InvalidId, error.to_string()).at("queue"))
 }
 
-fn decode(shard: ShardId, value: &[u8]) -> Result<Queue, Refused> {
+pub(crate) fn decode(shard: ShardId, value: &[u8]) -> Result<Queue, Refused> {
     Ok(codec::decode(value).map_err(|source| Error::Record { shard: shard.0, source })?)
 }
 
@@ -186,13 +187,14 @@ async fn act(
     app: &App,
     queue: &str,
     headers: &HeaderMap,
-    input: impl FnOnce(RequestId, QueueRef) -> Input,
+    input: impl FnOnce(RequestId, QueueRef, Actor) -> Input,
 ) -> Result<Response, Refused> {
     expect_no_form(headers)?;
     let core = app.core()?;
     let reference = parse_ref(queue)?;
     let inbox = core.inbox(core.shard_of(reference.slot()));
-    match inbox.ask(|request| input(request, reference)).await? {
+    let by = actor(headers)?;
+    match inbox.ask(|request| input(request, reference, by)).await? {
         Answer::Queue(queue) => Ok(JsonBody(shown(&queue, Some(reference))).into_response()),
         Answer::QueueRemoved => Ok(StatusCode::NO_CONTENT.into_response()),
         Answer::Refused(refusal) => Err(refusal.into()),
@@ -206,7 +208,7 @@ pub(crate) async fn drain(
     headers: HeaderMap,
     _: Parameters,
 ) -> Result<Response, Refused> {
-    act(&app, &queue, &headers, |request, queue| Input::DrainQueue { request, queue }).await
+    act(&app, &queue, &headers, |request, queue, by| Input::DrainQueue { request, queue, by }).await
 }
 
 pub(crate) async fn cancel(
@@ -215,7 +217,7 @@ pub(crate) async fn cancel(
     headers: HeaderMap,
     _: Parameters,
 ) -> Result<Response, Refused> {
-    act(&app, &queue, &headers, |request, queue| Input::CancelQueue { request, queue }).await
+    act(&app, &queue, &headers, |request, queue, by| Input::CancelQueue { request, queue, by }).await
 }
 
 pub(crate) async fn remove(
@@ -224,7 +226,7 @@ pub(crate) async fn remove(
     headers: HeaderMap,
     _: Parameters,
 ) -> Result<Response, Refused> {
-    act(&app, &queue, &headers, |request, queue| Input::RemoveQueue { request, queue }).await
+    act(&app, &queue, &headers, |request, queue, by| Input::RemoveQueue { request, queue, by }).await
 }
 
 async fn scoped(

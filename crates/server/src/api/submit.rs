@@ -9,7 +9,7 @@ use axum::body::Bytes;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use engine::{Accepted, Answer, Input, Submission};
+use engine::{Accepted, Actor, Answer, Input, Submission};
 use model::id::{JobId, ShardId, Slot};
 use model::limits;
 use model::queue::QueueRef;
@@ -19,6 +19,7 @@ use model::view::{AcceptedView, BatchItem, BatchView, JobView};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::actor::actor;
 use super::body::{self, Media};
 use super::list::{Parameters, bad};
 use super::needs::{Needs, Stock};
@@ -62,9 +63,10 @@ async fn accept(app: &App, queue: Option<QueueRef>, request: Request) -> Result<
     let media = body::media(&head.headers)?;
     let bytes = body::read(body, limits::BATCH_BODY_BYTES_MAX).await?;
     let key = idempotency_key(&head.headers)?;
+    let by = actor(&head.headers)?;
     match read(media, &bytes)? {
         Ask::One(spec) => {
-            let (submission, needs) = prepare(app, *spec, queue, key)?;
+            let (submission, needs) = prepare(app, &core, *spec, queue, key, &by)?;
             let wait = parameters.wait()?;
             if !needs.is_empty() {
                 Stock::look(&core.blobs, std::iter::once(&needs)).await?.check(&needs)?;
@@ -79,7 +81,7 @@ async fn accept(app: &App, queue: Option<QueueRef>, request: Request) -> Result<
             "wait_ms",
             "a batch is answered at once: wait for its jobs one by one, or for their events".to_owned(),
         )),
-        Ask::Many(parts) => many(app, &core, &parts, queue).await,
+        Ask::Many(parts) => many(app, &core, &parts, queue, &by).await,
     }
 }
 
@@ -131,13 +133,29 @@ fn counted(parts: Vec<&[u8]>) -> Result<Ask<'_>, Refused> {
     Ok(Ask::Many(parts))
 }
 
+/// Whether a job can be accepted as it is. Whether what it refers to is there is another question.
+pub(crate) fn check(app: &App, spec: &JobSpec) -> Result<(), Refused> {
+    spec.validate()?;
+    if spec.sandbox == Some(Sandbox::None) && matches!(spec.run, Run::Process(_)) && !app.allow_unsandboxed {
+        let detail = "this server runs no process without a sandbox: leave `sandbox` out, or have `allow_unsandboxed: true` set in the server's configuration";
+        return Err(Refused::saying(Fault::SandboxNotAllowed, detail).at("sandbox"));
+    }
+    let too_far = |Timestamp(time): Timestamp| time > clock::now() + limits::DURATION_MAX;
+    if spec.not_before.is_some_and(too_far) {
+        return Err(Refused::saying(Fault::InvalidField, "it lies more than a year ahead").at("not_before"));
+    }
+    Ok(())
+}
+
 /// Completes and checks a spec, and makes it ready for its shard. Whether what it refers to is there is for the caller to
 /// find out: for all jobs of a request at once.
 fn prepare(
     app: &App,
+    core: &Core,
     mut spec: JobSpec,
     queue: Option<QueueRef>,
     key: Option<String>,
+    by: &Actor,
 ) -> Result<(Submission, Needs), Refused> {
     if let Some(queue) = queue {
         if spec.queue.is_some_and(|own| own != queue) {
@@ -148,17 +166,13 @@ fn prepare(
     if key.is_some() {
         spec.idempotency_key = key;
     }
-    spec.validate()?;
-    if spec.sandbox == Some(Sandbox::None) && matches!(spec.run, Run::Process(_)) && !app.allow_unsandboxed {
-        let detail = "this server runs no process without a sandbox: leave `sandbox` out, or have `allow_unsandboxed: true` set in the server's configuration";
-        return Err(Refused::saying(Fault::SandboxNotAllowed, detail).at("sandbox"));
-    }
-    let too_far = |Timestamp(time): Timestamp| time > clock::now() + limits::DURATION_MAX;
-    if spec.not_before.is_some_and(too_far) {
-        return Err(Refused::saying(Fault::InvalidField, "it lies more than a year ahead").at("not_before"));
-    }
-    let (queue, needs) = (spec.queue, Needs::of(&spec));
-    Ok((Submission { spec: spec.pack(), queue }, needs))
+    check(app, &spec)?;
+    // Which queue it is in is no part of what is decided about: it may be named by a secret.
+    let (queue, needs) = (spec.queue.take(), Needs::of(&spec));
+    // What the rules are known to say of such a job spares a question; what they are not known to say is asked by its
+    // shard once the job is durable.
+    let decision = core.policy.known(&spec, by.as_deref(), clock::now()).map(Box::new);
+    Ok((Submission { submitter: by.clone(), decision, ..Submission::new(spec.pack(), queue) }, needs))
 }
 
 /// The shard that a job belongs to: its queue's, its key's, or any.
@@ -261,14 +275,20 @@ impl Portion {
     }
 }
 
-async fn many(app: &App, core: &Core, parts: &[&[u8]], queue: Option<QueueRef>) -> Result<Response, Refused> {
+async fn many(
+    app: &App,
+    core: &Core,
+    parts: &[&[u8]],
+    queue: Option<QueueRef>,
+    by: &Actor,
+) -> Result<Response, Refused> {
     let mut results: Vec<Option<BatchItem>> = vec![None; parts.len()];
     let mut portions: Vec<Portion> = Vec::new();
     portions.resize_with(usize::from(core.shards.count()), Portion::default);
     let mut any = None;
     let mut needy: Vec<(usize, Needs)> = Vec::new();
     for (place, part) in parts.iter().enumerate() {
-        match body::parse(part).and_then(|spec| prepare(app, spec, queue, None)) {
+        match body::parse(part).and_then(|spec| prepare(app, core, spec, queue, None, by)) {
             Ok((submission, needs)) => {
                 if !needs.is_empty() {
                     needy.push((place, needs));

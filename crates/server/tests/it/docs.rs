@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::common::{Server, echo, endless, shell, text, with};
+use crate::governance::{GATES, governed};
 use crate::http::Request;
 use crate::schema::{check, resolve};
 use crate::subscription::{Subscription, Transport};
@@ -155,6 +156,45 @@ async fn queues_changes_and_problems_are_shown_as_described() {
 }
 
 #[tokio::test]
+async fn what_governs_jobs_is_shown_as_described() {
+    let (server, _rules) = governed(GATES, |_| {}).await;
+    let document = document(&server).await;
+    let checked = async |name: &str, path: &str| {
+        let shown = server.get(path).await.expect(200);
+        check_all(&document, name, &[shown]);
+    };
+    let about = |topic: &str| with(echo(1), json!({"topic": topic}));
+    let waiting = server.submit(&about("deploy")).await;
+    server.job_in(&waiting, "approval_required").await;
+    let asked = server.get("/v1/approvals").await.expect(200);
+    check_all(&document, "Approval", &[asked["items"][0].clone()]);
+    checked("ApprovalDetail", &format!("/v1/approvals/{waiting}")).await;
+    checked("Why", &format!("/v1/jobs/{waiting}/why")).await;
+    let approved = server.act(&format!("/v1/approvals/{waiting}/approve")).await.expect(200);
+    check_all(&document, "ApprovalWord", &[approved["approval"].clone()]);
+    let denied = text(&server.run(&about("mining")).await["id"]);
+    let letters = server.get("/v1/dlq").await.expect(200);
+    check_all(&document, "DeadLetter", &[letters["items"][0].clone()]);
+    checked("DeadLetterDetail", &format!("/v1/dlq/{denied}")).await;
+    let history = server.get(&format!("/v1/jobs/{denied}/history")).await.expect(200);
+    check_all(&document, "History", std::slice::from_ref(&history));
+    check_all(&document, "Decision", &[history["decisions"][0].clone()]);
+    checked("Policy", "/v1/policy").await;
+    check_all(&document, "Rules", &[server.get("/v1/policy").await.expect(200)["rules"].clone()]);
+    check_all(&document, "Check", &[server.post("/v1/policy/check", &about("short")).await.expect(200)]);
+    let entries = server.get("/v1/audit").await.expect(200);
+    check_all(&document, "AuditEntry", &[entries["items"][0].clone()]);
+    let export = server.get("/v1/audit/export").await.text();
+    let (first, last) = (export.lines().next().unwrap(), export.lines().next_back().unwrap());
+    check_all(&document, "ExportedEntry", &[serde_json::from_str(first).unwrap()]);
+    check_all(&document, "ExportedHead", &[serde_json::from_str(last).unwrap()]);
+    checked("AuditReport", "/v1/audit/verify").await;
+    check_all(&document, "Purged", &[server.delete("/v1/dlq?all=true").await.expect(200)]);
+    server.submit(&endless()).await;
+    check_all(&document, "Tenant", &[server.get("/v1/tenants").await.expect(200)["items"][0].clone()]);
+}
+
+#[tokio::test]
 async fn blobs_workers_and_nodes_are_shown_as_described() {
     let server = Server::start().await;
     let document = document(&server).await;
@@ -237,9 +277,13 @@ async fn metrics_can_be_read_line_by_line() {
         let words: Vec<&str> = line.splitn(4, ' ').collect();
         match words.as_slice() {
             ["#", "HELP", name, help] if !help.is_empty() => assert!(helped.insert((*name).to_owned()), "{line}"),
-            ["#", "TYPE", name, "counter" | "gauge"] => assert!(typed.insert((*name).to_owned()), "{line}"),
+            ["#", "TYPE", name, "counter" | "gauge" | "histogram"] => {
+                assert!(typed.insert((*name).to_owned()), "{line}");
+            }
             [sample, value] => {
                 let name = sample.split('{').next().unwrap();
+                let parts = ["_bucket", "_sum", "_count"].iter().find_map(|part| name.strip_suffix(part));
+                let name = parts.filter(|family| typed.contains(*family)).unwrap_or(name);
                 assert!(typed.contains(name) && helped.contains(name), "{line}");
                 assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{line}");
                 assert!(value.parse::<f64>().is_ok(), "{line}");
@@ -252,4 +296,8 @@ async fn metrics_can_be_read_line_by_line() {
     server.metric_when("outlast_jobs_ended_total{state=\"succeeded\"}", 1).await;
     server.metric_when("outlast_jobs_ended_total{state=\"failed\"}", 1).await;
     server.metric_when("outlast_jobs_live", 0).await;
+    server.metric_when("outlast_jobs_received_total{topic=\"default\"}", 2).await;
+    server.metric_when("outlast_jobs_completed_total{topic=\"default\",status=\"failed\"}", 1).await;
+    server.metric_when("outlast_job_duration_seconds_count", 2).await;
+    server.metric_when("outlast_runners", 1).await;
 }

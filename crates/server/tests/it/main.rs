@@ -1,6 +1,7 @@
 //! A real node over real sockets, one file per kind of behaviour.
 #![expect(clippy::unwrap_used, reason = "in a test an unwrap that fails is a failed test")]
 
+mod audit;
 mod bad_input;
 mod blobs;
 mod common;
@@ -8,15 +9,20 @@ mod delays;
 mod docs;
 mod events;
 mod full;
+mod governance;
 mod http;
 mod idempotency;
 mod jobs;
+mod kernel;
+mod kernel_process;
 mod lists;
 mod operations;
+mod outputs;
 mod processes;
 mod queues;
 mod restart;
 mod schema;
 mod start;
 mod subscription;
+mod tenants;
 mod workers;

@@ -1,28 +1,33 @@
 //! The shell of a shard under test: takes inputs, commits, performs effects, lets time pass.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
-use engine::{Accepted, Answer, Config, Effect, Fetch, Input, NewQueue, Refusal, RequestId, Shard, Step};
+use engine::leases::Message;
+use engine::{
+    Accepted, Answer, Config, Effect, Fetch, Gate, Input, NewQueue, Refusal, RequestId, Setup, Shard, Step, Word,
+};
 use model::change::Change;
-use model::id::{Epoch, Incarnation, JobId, QueueId, RunnerId};
-use model::job::{End, Job};
+use model::id::{Epoch, Incarnation, JobId, QueueId, RunnerId, ShardId};
+use model::job::{End, Job, Outcome};
 use model::message::{Capacity, FromRunner, Ticket, ToRunner};
 use model::queue::{Queue, QueueRef, QueueToken};
 use model::reason::ReasonCode;
 use model::spec::JobSpec;
 use model::state::State;
 use model::time::Millis;
-use model::verdict::{Approval, Decision, Verdict};
+use model::verdict::{Approval, Decision, PolicyVersion, Verdict};
 
 use super::records::Records;
 use super::runner::Runner;
-use super::words::{START, config_of, room, submission};
+use super::words::{POLICY, START, config_of, decision, room, submission};
 
 /// Waiting for something gives up after this many rounds.
 const ROUNDS_MAX: usize = 10_000;
 
 pub struct Fixture {
     pub config: Config,
+    pub setup: Arc<Setup>,
     pub shard: Shard,
     pub now: Millis,
     pub records: Records,
@@ -31,6 +36,10 @@ pub struct Fixture {
     pub ended: Vec<JobId>,
     /// Jobs the policy was asked about, in order.
     pub asked: Vec<JobId>,
+    /// What was said to other shards.
+    pub letters: Vec<(ShardId, Message)>,
+    /// Jobs whose results are to be scanned, in order.
+    pub scans: Vec<JobId>,
     /// Attempts given out, in order, with the runner.
     pub runs: Vec<(RunnerId, Ticket)>,
     pub stops: Vec<Ticket>,
@@ -67,15 +76,23 @@ impl Fixture {
     }
 
     pub fn with(config: Config) -> Self {
+        Self::governed(config, Setup::default())
+    }
+
+    pub fn governed(config: Config, setup: Setup) -> Self {
+        let setup = Arc::new(setup);
         Self {
             config,
-            shard: Shard::new(config, Epoch(1), START),
+            shard: Shard::new(config, setup.clone(), Epoch(1), START),
+            setup,
             now: START,
             records: Records::default(),
             runners: BTreeMap::new(),
             changes: Vec::new(),
             ended: Vec::new(),
             asked: Vec::new(),
+            scans: Vec::new(),
+            letters: Vec::new(),
             runs: Vec::new(),
             stops: Vec::new(),
             questions: Vec::new(),
@@ -158,6 +175,8 @@ impl Fixture {
                 assert!(self.answers.insert(request, answer).is_none(), "{request:?} was answered twice");
             }
             Effect::CheckPolicy { job, .. } => self.asked.push(job),
+            Effect::ToShard { shard, message } => self.letters.push((shard, message)),
+            Effect::ScanOutput { job, .. } => self.scans.push(job),
             Effect::Fetch(fetch) => self.fetches.push_back(fetch),
             Effect::Send { runner, incarnation, message } => self.send(runner, incarnation, message),
         }
@@ -184,7 +203,7 @@ impl Fixture {
         self.inbox.clear();
         self.fetches.clear();
         self.epoch += 1;
-        self.shard = self.records.restore(self.config, Epoch(self.epoch), self.now);
+        self.shard = self.records.restore(self.config, self.setup.clone(), Epoch(self.epoch), self.now);
         self.recount();
         let mut step = Step::new();
         self.shard.resume(self.now, &mut step);
@@ -263,17 +282,17 @@ impl Fixture {
 
     #[track_caller]
     pub fn cancel(&mut self, job: JobId) -> State {
-        shown(self.ask(|request| Input::Cancel { request, job }))
+        shown(self.ask(|request| Input::Cancel { request, job, by: None }))
     }
 
     #[track_caller]
     pub fn retract(&mut self, job: JobId) -> State {
-        shown(self.ask(|request| Input::Retract { request, job }))
+        shown(self.ask(|request| Input::Retract { request, job, by: None }))
     }
 
     #[track_caller]
     pub fn retry(&mut self, job: JobId) -> Result<State, Refusal> {
-        match self.ask(|request| Input::Retry { request, job }) {
+        match self.ask(|request| Input::Retry { request, job, by: None }) {
             Answer::Job(job) => Ok(job.state),
             Answer::Refused(refusal) => Err(refusal),
             other => panic!("{other:?}"),
@@ -281,7 +300,9 @@ impl Fixture {
     }
 
     pub fn approve(&mut self, job: JobId, approval: Approval) -> Answer {
-        self.ask(|request| Input::Approve { request, job, approval })
+        let Approval { by, approved, comment, digest, rule, .. } = approval;
+        let word = Word { by: Some(by.into()), approved, comment, digest: Some(digest), rule: Some(rule) };
+        self.ask(|request| Input::Approve { request, job, word: Box::new(word) })
     }
 
     #[track_caller]
@@ -304,20 +325,47 @@ impl Fixture {
     }
 
     pub fn cancel_queue(&mut self, queue: QueueId) -> Answer {
-        self.ask(|request| Input::CancelQueue { request, queue: QueueRef::Id(queue) })
+        self.ask(|request| Input::CancelQueue { request, queue: QueueRef::Id(queue), by: None })
     }
 
     pub fn drain_queue(&mut self, queue: QueueId) -> Answer {
-        self.ask(|request| Input::DrainQueue { request, queue: QueueRef::Id(queue) })
+        self.ask(|request| Input::DrainQueue { request, queue: QueueRef::Id(queue), by: None })
     }
 
     pub fn remove_queue(&mut self, queue: QueueId) -> Answer {
-        self.ask(|request| Input::RemoveQueue { request, queue: QueueRef::Id(queue) })
+        self.ask(|request| Input::RemoveQueue { request, queue: QueueRef::Id(queue), by: None })
     }
 
     pub fn verdict(&mut self, job: JobId, verdict: Verdict) {
-        let decision = Decision { at: self.now, verdict, rule: "a rule".to_owned(), message: None };
+        self.verdict_of(job, POLICY, verdict);
+    }
+
+    pub fn verdict_of(&mut self, job: JobId, policy: PolicyVersion, verdict: Verdict) {
+        self.decide(job, decision(policy, verdict));
+    }
+
+    pub fn decide(&mut self, job: JobId, decision: Decision) {
         self.give(Input::Verdict { job, decision });
+    }
+
+    /// Other rules are in force from now on.
+    pub fn change_policy(&mut self, version: PolicyVersion) {
+        self.change_setup(|setup| setup.gate = Gate::Policy(version));
+    }
+
+    pub fn change_setup(&mut self, change: impl FnOnce(&mut Setup)) {
+        change(Arc::make_mut(&mut self.setup));
+        self.give(Input::Setup(self.setup.clone()));
+    }
+
+    /// Submits a job together with what the policy is known to say of it.
+    pub fn submit_decided(&mut self, spec: &JobSpec, decision: Decision) -> JobId {
+        let mut submission = submission(spec);
+        submission.decision = Some(Box::new(decision));
+        match self.ask(|request| Input::Submit { request, jobs: vec![submission] }) {
+            Answer::Submitted(results) => results[0].as_ref().expect("it is accepted").id,
+            other => panic!("{other:?}"),
+        }
     }
 
     // Runners.
@@ -378,6 +426,12 @@ impl Fixture {
     pub fn end(&mut self, ticket: Ticket, end: End) {
         let now = self.now;
         let word = self.holder(ticket).end(ticket, now, end);
+        self.say(word);
+    }
+
+    pub fn end_with(&mut self, ticket: Ticket, outcome: Outcome) {
+        let now = self.now;
+        let word = self.holder(ticket).end_with(ticket, now, outcome);
         self.say(word);
     }
 

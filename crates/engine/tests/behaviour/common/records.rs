@@ -1,11 +1,14 @@
 //! The records of a shard as its commits have left them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use engine::{Config, Fetch, Fetched, Shard};
+use engine::{Config, Fetch, Fetched, Setup, Shard};
+use model::audit;
 use model::batch::{Batch, Keyspace, Op, ops};
 use model::change::Change;
 use model::codec;
+use model::dead_letter::DeadLetter;
 use model::id::{Epoch, JobId, QueueId, RunnerId};
 use model::job::Job;
 use model::key;
@@ -80,8 +83,8 @@ impl Records {
     }
 
     /// A shard made from the records, as a shell does it at start.
-    pub fn restore(&self, config: Config, epoch: Epoch, now: Millis) -> Shard {
-        let mut shard = Shard::new(config, epoch, now);
+    pub fn restore(&self, config: Config, setup: Arc<Setup>, epoch: Epoch, now: Millis) -> Shard {
+        let mut shard = Shard::new(config, setup, epoch, now);
         for queue in self.queues() {
             shard.restore_queue(queue);
         }
@@ -92,12 +95,36 @@ impl Records {
         for job in self.jobs(Keyspace::Live) {
             shard.restore_job(job);
         }
+        for (key, value) in self.table(Keyspace::Grants) {
+            shard.restore_grant(key, value).expect("grants can be read");
+        }
+        for (key, value) in self.table(Keyspace::Scans) {
+            shard.restore_scan(key, value).expect("markers can be read");
+        }
+        if let Some(head) = self.get(Keyspace::Meta, key::META_AUDIT) {
+            shard.restore_audit(codec::decode(head).expect("the head of the audit log can be read"));
+        }
         let newest_done = self.table(Keyspace::Done).last().and_then(|(key, _)| JobId::from_key(key));
         shard.see_id(newest_done.map_or(0, |id| id.0));
         if let Some(last) = self.get(Keyspace::Meta, key::META_LAST_ID) {
             shard.see_id(u64::from_be_bytes(last.try_into().expect("eight bytes")));
         }
         shard
+    }
+
+    /// The audit log, verified link by link.
+    pub fn audit(&self) -> Vec<audit::Entry> {
+        let mut head = audit::Head::START;
+        let entries = self.table(Keyspace::Audit);
+        let entries = entries.map(|(_, value)| head.follow(value).expect("an unbroken chain")).collect();
+        let stored = self.get(Keyspace::Meta, key::META_AUDIT);
+        let stored = stored.map_or(audit::Head::START, |head| codec::decode(head).expect("a head"));
+        assert_eq!(stored, head, "the head is that of the last entry");
+        entries
+    }
+
+    pub fn dead_letter(&self, id: JobId) -> Option<DeadLetter> {
+        self.get(Keyspace::DeadLetters, &id.key()).map(|bytes| codec::decode(bytes).expect("letters can be read"))
     }
 
     pub fn answer(&self, fetch: &Fetch) -> Fetched {

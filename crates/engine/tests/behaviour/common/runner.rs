@@ -1,11 +1,12 @@
 //! A runner that keeps to the protocol and does nothing by itself: the test says what becomes of attempts.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use model::id::{Incarnation, RunnerId};
 use model::job::{End, Outcome};
 use model::json::Json;
-use model::message::{Capacity, FromRunner, RunnerWord, Ticket, ToRunner};
+use model::message::{Capacity, FromRunner, Profile, RunnerWord, Ticket, ToRunner};
 use model::time::Millis;
 
 #[derive(Debug)]
@@ -13,6 +14,7 @@ pub struct Runner {
     id: RunnerId,
     pub incarnation: Incarnation,
     capacity: Capacity,
+    pub profile: Arc<Profile>,
     sequence: u64,
     /// What is not known to be committed.
     outbox: VecDeque<FromRunner>,
@@ -28,6 +30,7 @@ impl Runner {
             id,
             incarnation,
             capacity,
+            profile: Arc::default(),
             sequence: 0,
             outbox: VecDeque::new(),
             in_hand: BTreeSet::new(),
@@ -40,6 +43,7 @@ impl Runner {
     /// The next incarnation, which finds these attempts alive.
     pub fn restarted(&self, capacity: Capacity, keeps: &[Ticket]) -> Self {
         let mut next = Self::new(self.id, Incarnation(self.incarnation.0 + 1), capacity);
+        next.profile = self.profile.clone();
         next.in_hand = keeps.iter().copied().collect();
         next.started = self.started.iter().copied().filter(|ticket| keeps.contains(ticket)).collect();
         next
@@ -55,7 +59,8 @@ impl Runner {
     pub fn here(&mut self, question: u64) -> FromRunner {
         let oldest_kept = self.outbox.front().map_or(self.sequence + 1, |oldest| oldest.sequence);
         let holding = self.in_hand.iter().copied().collect();
-        self.say(RunnerWord::Here { capacity: self.capacity, holding, question, oldest_kept })
+        let (capacity, profile) = (self.capacity, self.profile.clone());
+        self.say(RunnerWord::Here { capacity, profile, holding, question, oldest_kept })
     }
 
     pub fn set_capacity(&mut self, capacity: Capacity) {
@@ -72,10 +77,13 @@ impl Runner {
     }
 
     pub fn end(&mut self, ticket: Ticket, at: Millis, end: End) -> FromRunner {
+        self.end_with(ticket, at, Outcome { result: Some(Json::of(&ticket.attempt.0)), ..Outcome::of(end) })
+    }
+
+    pub fn end_with(&mut self, ticket: Ticket, at: Millis, outcome: Outcome) -> FromRunner {
         self.in_hand.remove(&ticket);
         self.to_stop.remove(&ticket);
         self.finished.insert(ticket);
-        let outcome = Outcome { result: Some(Json::of(&ticket.attempt.0)), ..Outcome::of(end) };
         self.say(RunnerWord::Ended { ticket, at, outcome: Box::new(outcome) })
     }
 

@@ -2,15 +2,20 @@
 
 use engine::{Config, Submission};
 use model::id::{Attempt, JobId, RunnerId, ShardId, Shards};
+use model::job::Scan;
 use model::message::{Capacity, Ticket};
 use model::spec::{EchoRun, JobSpec, ProcessRun, Run, Sandbox};
 use model::time::{Millis, Timestamp};
+use model::verdict::{Decision, OutputDecision, OutputVerdict, Phase, PolicyVersion, Verdict};
 
 /// The beginning of 2026.
 pub const START: Millis = Millis(1_767_225_600_000);
 pub const SECOND: u64 = 1_000;
 pub const HOUR: u64 = 3_600 * SECOND;
 pub const DAY: u64 = 24 * HOUR;
+
+/// The rules that are in force where there are any.
+pub const POLICY: PolicyVersion = PolicyVersion([7; 16]);
 
 /// The runner of tests that need but one.
 pub const RUNNER: RunnerId = RunnerId(1);
@@ -37,7 +42,7 @@ pub fn keyed(key: &str) -> JobSpec {
 }
 
 pub fn submission(spec: &JobSpec) -> Submission {
-    Submission { spec: spec.clone().pack(), queue: spec.queue }
+    Submission::new(spec.clone().pack(), spec.queue)
 }
 
 pub fn at(millis_after_start: u64) -> Option<Timestamp> {
@@ -46,6 +51,25 @@ pub fn at(millis_after_start: u64) -> Option<Timestamp> {
 
 pub fn ticket(job: JobId, attempt: u32) -> Ticket {
     Ticket { job, attempt: Attempt(attempt) }
+}
+
+pub fn decision(policy: PolicyVersion, verdict: Verdict) -> Decision {
+    Decision { at: START, verdict, rule: "a rule".to_owned(), message: None, policy: Some(policy), constraints: None }
+}
+
+/// What a look at a result's content has come to.
+pub fn scan(verdict: OutputVerdict) -> Box<Scan> {
+    let decision = OutputDecision {
+        at: START,
+        phase: Phase::Content,
+        verdict,
+        rule: "an output rule".to_owned(),
+        message: None,
+        policy: None,
+        findings: Vec::new(),
+        attempt: Attempt::default(),
+    };
+    Box::new(Scan { decision, redacted: None })
 }
 
 /// Room for that many of either kind.

@@ -8,6 +8,8 @@ use model::time::Timestamp;
 use runner::logs::{Piece, Stream};
 use serde::Serialize;
 
+use super::super::base64::base64;
+
 /// How far a client has got: the attempt, and how much of each stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cursor {
@@ -83,20 +85,6 @@ pub(super) fn end(cursor: Cursor) -> Vec<u8> {
     format!("id: {cursor}\nevent: end\ndata: {{}}\n\n").into_bytes()
 }
 
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let word =
-            chunk.iter().enumerate().fold(0_u32, |word, (index, byte)| word | u32::from(*byte) << (16 - 8 * index));
-        for index in 0..4 {
-            let digit = DIGITS[(word >> (18 - 6 * index) & 63) as usize];
-            text.push(if index <= chunk.len() { char::from(digit) } else { '=' });
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,13 +96,5 @@ mod tests {
         for text in ["", "1", "1.2", "1.2.3.4", "x.1.2", "99999999999.1.1"] {
             assert!(text.parse::<Cursor>().is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn what_is_not_text_is_told_in_base64() {
-        assert_eq!(base64(b""), "");
-        assert_eq!(base64(b"f"), "Zg==");
-        assert_eq!(base64(b"fo"), "Zm8=");
-        assert_eq!(base64(b"foobar"), "Zm9vYmFy");
     }
 }

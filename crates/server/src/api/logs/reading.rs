@@ -11,6 +11,7 @@ use model::message::Ticket;
 use runner::logs::{self, Piece, Reader, Stream};
 use tokio::sync::{mpsc, watch};
 
+use super::super::access::{Access, access};
 use super::super::{Core, jobs};
 use super::Turn;
 use super::event::{self, Cursor};
@@ -48,6 +49,16 @@ pub(super) struct Reading {
 /// The client has gone, or the node stops.
 struct Over;
 
+/// How it stands with the attempt that is read.
+struct Standing {
+    /// It has ended.
+    over: bool,
+    /// The job's newest attempt.
+    newest: Attempt,
+    /// Whether its output may be seen.
+    access: Access,
+}
+
 pub(super) fn start(reading: Reading, stopping: watch::Receiver<bool>, turn: Turn) -> io::Result<()> {
     let runtime = tokio::runtime::Handle::current();
     let body = move || {
@@ -64,8 +75,10 @@ impl Reading {
         let mut reader = None;
         loop {
             // Whether more may come is asked before reading: what was written before the end is read after it.
-            let (over, newest) = self.state();
-            if reader.is_none() {
+            let Standing { over, newest, access } = self.state();
+            if access != Access::Open {
+                reader = None;
+            } else if reader.is_none() {
                 reader = match runtime.block_on(self.open()) {
                     Ok(reader) => reader,
                     Err(error) => return self.fail(error),
@@ -104,23 +117,29 @@ impl Reading {
         jobs::load(&self.core, self.job).ok()
     }
 
-    /// Whether the attempt that is read has ended, and which is the newest.
-    fn state(&self) -> (bool, Attempt) {
+    fn state(&self) -> Standing {
         match self.record() {
-            Some(job) => (job.state.is_terminal() || job.attempt > self.at.attempt, job.attempt),
+            Some(job) => Standing {
+                over: job.state.is_terminal() || job.attempt > self.at.attempt,
+                newest: job.attempt,
+                access: access(&self.core, &job, self.at.attempt),
+            },
             // It was removed, or cannot be read: nothing more will come.
-            None => (true, Attempt::NONE),
+            None => Standing { over: true, newest: Attempt::NONE, access: Access::Open },
         }
     }
 
     /// The attempt's file, or the blob that it became.
     async fn open(&self) -> io::Result<Option<Reader>> {
+        let job = self.record();
+        // What the policy has looked at may have been replaced by a copy without what it found.
+        let was_looked_at = job.as_ref().is_some_and(|job| !job.output_decisions().is_empty());
         let ticket = Ticket { job: self.job, attempt: self.at.attempt };
         let path = logs::path(&self.core.logs, ticket);
-        if let Some(reader) = Reader::open(&path)? {
+        if !was_looked_at && let Some(reader) = Reader::open(&path)? {
             return Ok(Some(reader));
         }
-        let Some(LogRef { blob, .. }) = self.record().and_then(|job| log_of(&job, self.at.attempt)) else {
+        let Some(LogRef { blob, .. }) = job.and_then(|job| log_of(&job, self.at.attempt)) else {
             return Ok(None);
         };
         // Open, it stays readable even when the cache needs its place.

@@ -1,0 +1,93 @@
+//! How many tokens were handed out within the last second.
+
+use std::collections::VecDeque;
+
+use model::time::Millis;
+
+/// Tokens are counted over this long.
+pub const TOKEN_WINDOW: Millis = Millis::from_secs(1);
+
+/// The last second of one scope. In any second at most the limit is handed out; after a quiet one, all of it at once.
+///
+/// It remembers every millisecond in which something was handed out: at most 1,000.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    log: VecDeque<(Millis, u32)>,
+    sum: u64,
+}
+
+impl Window {
+    fn forget(&mut self, now: Millis) {
+        while let Some((at, amount)) = self.log.front().copied()
+            && at + TOKEN_WINDOW <= now
+        {
+            self.sum -= u64::from(amount);
+            self.log.pop_front();
+        }
+    }
+
+    /// How many can be handed out now.
+    pub fn free(&mut self, limit: u32, now: Millis) -> u32 {
+        self.forget(now);
+        // At most the limit, so it fits.
+        u64::from(limit).saturating_sub(self.sum) as u32
+    }
+
+    pub fn hand_out(&mut self, amount: u32, now: Millis) {
+        self.sum += u64::from(amount);
+        match self.log.back_mut() {
+            Some((at, sum)) if *at == now => *sum = sum.saturating_add(amount),
+            Some(_) | None => self.log.push_back((now, amount)),
+        }
+    }
+
+    /// When more can be handed out than now.
+    pub fn next_free(&self) -> Option<Millis> {
+        self.log.front().map(|(at, _)| *at + TOKEN_WINDOW)
+    }
+
+    /// When nothing will be left to remember.
+    pub fn quiet_at(&self) -> Option<Millis> {
+        self.log.back().map(|(at, _)| *at + TOKEN_WINDOW)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.log.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_limit_at_once_and_the_next_a_second_later() {
+        let mut window = Window::default();
+        assert_eq!(window.free(5, Millis(10)), 5);
+        window.hand_out(5, Millis(10));
+        assert_eq!(window.free(5, Millis(1009)), 0);
+        assert_eq!(window.next_free(), Some(Millis(1010)));
+        assert_eq!(window.free(5, Millis(1010)), 5);
+        assert!(window.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn no_second_has_more_than_the_limit(limit in 1u32..20, asks in prop::collection::vec((0u64..400, 1u32..8), 1..60)) {
+            let mut window = Window::default();
+            let mut given: Vec<(Millis, u32)> = Vec::new();
+            let mut now = Millis(0);
+            for (passed, amount) in asks {
+                now = now + Millis(passed);
+                let amount = amount.min(window.free(limit, now));
+                window.hand_out(amount, now);
+                given.push((now, amount));
+                let second = given.iter().filter(|(at, _)| *at + TOKEN_WINDOW > now);
+                prop_assert!(second.map(|(_, amount)| *amount).sum::<u32>() <= limit);
+                prop_assert!(window.log.len() <= 1000);
+            }
+        }
+    }
+}

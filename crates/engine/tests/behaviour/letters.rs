@@ -1,0 +1,119 @@
+//! Dead letters and the audit log: both are written with the very commit that they are about.
+
+use engine::{Answer, Gate, Input, Refusal, Setup};
+use model::audit::Action;
+use model::job::End;
+use model::reason::ReasonCode;
+use model::state::State;
+use model::time::Millis;
+use model::verdict::Verdict;
+
+use crate::common::{DAY, Fixture, POLICY, RUNNER, config_of, echo, job, room};
+
+fn gated() -> Fixture {
+    let setup = Setup { gate: Gate::Policy(POLICY), ..Setup::default() };
+    let mut shard = Fixture::governed(config_of(0, 1), setup);
+    shard.runner(RUNNER, room(4));
+    shard
+}
+
+fn fails() -> Fixture {
+    Fixture::with_runner(4)
+}
+
+// FEATURES: D8
+#[test]
+fn what_ends_undone_leaves_a_letter_with_its_reason() {
+    let mut shard = fails();
+    let spec = job(|spec| (spec.topic, spec.tenant) = ("build".to_owned(), "red".to_owned()));
+    let failed = shard.submit(&spec);
+    shard.play(failed, End::Fatal);
+    let letter = shard.records.dead_letter(failed).unwrap();
+    assert_eq!((letter.state, letter.reason), (State::Failed, Some(ReasonCode::Fatal)));
+    assert_eq!((letter.topic.as_str(), letter.tenant.as_str()), ("build", "red"));
+    let fine = shard.submit(&echo());
+    shard.play(fine, End::Succeeded);
+    let unwanted = shard.submit(&echo());
+    shard.cancel(unwanted);
+    shard.finish_all();
+    for id in [fine, unwanted] {
+        assert_eq!(shard.records.dead_letter(id), None);
+    }
+}
+
+// FEATURES: D8
+#[test]
+fn a_letter_goes_when_its_job_gets_another_try() {
+    let mut shard = fails();
+    let id = shard.submit(&echo());
+    shard.play(id, End::Fatal);
+    assert_eq!(shard.retry(id), Ok(State::Dispatched));
+    assert_eq!(shard.records.dead_letter(id), None);
+    shard.play(id, End::Succeeded);
+    assert_eq!((shard.state(id), shard.records.dead_letter(id)), (State::Succeeded, None));
+}
+
+// FEATURES: D8
+#[test]
+fn a_purged_letter_takes_its_job_with_it() {
+    let mut shard = fails();
+    let (dead, fine) = (shard.submit(&echo()), shard.submit(&echo()));
+    shard.play(dead, End::Fatal);
+    shard.play(fine, End::Succeeded);
+    shard.exact_counters = false;
+    let purge = |job| move |request| Input::Purge { request, job, by: Some("ada".into()) };
+    assert_eq!(shard.ask(purge(dead)), Answer::Removed);
+    assert_eq!((shard.records.dead_letter(dead), shard.records.job(dead)), (None, None));
+    assert_eq!(shard.ask(purge(fine)), Answer::Refused(Refusal::NoLetter(State::Succeeded)));
+    assert_eq!(shard.ask(purge(dead)), Answer::Refused(Refusal::UnknownJob(dead)));
+    let purged = shard.records.audit().into_iter().filter(|entry| entry.action == Action::LetterPurged);
+    assert_eq!(purged.map(|entry| entry.job).collect::<Vec<_>>(), [Some(dead)]);
+}
+
+#[test]
+fn a_letter_keeps_its_job_on_record() {
+    let mut config = config_of(0, 1);
+    (config.retention, config.dead_letter_retention) = (Millis(DAY), Millis(3 * DAY));
+    let mut shard = Fixture::with(config);
+    shard.runner(RUNNER, room(4));
+    let (dead, fine) = (shard.submit(&echo()), shard.submit(&echo()));
+    shard.play(dead, End::Fatal);
+    shard.play(fine, End::Succeeded);
+    shard.exact_counters = false;
+    shard.pass(2 * DAY);
+    assert!(shard.records.job(fine).is_none() && shard.records.job(dead).is_some());
+    shard.pass(2 * DAY);
+    assert_eq!((shard.records.job(dead), shard.records.dead_letter(dead)), (None, None));
+}
+
+/// Every decision and every act, in order, in one unbroken chain, over restarts.
+#[test]
+fn the_audit_log_tells_who_did_what_on_whose_word() {
+    let mut shard = gated();
+    let id = shard.submit(&echo());
+    shard.verdict(id, Verdict::RequireApproval);
+    shard.crash();
+    let word = engine::Word {
+        by: Some("ada".into()),
+        approved: true,
+        comment: Some("it is fine".to_owned()),
+        digest: None,
+        rule: None,
+    };
+    shard.ask(|request| Input::Approve { request, job: id, word: Box::new(word) });
+    shard.verdict(id, Verdict::RequireApproval);
+    shard.crash();
+    shard.runner(RUNNER, room(4));
+    shard.ask(|request| Input::Cancel { request, job: id, by: Some("bob".into()) });
+    shard.ask(|request| Input::Cancel { request, job: id, by: Some("bob".into()) });
+    let told: Vec<_> = shard.records.audit().into_iter().map(|entry| (entry.action, entry.by, entry.rule)).collect();
+    let (ada, bob, rule) = (Some("ada".to_owned()), Some("bob".to_owned()), Some("a rule".to_owned()));
+    let expected = [
+        (Action::ApprovalAsked, None, rule.clone()),
+        (Action::Approved, ada, None),
+        (Action::ApprovalAsked, None, rule),
+        (Action::Cancelled, bob, None),
+    ];
+    assert_eq!(told, expected, "what changes nothing is not told twice");
+    assert_eq!(shard.records.audit()[1].message.as_deref(), Some("it is fine"));
+}

@@ -1,0 +1,119 @@
+//! Why a job waits, said for people.
+
+use std::sync::Arc;
+
+use engine::{
+    Answer, Input, RUNNERS_EXPLAINED_MAX, Refusal, RunnerVerdict, Setup, TenantLimits, Topic, WaitsFor, Why, WhyCounts,
+};
+use model::id::{Incarnation, JobId, RunnerId};
+use model::job::End;
+use model::message::{Load, Profile};
+use model::reason::ReasonCode;
+use model::state::State;
+
+use crate::common::{Fixture, RUNNER, SECOND, config_of, echo, job, room};
+
+#[track_caller]
+fn why(shard: &mut Fixture, job: JobId) -> Why {
+    match shard.ask(|request| Input::Explain { request, job }) {
+        Answer::Why(why) => *why,
+        other => panic!("it is explained: {other:?}"),
+    }
+}
+
+fn be(shard: &mut Fixture, runner: u64, slots: u32, change: impl FnOnce(&mut Profile)) {
+    let mut profile = Profile::default();
+    change(&mut profile);
+    shard.runner(RunnerId(runner), room(0));
+    shard.words(RunnerId(runner), |runner| runner.profile = Arc::new(profile));
+    shard.resize(RunnerId(runner), room(slots));
+}
+
+// FEATURES: D6
+#[test]
+fn it_is_said_of_every_runner_why_it_does_not_have_the_job() {
+    let mut shard = Fixture::new();
+    let zone = |value: &str| [("zone".to_owned(), value.to_owned())].into();
+    be(&mut shard, 1, 5, |profile| profile.pools = ["other".to_owned()].into());
+    be(&mut shard, 2, 5, |profile| profile.labels = zone("north"));
+    be(&mut shard, 3, 5, |profile| profile.capabilities = ["gpu".to_owned()].into());
+    be(&mut shard, 4, 0, |profile| {
+        profile.capabilities = ["gpu".to_owned()].into();
+        profile.labels = zone("north");
+    });
+    let id = shard.submit(&job(|spec| {
+        spec.requires = vec!["gpu".to_owned()];
+        spec.labels.insert("node.zone".to_owned(), "north".to_owned());
+    }));
+    let why = why(&mut shard, id);
+    let verdicts: Vec<RunnerVerdict> = why.runners.into_iter().map(|runner| runner.verdict).collect();
+    let lacking = RunnerVerdict::LackCapability { missing: vec!["gpu".to_owned()] };
+    let elsewhere = RunnerVerdict::OtherLabel { label: "zone".to_owned(), wanted: "north".to_owned(), has: None };
+    assert_eq!(verdicts, [RunnerVerdict::OtherPool, lacking, elsewhere, RunnerVerdict::Full]);
+    let counts = WhyCounts { other_pool: 1, lack_capability: 1, other_label: 1, full: 1, ..WhyCounts::default() };
+    assert_eq!(why.counts, counts);
+    assert_eq!((why.waits_for, why.tries, why.tries_max), (WaitsFor::Turn { ahead: 0 }, 0, 50));
+}
+
+#[test]
+fn overload_and_earlier_failures_are_named() {
+    let mut shard = Fixture::with_runner(1);
+    let id = shard.submit(&echo());
+    shard.play(id, End::Error);
+    let waiting = why(&mut shard, id);
+    assert_eq!(waiting.waits_for, WaitsFor::Time(shard.job(id).eligible_at));
+    assert_eq!(waiting.runners[0].verdict, RunnerVerdict::FailedBefore);
+    let load = Load { cpu_percent: 95, gpu_percent: 7 };
+    shard.give(Input::Load { runner: RUNNER, incarnation: Incarnation(1), load });
+    let waiting = why(&mut shard, id);
+    assert_eq!(waiting.runners[0].verdict, RunnerVerdict::Overloaded { spared: false });
+    assert_eq!(waiting.runners[0].score_milli, 1_020);
+}
+
+#[test]
+fn what_it_waits_for_is_named() {
+    let setup = Setup {
+        tenants: [("small".to_owned(), TenantLimits { max_running: Some(0), ..TenantLimits::default() })].into(),
+        topics: [("nowhere".to_owned(), Topic { pools: [].into(), ..Topic::default() })].into(),
+        ..Setup::default()
+    };
+    let mut shard = Fixture::governed(config_of(0, 1), setup);
+    shard.runner(RUNNER, room(1));
+    let queue = shard.create_queue(|queue| queue.max_running = Some(0)).id;
+    let running = shard.submit(&echo());
+    let line = shard.submit_some(3);
+    let small = shard.submit(&job(|spec| spec.tenant = "small".to_owned()));
+    let nowhere = shard.submit(&job(|spec| spec.topic = "nowhere".to_owned()));
+    let queued = shard.submit(&job(|spec| spec.queue = Some(model::queue::QueueRef::Id(queue))));
+    let waits = |shard: &mut Fixture, id| why(shard, id).waits_for;
+    assert_eq!(waits(&mut shard, running), WaitsFor::Nothing(State::Dispatched));
+    assert_eq!(waits(&mut shard, line[2]), WaitsFor::Turn { ahead: 2 });
+    assert_eq!(waits(&mut shard, small), WaitsFor::TenantLimit { max_running: 0 });
+    assert_eq!(waits(&mut shard, small).code(), Some(ReasonCode::TenantLimit));
+    assert_eq!(waits(&mut shard, queued), WaitsFor::QueueLimit { max_running: Some(0) });
+    assert_eq!(waits(&mut shard, nowhere).code(), Some(ReasonCode::NoPoolMapping));
+    shard.lose(RUNNER, 1);
+    shard.pass(2 * SECOND);
+    let lost = why(&mut shard, line[0]);
+    assert_eq!((lost.waits_for.code(), lost.tries), (Some(ReasonCode::NoWorkers), 1));
+}
+
+#[test]
+fn of_very_many_runners_the_first_are_named_and_all_are_counted() {
+    let mut shard = Fixture::new();
+    for runner in 0..=RUNNERS_EXPLAINED_MAX as u64 {
+        shard.runner(RunnerId(runner), room(0));
+    }
+    let id = shard.submit(&echo());
+    let why = why(&mut shard, id);
+    assert_eq!((why.runners.len(), why.counts.full), (RUNNERS_EXPLAINED_MAX, 101));
+}
+
+#[test]
+fn a_job_that_is_not_there_cannot_be_explained() {
+    let mut shard = Fixture::with_runner(1);
+    let id = shard.submit(&echo());
+    shard.play(id, End::Succeeded);
+    let answer = shard.ask(|request| Input::Explain { request, job: id });
+    assert_eq!(answer, Answer::Refused(Refusal::UnknownJob(id)));
+}

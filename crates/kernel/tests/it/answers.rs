@@ -1,0 +1,93 @@
+//! A kernel that works: each of its answers arrives as what it is.
+
+use kernel::{CheckFacts, Finding, FindingKind};
+use model::id::JobId;
+use model::time::Millis;
+use model::verdict::{Constraints, FindingCount, OutputVerdict, Phase, PolicyVersion, Verdict};
+
+use crate::common::{Kernel, client, job, result, spec};
+
+// FEATURES: D1
+#[tokio::test]
+async fn a_job_is_allowed_constrained_held_throttled_or_denied() {
+    let kernel = Kernel::start().await;
+    let client = client(&kernel.address);
+    let limits = Constraints {
+        max_runtime: Some(Millis(60_000)),
+        max_retries: Some(1),
+        network: Some(false),
+        ..Constraints::default()
+    };
+    for (topic, label, verdict, rule) in [
+        ("reports", None, Verdict::Allow, "allow-the-rest"),
+        ("limited", None, Verdict::AllowWith(limits), "limited-topic"),
+        ("reports", Some("needs_approval"), Verdict::RequireApproval, "approval-label"),
+        ("reports", Some("slow_down"), Verdict::Throttle(Millis(1_000)), "slow-down-label"),
+        ("forbidden", None, Verdict::Deny, "forbidden-topic"),
+    ] {
+        let facts = CheckFacts::of(JobId(1), &spec(topic, label), None, Millis(5));
+        let checked = client.check(&facts).await.unwrap();
+        assert_eq!((checked.decision.verdict, checked.decision.rule.as_str()), (verdict, rule));
+        assert!(!checked.error);
+    }
+    let status = client.status();
+    assert_eq!((status.input.calls, status.input.failures, status.output.calls), (5, 0, 0));
+}
+
+#[tokio::test]
+async fn a_result_with_a_secret_is_quarantined_and_one_without_is_not() {
+    let kernel = Kernel::start().await;
+    let client = client(&kernel.address);
+    let count = FindingCount { pattern: "jwt".into(), place: "log".into(), count: 2 };
+    let found = |kind| {
+        let mut facts = result();
+        facts.phase = Phase::Content;
+        facts.findings = vec![Finding { kind, count: count.clone() }];
+        facts
+    };
+    let secret = client.check_output(&found(FindingKind::Secret)).await.unwrap();
+    assert_eq!(secret.decision.verdict, OutputVerdict::Quarantine);
+    assert_eq!((secret.decision.rule.as_str(), secret.decision.phase), ("secret-found", Phase::Content));
+    assert_eq!(secret.decision.message.as_deref(), Some("2 of the pattern jwt in log"));
+    assert_eq!(secret.decision.findings, std::slice::from_ref(&count));
+    let personal = client.check_output(&found(FindingKind::Personal)).await.unwrap();
+    assert_eq!(personal.decision.verdict, OutputVerdict::Allow);
+    assert!(!personal.error && !personal.keep_original);
+}
+
+#[tokio::test]
+async fn a_person_is_told_why() {
+    let kernel = Kernel::start().await;
+    let client = client(&kernel.address);
+    let facts = CheckFacts::of(JobId(1), &spec("forbidden", None), None, Millis(5));
+    let explained = client.explain(&facts).await.unwrap();
+    assert_eq!(explained.checked.decision.verdict, Verdict::Deny);
+    assert_eq!(explained.trace.len(), 2);
+    assert!(explained.trace[0].contains("`forbidden`"));
+}
+
+#[tokio::test]
+async fn the_version_of_the_rules_is_the_kernels_and_its_address() {
+    let kernel = Kernel::start_with(&["--listen", "127.0.0.1:0", "--policy-version", "seven"]).await;
+    let client = client(&kernel.address);
+    assert_eq!((client.policy_version(), client.status().kernel_version), (None, None));
+    let checked = client.check(&job()).await.unwrap();
+    let version = PolicyVersion::of(format!("kernel\0{}\0seven", kernel.address).as_bytes());
+    assert_eq!(checked.decision.policy, Some(version));
+    assert_eq!(checked.kernel_version, "seven");
+    assert_eq!(client.policy_version(), Some(version));
+    assert_eq!(client.status().kernel_version.as_deref(), Some("seven"));
+}
+
+#[tokio::test]
+async fn the_status_can_be_shown_as_json() {
+    let kernel = Kernel::start().await;
+    let client = client(&kernel.address);
+    client.check(&job()).await.unwrap();
+    let shown = serde_json::to_value(client.status()).unwrap();
+    assert_eq!(shown["address"], kernel.address.as_str());
+    assert_eq!(shown["tls"], false);
+    assert_eq!(shown["input"]["state"], "closed");
+    assert_eq!(shown["input"]["calls"], 1);
+    assert_eq!(shown["input"]["transitions"]["opened"], 0);
+}

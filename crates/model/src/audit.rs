@@ -1,0 +1,249 @@
+//! The audit log: every decision of the policy and every act of a person, each chained to the one before.
+//!
+//! Each shard has a chain of its own. An entry is stored behind its hash, which covers the entry and the hash before it:
+//! whoever knows the newest hash can tell whether anything older was changed or left out.
+
+use std::fmt;
+
+use minicbor::{Decode, Encode};
+
+use crate::codec::{self, DecodeError};
+use crate::id::{JobId, QueueId};
+use crate::time::Millis;
+use crate::verdict::PolicyVersion;
+
+macro_rules! actions {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal;)*) => {
+        /// What was done. Numbers and texts are on disk and in the API: never change one.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
+        #[cbor(index_only)]
+        pub enum Action {
+            $($(#[$doc])* #[n($number)] $name,)*
+        }
+
+        impl Action {
+            pub const ALL: [Self; [$($number),*].len()] = [$(Self::$name),*];
+
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+actions! {
+    Allowed = 0, "allowed";
+    Constrained = 1, "constrained";
+    ApprovalAsked = 2, "approval_asked";
+    Denied = 3, "denied";
+    Throttled = 4, "throttled";
+    /// Allowed because the policy could not be asked and the server is set to let jobs pass then.
+    FailedOpen = 5, "failed_open";
+    Approved = 6, "approved";
+    Rejected = 7, "rejected";
+    ApprovalExpired = 8, "approval_expired";
+    OutputAllowed = 9, "output_allowed";
+    OutputQuarantined = 10, "output_quarantined";
+    OutputDenied = 11, "output_denied";
+    OutputRedacted = 12, "output_redacted";
+    /// Let out because it could not be looked at and its topic lets such results out.
+    OutputUnchecked = 13, "output_unchecked";
+    Released = 14, "released";
+    Cancelled = 15, "cancelled";
+    Retracted = 16, "retracted";
+    Retried = 17, "retried";
+    Removed = 18, "removed";
+    QueueDrained = 19, "queue_drained";
+    QueueCancelled = 20, "queue_cancelled";
+    QueueRemoved = 21, "queue_removed";
+    PolicyChanged = 22, "policy_changed";
+    LetterPurged = 23, "letter_purged";
+    /// Somebody looked at what the policy had removed from a result.
+    OriginalRead = 24, "original_read";
+}
+
+/// One entry.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Entry {
+    /// Counts the entries of its shard, from 1.
+    #[n(0)]
+    pub number: u64,
+    #[n(1)]
+    pub at: Millis,
+    #[n(2)]
+    pub action: Action,
+    /// Who did it; absent: Outlast itself.
+    #[n(3)]
+    pub by: Option<String>,
+    #[n(4)]
+    pub job: Option<JobId>,
+    #[n(5)]
+    pub queue: Option<QueueId>,
+    #[n(6)]
+    pub rule: Option<String>,
+    #[n(7)]
+    pub policy: Option<PolicyVersion>,
+    /// The reason that was given.
+    #[n(8)]
+    pub message: Option<String>,
+}
+
+impl Entry {
+    /// An entry with nothing but what was done; its number and time come when it is appended.
+    pub fn of(action: Action) -> Self {
+        Self {
+            number: 0,
+            at: Millis(0),
+            action,
+            by: None,
+            job: None,
+            queue: None,
+            rule: None,
+            policy: None,
+            message: None,
+        }
+    }
+}
+
+/// A link of the chain.
+#[derive(Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(transparent)]
+pub struct Link(#[cbor(n(0), with = "minicbor::bytes")] pub [u8; 32]);
+
+impl Link {
+    /// Before the first entry.
+    pub const START: Self = Self([0; 32]);
+
+    fn after(self, entry: &[u8]) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.0);
+        hasher.update(entry);
+        Self(*hasher.finalize().as_bytes())
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Link({self})")
+    }
+}
+
+/// The end of a chain: how many entries there are, and the newest link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct Head {
+    #[n(0)]
+    pub number: u64,
+    #[n(1)]
+    pub link: Link,
+}
+
+impl Head {
+    pub const START: Self = Self { number: 0, link: Link::START };
+
+    /// Numbers the entry, writes it as it is stored, and moves on.
+    pub fn append(&mut self, entry: &mut Entry, buffer: &mut Vec<u8>) {
+        entry.number = self.number + 1;
+        let begin = buffer.len();
+        buffer.extend_from_slice(&[0; 32]);
+        codec::encode_into(entry, buffer);
+        let link = self.link.after(&buffer[begin + 32..]);
+        buffer[begin..begin + 32].copy_from_slice(&link.0);
+        *self = Self { number: entry.number, link };
+    }
+
+    /// Reads the entry that comes next, and moves on; an error says what is wrong with it and moves nothing.
+    pub fn follow(&mut self, stored: &[u8]) -> Result<Entry, Broken> {
+        let number = self.number + 1;
+        let (link, bytes) = stored.split_at_checked(32).ok_or(Broken::Unreadable { number })?;
+        let entry: Entry = codec::decode(bytes).map_err(|_| Broken::Unreadable { number })?;
+        if entry.number != number {
+            return Err(Broken::Missing { number, found: entry.number });
+        }
+        let expected = self.link.after(bytes);
+        if expected.0 != link {
+            return Err(Broken::Changed { number });
+        }
+        *self = Self { number, link: expected };
+        Ok(entry)
+    }
+}
+
+/// Reads a stored entry without looking at the chain.
+pub fn decode(stored: &[u8]) -> Result<(Link, Entry), DecodeError> {
+    let (link, bytes) = stored.split_first_chunk::<32>().ok_or(DecodeError::Truncated)?;
+    Ok((Link(*link), codec::decode(bytes)?))
+}
+
+/// What is wrong with a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Broken {
+    #[error("entry {number} cannot be read")]
+    Unreadable { number: u64 },
+    #[error("entry {number} is missing: {found} comes instead")]
+    Missing { number: u64, found: u64 },
+    #[error("entry {number}, or one before it, was changed")]
+    Changed { number: u64 },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(length: u64) -> (Head, Vec<Vec<u8>>) {
+        let mut head = Head::START;
+        let stored = (0..length)
+            .map(|at| {
+                let mut buffer = Vec::new();
+                let mut entry = Entry { job: Some(JobId(at)), ..Entry::of(Action::Allowed) };
+                head.append(&mut entry, &mut buffer);
+                buffer
+            })
+            .collect();
+        (head, stored)
+    }
+
+    fn verify(stored: &[Vec<u8>]) -> Result<Head, Broken> {
+        let mut head = Head::START;
+        stored.iter().try_for_each(|entry| head.follow(entry).map(drop))?;
+        Ok(head)
+    }
+
+    #[test]
+    fn an_untouched_chain_leads_to_its_head() {
+        let (head, stored) = chain(10);
+        assert_eq!(verify(&stored), Ok(head));
+        assert_eq!(decode(&stored[9]).unwrap().0, head.link);
+    }
+
+    #[test]
+    fn whatever_is_changed_or_left_out_shows() {
+        let (_, mut stored) = chain(5);
+        stored.remove(2);
+        assert_eq!(verify(&stored), Err(Broken::Missing { number: 3, found: 4 }));
+        let (_, stored) = chain(5);
+        for byte in 0..stored[2].len() {
+            let mut changed = stored.clone();
+            changed[2][byte] ^= 1;
+            assert!(verify(&changed).is_err(), "byte {byte} may be changed");
+        }
+        let (_, mut stored) = chain(5);
+        stored[3].truncate(3);
+        assert_eq!(verify(&stored), Err(Broken::Unreadable { number: 4 }));
+    }
+
+    #[test]
+    fn every_action_has_its_own_word() {
+        let mut words: Vec<_> = Action::ALL.iter().map(|action| action.as_str()).collect();
+        words.sort_unstable();
+        words.dedup();
+        assert_eq!(words.len(), Action::ALL.len());
+    }
+}

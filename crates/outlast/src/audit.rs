@@ -1,0 +1,160 @@
+//! `outlast audit`: who decided what, and the proof that nobody has changed it since.
+
+mod export;
+mod verify;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use client::audit::{Filter, Known};
+use model::view::{AuditEntryView, Page};
+
+use crate::context::Context;
+use crate::jobs::list::now;
+use crate::paint::Paint;
+use crate::table::{Align, Cell, Table, shorten};
+use crate::{duration, exit, ids};
+
+const PAGE_ENTRIES: usize = 500;
+const LIMIT_DEFAULT: usize = 50;
+const MESSAGE_WIDTH: usize = 60;
+
+/// List the audit log, verify its chain of hashes, or export it.
+#[derive(Args)]
+pub struct Options {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// List decisions of the policy and acts of people, newest first.
+    List(ListOptions),
+    /// Walk the chain and say whether anything was changed or left out: on the server, or in an exported file.
+    Verify {
+        /// A file that `outlast audit export` has made; no server is asked.
+        file: Option<PathBuf>,
+        /// A link that was noted earlier, as shard:number:link: it must still be in the chain. May be given several times.
+        #[arg(long, value_name = "SHARD:NUMBER:LINK")]
+        head: Vec<Known>,
+    },
+    /// Write the whole log to a file, with everything that it takes to verify it elsewhere; `-` is standard output.
+    Export {
+        file: PathBuf,
+        /// Replace the file if it is there.
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+#[derive(Args)]
+struct ListOptions {
+    /// Only what is about this job.
+    #[arg(long, value_name = "ID")]
+    job: Option<String>,
+    /// Only this action, such as approved or denied.
+    #[arg(long, value_name = "ACTION")]
+    action: Option<String>,
+    /// At most this many.
+    #[arg(long, value_name = "N", default_value_t = LIMIT_DEFAULT)]
+    limit: usize,
+    /// The oldest first.
+    #[arg(long)]
+    oldest_first: bool,
+}
+
+impl Default for ListOptions {
+    fn default() -> Self {
+        Self { job: None, action: None, limit: LIMIT_DEFAULT, oldest_first: false }
+    }
+}
+
+pub async fn run(options: Options, context: &Context) -> Result<u8> {
+    match options.command.unwrap_or(Command::List(ListOptions::default())) {
+        Command::List(options) => {
+            let page = fetch(&options, context).await?;
+            context.printer.print(&page, |page: &Page<AuditEntryView>, paint| table(&page.items, now(), paint))?;
+            Ok(exit::DONE)
+        }
+        Command::Verify { file: Some(file), head } => verify::file(&file, head, context),
+        Command::Verify { file: None, head } => verify::server(&head, context).await,
+        Command::Export { file, force } => export::to(&file, force, context).await,
+    }
+}
+
+async fn fetch(options: &ListOptions, context: &Context) -> Result<Page<AuditEntryView>> {
+    let mut filter = Filter {
+        job: options.job.as_deref().map(ids::job).transpose()?,
+        action: options.action.clone(),
+        newest_first: !options.oldest_first,
+        ..Filter::default()
+    };
+    let mut items = Vec::new();
+    loop {
+        filter.limit = Some((options.limit - items.len()).min(PAGE_ENTRIES));
+        let page = context.client.audit(&filter).await?;
+        items.extend(page.items);
+        filter.cursor = page.next_cursor;
+        if items.len() >= options.limit || filter.cursor.is_none() {
+            return Ok(Page { items, next_cursor: filter.cursor });
+        }
+    }
+}
+
+fn table(entries: &[AuditEntryView], now: Duration, paint: Paint) -> String {
+    let mut table = Table::new(&[
+        ("ENTRY", Align::Right),
+        ("AGE", Align::Right),
+        ("ACTION", Align::Left),
+        ("BY", Align::Left),
+        ("ABOUT", Align::Left),
+        ("RULE", Align::Left),
+        ("MESSAGE", Align::Left),
+    ]);
+    for entry in entries {
+        let age = now.saturating_sub(Duration::from_millis(entry.at.0.0));
+        let about = entry.job.map(|job| job.to_string()).or_else(|| entry.queue.map(|queue| queue.to_string()));
+        table.row([
+            Cell::new(format!("{}:{}", entry.shard, entry.number)),
+            Cell::new(duration::show(age)),
+            Cell::new(&entry.action),
+            Cell::option(entry.by.as_ref()),
+            Cell::option(about),
+            Cell::option(entry.rule.as_ref()),
+            Cell::option(entry.message.as_ref().map(|message| shorten(message, MESSAGE_WIDTH))),
+        ]);
+    }
+    table.render(paint)
+}
+
+#[cfg(test)]
+mod tests {
+    use model::id::JobId;
+    use model::time::{Millis, Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn a_list_is_one_line_per_entry() {
+        let entry = AuditEntryView {
+            shard: 0,
+            number: 17,
+            link: "00".repeat(32),
+            at: Timestamp(Millis(0)),
+            action: "approved".to_owned(),
+            by: Some("ada".to_owned()),
+            job: Some(JobId(1)),
+            queue: None,
+            rule: None,
+            policy: None,
+            message: Some("looked at it".to_owned()),
+        };
+        let expected = "\
+ENTRY    AGE  ACTION    BY   ABOUT              RULE  MESSAGE
+ 0:17  1m00s  approved  ada  job_0000000000001  -     looked at it
+";
+        assert_eq!(table(&[entry], Duration::from_secs(60), Paint::NONE), expected);
+    }
+}

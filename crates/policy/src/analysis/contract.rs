@@ -1,0 +1,114 @@
+//! What rules must look like so that their verdicts are heard. A verdict in the wrong place would otherwise be a rule
+//! that nobody asks, and nobody would notice.
+
+use super::tree::{Head, Module, Place, Rule};
+use crate::error::LoadError;
+
+/// One of the two packages that are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Package {
+    Job,
+    Output,
+}
+
+/// Says what the answer is where no rule speaks.
+pub(crate) const DEFAULT_VERDICT: &str = "default_verdict";
+
+impl Package {
+    pub const ALL: [Self; 2] = [Self::Job, Self::Output];
+
+    pub fn path(self) -> [&'static str; 2] {
+        match self {
+            Self::Job => ["outlast", "job"],
+            Self::Output => ["outlast", "output"],
+        }
+    }
+
+    /// Its verdicts, the strongest first.
+    pub fn verdicts(self) -> &'static [&'static str] {
+        match self {
+            Self::Job => &["deny", "require_approval", "throttle", "constrain", "allow"],
+            Self::Output => &["deny", "quarantine", "redact"],
+        }
+    }
+
+    fn has_default(self) -> bool {
+        match self {
+            Self::Job => true,
+            Self::Output => false,
+        }
+    }
+
+    fn of(module: &Module) -> Option<Self> {
+        Self::ALL.into_iter().find(|package| module.package == package.path())
+    }
+}
+
+/// Whether every rule that means to be heard will be.
+pub(crate) fn check(modules: &[Module]) -> Result<(), LoadError> {
+    for module in modules {
+        match Package::of(module) {
+            Some(package) => module.rules.iter().try_for_each(|rule| check_rule(module, package, rule))?,
+            None if module.package.starts_with(&["outlast".to_owned(), "lib".to_owned()]) => {}
+            None => return Err(at(module, module.package_place, wrong_package(module))),
+        }
+    }
+    if Package::ALL.into_iter().all(|package| defined(modules, package).is_empty()) {
+        let message = "no rule gives a verdict: write at least one `deny contains {\"rule\": …, \"reason\": …} if { … }` \
+                       in `package outlast.job`";
+        return Err(LoadError::In { file: "the rules".to_owned(), message: message.to_owned() });
+    }
+    Ok(())
+}
+
+pub(super) fn at(module: &Module, place: Place, message: String) -> LoadError {
+    LoadError::At { file: module.file.clone(), line: place.line, column: place.column, message }
+}
+
+fn wrong_package(module: &Module) -> String {
+    format!(
+        "nobody asks `package {}`: rules for jobs belong into `package outlast.job`, rules for results into `package \
+         outlast.output`, what they share into packages below `outlast.lib`",
+        module.package.join(".")
+    )
+}
+
+fn check_rule(module: &Module, package: Package, rule: &Rule) -> Result<(), LoadError> {
+    let name = rule.name.as_str();
+    let is_verdict = package.verdicts().contains(&name);
+    let is_default = name == DEFAULT_VERDICT;
+    let refuse = |message: String| Err(at(module, rule.place, message));
+    if is_verdict && (rule.head != Head::Set || rule.has_longer_head) {
+        return refuse(format!(
+            "`{name}` must be a set: write `{name} contains {{\"rule\": \"…\", \"reason\": \"…\"}} if {{ … }}`"
+        ));
+    }
+    if is_default && !package.has_default() {
+        return refuse("results have no default verdict: where no rule speaks they are let out".to_owned());
+    }
+    if is_default && (!matches!(rule.head, Head::Value | Head::Default) || rule.has_longer_head) {
+        return refuse(format!("`{name}` must be one text: write `{name} := \"deny\"`"));
+    }
+    let looks_like_a_verdict = rule.head == Head::Set && ["rule", "reason"].iter().all(|key| rule.has_key(key));
+    if looks_like_a_verdict && !is_verdict {
+        let known = package.verdicts().join("`, `");
+        return refuse(format!(
+            "`{name}` looks like a verdict, but there is none of that name here: use one of `{known}`"
+        ));
+    }
+    Ok(())
+}
+
+impl Rule {
+    fn has_key(&self, key: &str) -> bool {
+        self.object_keys.iter().any(|known| known == key)
+    }
+}
+
+/// Those names with a meaning that the rules of a package define, the strongest verdict first.
+pub(crate) fn defined(modules: &[Module], package: Package) -> Vec<&'static str> {
+    let rules =
+        || modules.iter().filter(|module| Package::of(module) == Some(package)).flat_map(|module| &module.rules);
+    let names = package.verdicts().iter().copied().chain(package.has_default().then_some(DEFAULT_VERDICT));
+    names.filter(|name| rules().any(|rule| rule.name == *name)).collect()
+}

@@ -1,0 +1,119 @@
+//! Going through a shard's chain from its beginning to its end, a bounded piece at a time.
+
+use bytes::Bytes;
+use model::audit::{Broken, Head};
+use model::batch::Keyspace;
+use model::codec;
+use model::id::ShardId;
+use model::key;
+use model::view::{AuditReportView, ShardAuditView};
+use store::{Key, Order, Range, Store};
+use tokio::sync::watch;
+
+use super::super::Core;
+use super::super::problem::{Fault, Refused};
+use crate::error::Error;
+
+/// How many entries are in memory at once.
+const CHUNK: usize = 1_000;
+
+/// The end of a shard's chain as the shard itself has noted it.
+pub(super) fn head(core: &Core, shard: ShardId) -> Result<Head, Refused> {
+    match core.store.get(shard, Keyspace::Meta, key::META_AUDIT)? {
+        Some(value) => Ok(codec::decode(&value).map_err(|source| Error::Record { shard: shard.0, source })?),
+        None => Ok(Head::START),
+    }
+}
+
+/// The stored entries after a number, a chunk of them.
+pub(super) fn chunk(core: &Core, shard: ShardId, after: u64) -> Result<Vec<(Key, Bytes)>, store::Error> {
+    let range = Range::all().after(&Key::new(&key::audit(after)));
+    core.store.scan(shard, Keyspace::Audit, range, Order::Ascending, CHUNK)
+}
+
+/// Whether every chain leads from its beginning to the end that its shard has noted. Blocking: it reads the store.
+pub(super) fn verify(core: &Core, stopping: &watch::Receiver<bool>) -> Result<AuditReportView, Refused> {
+    let mut shards = Vec::new();
+    for shard in core.shards.all() {
+        shards.push(verify_shard(core, shard, stopping)?);
+    }
+    Ok(AuditReportView { ok: shards.iter().all(|shard| shard.ok), shards })
+}
+
+fn verify_shard(core: &Core, shard: ShardId, stopping: &watch::Receiver<bool>) -> Result<ShardAuditView, Refused> {
+    // First: what is appended meanwhile lies behind it.
+    let end = head(core, shard)?;
+    let mut at = Head::START;
+    let broken = loop {
+        if at.number >= end.number {
+            // Of the same length, with other links: it was written anew from somewhere on.
+            break (at != end).then_some(Broken::Changed { number: at.number });
+        }
+        if *stopping.borrow() {
+            return Err(Refused::new(Fault::Stopping));
+        }
+        let entries = chunk(core, shard, at.number)?;
+        if let Some(broken) = follow(&mut at, end, &entries) {
+            break Some(broken);
+        }
+    };
+    Ok(ShardAuditView {
+        shard: shard.0,
+        entries: at.number,
+        head: at.link.to_string(),
+        ok: broken.is_none(),
+        broken: broken.map(Into::into),
+    })
+}
+
+/// Goes on through some entries, not beyond the end; says what is wrong with them.
+fn follow(at: &mut Head, end: Head, entries: &[(Key, Bytes)]) -> Option<Broken> {
+    if entries.is_empty() {
+        return Some(Broken::Unreadable { number: at.number + 1 });
+    }
+    for (_, stored) in entries {
+        if at.number == end.number {
+            break;
+        }
+        if let Err(broken) = at.follow(stored) {
+            return Some(broken);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use model::audit::{Action, Entry};
+
+    use super::*;
+
+    fn chain(length: u64) -> (Head, Vec<(Key, Bytes)>) {
+        let mut head = Head::START;
+        let entries = (1..=length).map(|number| {
+            let mut buffer = Vec::new();
+            head.append(&mut Entry::of(Action::Allowed), &mut buffer);
+            (Key::new(&key::audit(number)), Bytes::from(buffer))
+        });
+        let entries = entries.collect();
+        (head, entries)
+    }
+
+    #[test]
+    fn a_chain_is_followed_to_its_end_and_not_beyond() {
+        let (_, entries) = chain(5);
+        let (end, _) = chain(3);
+        let mut at = Head::START;
+        assert_eq!(follow(&mut at, end, &entries), None);
+        assert_eq!(at, end);
+    }
+
+    #[test]
+    fn a_chain_that_breaks_off_is_broken() {
+        let (end, entries) = chain(5);
+        let mut at = Head::START;
+        assert_eq!(follow(&mut at, end, &entries[..2]), None);
+        assert_eq!(follow(&mut at, end, &[]), Some(Broken::Unreadable { number: 3 }));
+        assert_eq!(follow(&mut at, end, &entries[3..]), Some(Broken::Missing { number: 3, found: 4 }));
+    }
+}

@@ -1,0 +1,164 @@
+//! What is in a result, and a copy of it without what was found.
+
+use blobs::Blobs;
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use model::blob::BlobId;
+use model::job::{Artifact, Job, LogRef, Redacted};
+use model::json::Json;
+use model::limits;
+use model::verdict::FindingCount;
+use policy::{FindingFacts, FindingKind};
+use scan::{Findings, Kind, Limits, Mask, RedactedJson, Scanner};
+
+use super::log::{self, LogFindings};
+use super::log_of;
+
+/// A result with more than this in its files and its log is not looked through.
+const CONTENT_BYTES_MAX: u64 = 1 << 30;
+
+/// A file with findings up to this size can be copied without them.
+const REDACTED_BYTES_MAX: u64 = 64 << 20;
+
+/// Where in a result something was found.
+pub(super) struct Content {
+    result: Option<RedactedJson>,
+    /// For each artifact.
+    artifacts: Vec<Findings>,
+    log: Option<LogFindings>,
+}
+
+impl Content {
+    /// Looks through everything that came with a job's success.
+    pub async fn scan(blobs: &Blobs, scanner: &Scanner, job: &Job) -> Result<Self, String> {
+        let log = log_of(job);
+        let bytes = job.artifacts().iter().map(|artifact| artifact.bytes).sum::<u64>() + log.map_or(0, |log| log.bytes);
+        if bytes > CONTENT_BYTES_MAX {
+            return Err(format!("its files and its log have {bytes} bytes: at most {CONTENT_BYTES_MAX} are scanned"));
+        }
+        let result = match &job.result {
+            Some(result) => Some(scanner.redact_json(result.as_str()).map_err(|error| error.to_string())?),
+            None => None,
+        };
+        let mut artifacts = Vec::with_capacity(job.artifacts().len());
+        for artifact in job.artifacts() {
+            artifacts.push(scan_blob(blobs, scanner, artifact.blob).await?);
+        }
+        let log = match log {
+            Some(log) => Some(log::scan(&read(blobs, log.blob, log.bytes).await?, scanner)?),
+            None => None,
+        };
+        Ok(Self { result, artifacts, log })
+    }
+
+    /// What was found, for the rules.
+    pub fn facts(&self, job: &Job) -> Vec<FindingFacts> {
+        let mut facts = Vec::new();
+        let mut add = |place: &str, counts: &std::collections::BTreeMap<&'static str, u64>| {
+            for (pattern, count) in counts {
+                let kind = kind_of(pattern);
+                let count = u32::try_from(*count).unwrap_or(u32::MAX);
+                facts.push(FindingFacts { pattern: (*pattern).to_owned(), kind, place: place.to_owned(), count });
+            }
+        };
+        if let Some(result) = &self.result {
+            add("result", &result.counts);
+        }
+        for (artifact, findings) in job.artifacts().iter().zip(&self.artifacts) {
+            add(&artifact.path, &findings.counts);
+        }
+        if let Some(log) = &self.log {
+            add("log", &log.counts());
+        }
+        facts
+    }
+
+    /// A copy without what was found; absent where none can be made that is certain to be clean.
+    pub async fn redact(
+        &self,
+        blobs: &Blobs,
+        scanner: &Scanner,
+        job: &Job,
+        keep_original: bool,
+    ) -> Result<Option<Redacted>, String> {
+        let result = match (&self.result, &job.result) {
+            (Some(redacted), Some(_)) => Some(Json::parse(redacted.text.as_bytes()).ok_or("the copy is no JSON")?),
+            (None, _) | (_, None) => None,
+        };
+        let mut artifacts = Vec::with_capacity(self.artifacts.len());
+        for (artifact, findings) in job.artifacts().iter().zip(&self.artifacts) {
+            if findings.is_empty() {
+                artifacts.push(artifact.clone());
+                continue;
+            }
+            if findings.truncated || artifact.bytes > REDACTED_BYTES_MAX {
+                return Ok(None);
+            }
+            let mut bytes = read(blobs, artifact.blob, artifact.bytes).await?;
+            Mask::new(findings).apply(0, &mut bytes);
+            // What stood right beside something else may show only now.
+            if !scanner.scan(&bytes).is_empty() {
+                return Ok(None);
+            }
+            artifacts.push(Artifact { blob: put(blobs, bytes).await?, ..artifact.clone() });
+        }
+        let log = match (&self.log, log_of(job)) {
+            (Some(findings), Some(log)) if !findings.is_empty() => {
+                if findings.is_truncated() {
+                    return Ok(None);
+                }
+                let mut bytes = read(blobs, log.blob, log.bytes).await?;
+                findings.mask(&mut bytes)?;
+                if !log::scan(&bytes, scanner)?.is_empty() {
+                    return Ok(None);
+                }
+                Some(LogRef { blob: put(blobs, bytes).await?, ..log })
+            }
+            (Some(_), Some(log)) => Some(log),
+            (None, _) | (_, None) => None,
+        };
+        Ok(Some(Redacted { result, artifacts, log, keep_original }))
+    }
+}
+
+fn kind_of(pattern: &str) -> FindingKind {
+    let known = Scanner::known().find(|known| known.name == pattern);
+    match known.map(|known| known.kind) {
+        Some(Kind::Personal) => FindingKind::Personal,
+        Some(Kind::Secret) | None => FindingKind::Secret,
+    }
+}
+
+/// What the job's record keeps of them.
+pub(super) fn counts(facts: &[FindingFacts]) -> Vec<FindingCount> {
+    let kept = facts.iter().take(limits::FINDINGS_MAX);
+    kept.map(|finding| {
+        let FindingFacts { pattern, place, count, .. } = finding.clone();
+        FindingCount { pattern, place, count }
+    })
+    .collect()
+}
+
+async fn scan_blob(blobs: &Blobs, scanner: &Scanner, id: BlobId) -> Result<Findings, String> {
+    let mut reading = blobs.read(id).await.map_err(|error| error.to_string())?;
+    let mut stream = scanner.stream(Limits::default());
+    while let Some(piece) = reading.try_next().await.map_err(|error| error.to_string())? {
+        stream.feed(&piece);
+        // A large file must not keep its thread from everybody else.
+        tokio::task::yield_now().await;
+    }
+    Ok(stream.finish())
+}
+
+async fn read(blobs: &Blobs, id: BlobId, bytes: u64) -> Result<Vec<u8>, String> {
+    let mut reading = blobs.read(id).await.map_err(|error| error.to_string())?;
+    let mut content = Vec::with_capacity(bytes.min(REDACTED_BYTES_MAX) as usize);
+    while let Some(piece) = reading.try_next().await.map_err(|error| error.to_string())? {
+        content.extend_from_slice(&piece);
+    }
+    Ok(content)
+}
+
+async fn put(blobs: &Blobs, content: Vec<u8>) -> Result<BlobId, String> {
+    blobs.put(Bytes::from(content)).await.map_err(|error| error.to_string())
+}

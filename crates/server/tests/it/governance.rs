@@ -1,0 +1,289 @@
+//! Rules on the way in: approval, denial, throttle, limits, and rules that change while jobs wait.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::common::{Server, echo, shell, states, text, until, with};
+use crate::http::Request;
+
+pub const GATES: &str = r#"
+package outlast.job
+
+require_approval contains {"rule": "protected", "reason": "an operator must look at it"} if input.topic == "deploy"
+
+deny contains {"rule": "no-mining", "reason": "mining is not what these machines are for"} if input.topic == "mining"
+
+deny contains {"rule": "no-sandbox", "reason": "jobs run in a sandbox here"} if {
+	input.job.sandbox == "none"
+	input.tenant == "guests"
+}
+
+throttle contains {"rule": "slow-down", "reason": "not now", "for_ms": 100} if input.topic == "slow"
+
+constrain contains {"rule": "short", "reason": "no time", "max_runtime_ms": 200, "max_retries": 0} if input.topic == "short"
+"#;
+
+/// Lets everything pass.
+const OPEN: &str = r#"
+package outlast.job
+
+allow contains {"rule": "fine", "reason": "all is well"} if input.topic
+"#;
+
+/// A server with these rules, in a directory that can be written to.
+pub async fn governed(rules: &str, change: impl FnOnce(&mut server::Options)) -> (Server, TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    write_rules(directory.path(), rules);
+    let path = directory.path().to_owned();
+    let server = Server::with(|options| {
+        options.policy.rules = Some(path);
+        change(options);
+    })
+    .await;
+    (server, directory)
+}
+
+/// As editors do it: the whole file at once.
+fn write_rules(directory: &Path, rules: &str) {
+    let new = directory.join("new");
+    fs::write(&new, rules).unwrap();
+    fs::rename(new, directory.join("rules.rego")).unwrap();
+}
+
+fn topic(name: &str) -> Value {
+    with(echo("done"), json!({"topic": name}))
+}
+
+async fn word(server: &Server, id: &str, verb: &str, by: &str, body: &Value) -> crate::http::Reply {
+    let request = Request::post(format!("/v1/approvals/{id}/{verb}")).header("outlast-actor", by);
+    server.send(request.json(body)).await
+}
+
+// FEATURES: D2
+#[tokio::test]
+async fn a_job_waits_for_an_approval_of_this_very_job_and_then_goes_on() {
+    let (server, _rules) = governed(GATES, |options| options.shards = 4).await;
+    let submit = Request::post("/v1/jobs").header("outlast-actor", "ada").json(&topic("deploy"));
+    let id = text(&server.send(submit).await.expect(201)["id"]);
+    server.job_in(&id, "approval_required").await;
+    let page = server.get("/v1/approvals").await.expect(200);
+    let asked = &page["items"][0];
+    assert_eq!((&asked["id"], &asked["rule"], &asked["submitter"]), (&json!(id), &json!("protected"), &json!("ada")));
+    let hash = text(&asked["hash"]);
+    let detail = server.get(&format!("/v1/approvals/{id}")).await.expect(200);
+    assert_eq!(detail["decisions"][0]["verdict"], "require_approval");
+    assert_eq!(detail["job"]["state"], "approval_required");
+
+    let other = json!({"hash": "0".repeat(32)});
+    word(&server, &id, "approve", "bob", &other).await.refused(409, "other_content");
+    let other = json!({"rule": "another", "hash": hash});
+    word(&server, &id, "approve", "bob", &other).await.refused(409, "other_rule");
+    assert_eq!(server.job(&id).await["state"], "approval_required");
+
+    let good = json!({"comment": "looked at it", "hash": hash, "rule": "protected"});
+    word(&server, &id, "approve", "bob", &good).await.expect(200);
+    let job = server.ended(&id).await;
+    assert_eq!((&job["state"], &job["result"]), (&json!("succeeded"), &json!("done")));
+    assert_eq!((&job["approval"]["by"], &job["approval"]["comment"]), (&json!("bob"), &json!("looked at it")));
+    assert_eq!(job["submitter"], "ada");
+    let history = server.get(&format!("/v1/jobs/{id}/history")).await.expect(200);
+    assert_eq!((&history["approval"]["by"], &history["approval"]["approved"]), (&json!("bob"), &json!(true)));
+    word(&server, &id, "reject", "eve", &json!({})).await.refused(409, "already_decided");
+    assert_eq!(server.get("/v1/approvals").await.expect(200)["items"], json!([]));
+    let noted = server.get(&format!("/v1/audit?job={id}&action=approved")).await.expect(200);
+    assert_eq!((&noted["items"][0]["by"], &noted["items"][0]["message"]), (&json!("bob"), &json!("looked at it")));
+}
+
+// FEATURES: D2
+#[tokio::test]
+async fn a_rejected_job_never_runs() {
+    let (server, _rules) = governed(GATES, |_| {}).await;
+    let id = server.submit(&topic("deploy")).await;
+    server.job_in(&id, "approval_required").await;
+    word(&server, &id, "reject", "bob", &json!({"comment": "not today"})).await.expect(200);
+    let job = server.ended(&id).await;
+    assert_eq!((&job["state"], &job["reason"]), (&json!("denied"), &json!("approval_rejected")));
+    assert_eq!(job["approval"]["approved"], false);
+    assert!(!states(&job).contains(&"dispatched".to_owned()), "{job}");
+    server.act(&format!("/v1/approvals/{id}/approve")).await.refused(409, "already_decided");
+}
+
+#[tokio::test]
+async fn an_approval_that_nobody_gives_expires() {
+    let (server, _rules) = governed(GATES, |options| options.approval_expiry_ms = 50).await;
+    let id = server.submit(&topic("deploy")).await;
+    let job = server.ended(&id).await;
+    assert_eq!(job["reason"], "approval_expired");
+    server.act(&format!("/v1/approvals/{id}/approve")).await.refused(409, "approval_expired");
+}
+
+// FEATURES: D1
+#[tokio::test]
+async fn a_denied_job_says_which_rule_and_never_runs() {
+    let (server, _rules) = governed(GATES, |_| {}).await;
+    let job = server.run(&topic("mining")).await;
+    let id = text(&job["id"]);
+    assert_eq!((&job["state"], &job["reason"]), (&json!("denied"), &json!("safety_denied")));
+    let history = server.get(&format!("/v1/jobs/{id}/history")).await.expect(200);
+    let decision = &history["decisions"][0];
+    assert_eq!((&decision["verdict"], &decision["rule"]), (&json!("deny"), &json!("no-mining")));
+    assert!(decision["policy"].is_string() && history["attempts"] == json!([]), "{history}");
+    let why = server.get(&format!("/v1/jobs/{id}/why")).await.expect(200);
+    assert!(why["explanation"].to_string().contains("no-mining"), "{why}");
+    let letter = server.get(&format!("/v1/dlq/{id}")).await.expect(200);
+    assert_eq!(letter["reason"], "safety_denied");
+    let unprotected = with(shell("true"), json!({"tenant": "guests"}));
+    assert_eq!(server.run(&unprotected).await["state"], "denied");
+    assert_eq!(server.run(&shell("true")).await["state"], "succeeded");
+}
+
+// FEATURES: D1
+#[tokio::test]
+async fn a_throttled_job_is_asked_about_again_under_the_rules_of_then() {
+    let (server, rules) = governed(GATES, |_| {}).await;
+    let id = server.submit(&topic("slow")).await;
+    let job = server.job_when(&id, |job| job["reason"] == "throttled").await;
+    assert_eq!((&job["state"], &job["retries"]), (&json!("pending"), &json!(0)));
+    assert!(job["eligible_at"].is_string(), "{job}");
+    write_rules(rules.path(), OPEN);
+    assert_eq!(server.ended(&id).await["state"], "succeeded");
+}
+
+// FEATURES: D1
+#[tokio::test]
+async fn limits_of_the_policy_hold_for_a_real_process() {
+    let (server, _rules) = governed(GATES, |_| {}).await;
+    let job = with(shell("exec sleep 600"), json!({"topic": "short", "max_retries": 5}));
+    let job = server.run(&job).await;
+    assert_eq!(job["state"], "timed_out", "{job}");
+    assert_eq!((&job["constraints"]["max_runtime_ms"], &job["constraints"]["max_retries"]), (&json!(200), &json!(0)));
+    let failing = server.run(&with(shell("exit 3"), json!({"topic": "short", "max_retries": 5}))).await;
+    assert_eq!((&failing["state"], &failing["attempt"]), (&json!("failed"), &json!(1)));
+}
+
+#[tokio::test]
+async fn rules_that_cannot_be_read_leave_the_old_ones_in_force() {
+    let (server, rules) = governed(GATES, |_| {}).await;
+    let before = server.get("/v1/policy").await.expect(200);
+    assert_eq!((&before["mode"], &before["fail_mode"]), (&json!("rules"), &json!("closed")));
+    assert_eq!((&before["rules"]["error"], &before["kernel"]), (&Value::Null, &Value::Null));
+    write_rules(rules.path(), "package outlast.job\n\ndeny contains {");
+    let broken = server.seen("/v1/policy", |policy| policy["rules"]["error"].is_string()).await;
+    assert_eq!(broken["version"], before["version"]);
+    assert_eq!(server.run(&topic("mining")).await["state"], "denied");
+    write_rules(rules.path(), OPEN);
+    let fixed = server.seen("/v1/policy", |policy| policy["version"] != before["version"]).await;
+    assert_eq!(fixed["rules"]["error"], Value::Null);
+    assert_eq!(server.run(&topic("mining")).await["state"], "succeeded");
+}
+
+#[tokio::test]
+async fn the_policy_can_be_asked_without_submitting_anything() {
+    let (server, _rules) = governed(GATES, |_| {}).await;
+    let said = server.post("/v1/policy/check", &topic("mining")).await.expect(200);
+    assert_eq!(
+        (&said["verdict"], &said["rule"], &said["mode"]),
+        (&json!("deny"), &json!("no-mining"), &json!("rules"))
+    );
+    assert_eq!(said["spoke"].as_array().unwrap().len(), 1);
+    let said = server.post("/v1/policy/check", &topic("short")).await.expect(200);
+    assert_eq!((&said["verdict"], &said["constraints"]["max_retries"]), (&json!("allow_with_constraints"), &json!(0)));
+    server.post("/v1/policy/check", &json!({"run": 5})).await.refused(400, "invalid_json");
+    server.post("/v1/policy/check", &with(echo(1), json!({"tenant": ""}))).await.refused(400, "invalid_field");
+    server.works_with(0).await;
+    let open = Server::start().await;
+    let said = open.post("/v1/policy/check", &echo(1)).await.expect(200);
+    assert_eq!((&said["mode"], &said["verdict"]), (&json!("none"), &json!("allow")));
+    assert_eq!(open.get("/v1/policy").await.expect(200)["mode"], "none");
+}
+
+#[tokio::test]
+async fn nonsense_about_approvals_is_refused_in_plain_words() {
+    let (server, _rules) = governed(GATES, |_| {}).await;
+    server.get("/v1/approvals/job_0000000000000").await.refused(404, "unknown_job");
+    server.act("/v1/approvals/job_0000000000000/approve").await.refused(404, "unknown_job");
+    server.act("/v1/approvals/nonsense/approve").await.refused(400, "invalid_id");
+    let unasked = text(&server.run(&echo(1)).await["id"]);
+    server.get(&format!("/v1/approvals/{unasked}")).await.refused(409, "wrong_state");
+    let id = server.submit(&topic("deploy")).await;
+    server.job_in(&id, "approval_required").await;
+    for (body, code) in [
+        (json!({"hash": "xyz"}), "invalid_field"),
+        (json!({"comment": "x".repeat(2049)}), "invalid_field"),
+        (json!({"rule": "x".repeat(2049)}), "invalid_field"),
+        (json!({"reason": "x"}), "unknown_field"),
+        (json!(5), "invalid_json"),
+    ] {
+        word(&server, &id, "approve", "bob", &body).await.refused(400, code);
+    }
+    word(&server, &id, "approve", &"x".repeat(129), &json!({})).await.refused(400, "invalid_field");
+    word(&server, &id, "approve", "", &json!({})).await.refused(400, "invalid_field");
+    word(&server, &id, "approve", "bob", &json!({"comment": "x".repeat(20_000)})).await.refused(413, "body_too_large");
+    let form = Request::post(format!("/v1/approvals/{id}/approve"))
+        .header("content-type", "application/x-www-form-urlencoded")
+        .body("comment=x");
+    server.send(form).await.refused(415, "unsupported_media_type");
+    let untyped = Request::post(format!("/v1/approvals/{id}/approve")).body("{}");
+    server.send(untyped).await.refused(415, "unsupported_media_type");
+    server.get("/v1/approvals?cursor=x").await.refused(400, "invalid_cursor");
+    let at_the_limit = json!({"comment": "x".repeat(2048)});
+    word(&server, &id, "approve", &"x".repeat(128), &at_the_limit).await.expect(200);
+}
+
+#[tokio::test]
+async fn hostile_labels_and_tenants_are_refused_before_any_rule_sees_them() {
+    let (server, _rules) = governed(GATES, |_| {}).await;
+    for (fields, field) in [
+        (json!({"labels": {"a": "x".repeat(1 << 20)}}), "labels"),
+        (json!({"labels": {"x".repeat(1 << 20): "a"}}), "labels"),
+        (json!({"tenant": ""}), "tenant"),
+        (json!({"tenant": "a\u{7}"}), "tenant"),
+        (json!({"requires": ["x".repeat(1 << 20)]}), "requires"),
+    ] {
+        let refused = server.post("/v1/jobs", &with(echo(1), fields.clone())).await.refused(400, "invalid_field");
+        assert_eq!(refused["field"], field);
+        server.post("/v1/policy/check", &with(echo(1), fields)).await.refused(400, "invalid_field");
+    }
+    server.works_with(0).await;
+}
+
+// FEATURES: D13
+#[tokio::test]
+async fn tenants_are_listed_with_their_work_and_their_limits() {
+    let server = Server::with(|options| {
+        options.shards = 4;
+        let guests = options.tenants.entry("guests".to_owned()).or_default();
+        guests.max_running = Some(1);
+        guests.submits_per_second = Some(1000);
+    })
+    .await;
+    let first = server.get("/v1/tenants").await.expect(200);
+    assert_eq!(first["items"].as_array().unwrap().len(), 1);
+    assert_eq!((&first["items"][0]["tenant"], &first["items"][0]["live"]), (&json!("guests"), &json!(0)));
+    assert_eq!(first["items"][0]["limits"]["max_running"], 1);
+    for tenant in ["guests", "guests", "other"] {
+        server.submit(&with(crate::common::endless(), json!({"tenant": tenant}))).await;
+    }
+    let shown = server.get("/v1/tenants").await.expect(200);
+    let live: Vec<_> = shown["items"].as_array().unwrap().iter().map(|tenant| tenant["live"].clone()).collect();
+    assert_eq!(live, [2, 1]);
+    let page = server.get("/v1/tenants?limit=1").await.expect(200);
+    let next = text(&page["next_cursor"]);
+    let rest = server.get(&format!("/v1/tenants?limit=1&cursor={next}")).await.expect(200);
+    assert_eq!((&rest["items"][0]["tenant"], &rest["next_cursor"]), (&json!("other"), &Value::Null));
+}
+
+#[tokio::test]
+async fn a_server_that_is_told_of_rules_does_not_start_without() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("rules.rego"), "package outlast.job\n\ndeny contains {").unwrap();
+    let data = tempfile::tempdir().unwrap();
+    let options = crate::common::options(data.path(), |options| {
+        options.policy.rules = Some(directory.path().to_owned());
+    });
+    let refused = server::Node::start(options).await.err().map(|error| error.to_string());
+    until("the refusal names the file", || refused.as_ref().is_some_and(|words| words.contains("rules.rego"))).await;
+}

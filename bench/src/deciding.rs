@@ -79,7 +79,10 @@ async fn end_to_end(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
             *seconds += if part == 0 { 0.0 } else { begin.elapsed().as_secs_f64() };
         }
     }
-    let decided = governed.metric("outlast_policy_decisions_total{verdict=\"allow\"}").await?;
+    let mut decided = 0;
+    for verdict in ["allow", "allow_with_constraints"] {
+        decided += governed.metric(&format!("outlast_policy_decisions_total{{verdict=\"{verdict}\"}}")).await?;
+    }
     anyhow::ensure!(decided >= jobs * parts, "every job is decided about: {decided}");
     let all = (jobs * parts) as f64;
     let note = format!("in batches of 100; {decided} decisions on record and in the audit log");

@@ -22,6 +22,10 @@ use std::path::PathBuf;
 use clap::Parser;
 use report::Report;
 
+/// The one that the server has, too: what is measured in this process is what happens in that one.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Measures Outlast on this machine.
 #[derive(Parser)]
 struct Arguments {

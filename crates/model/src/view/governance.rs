@@ -390,6 +390,9 @@ pub struct TenantLimitsView {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::{Attempt, Incarnation, QueueId, RunnerId};
+    use crate::job::Birth;
+    use crate::spec::{EchoRun, Run};
 
     #[test]
     fn a_digest_reads_back_from_its_text_and_from_no_other() {
@@ -398,6 +401,48 @@ mod tests {
         for text in ["", "0", &"g".repeat(32), &"0".repeat(31), &"0".repeat(33), &"+1".repeat(16), &"é".repeat(16)] {
             assert_eq!(digest_of_text(text), None, "{text}");
         }
+    }
+
+    /// A job whose only attempt has succeeded, with a result, under a topic that holds results until they were scanned.
+    fn held(state: State) -> Job {
+        let spec = JobSpec::new(Run::Echo(EchoRun::default())).pack();
+        let (id, queue, now) = (JobId(1), QueueId(1), Millis(0));
+        let birth = Birth { id, queue, seq: 1, now, queue_max_retries: 0, runtime_max: None };
+        let attempt = AttemptRecord::new(Attempt(1), RunnerId(1), Incarnation(1), now);
+        let mut job = Job::new(birth, spec);
+        job.state = state;
+        job.attempt = Attempt(1);
+        job.attempts = vec![AttemptRecord { end: Some(End::Succeeded), ..attempt }];
+        job.result = Some(Json::null());
+        job.hold_until_scanned = true;
+        job
+    }
+
+    #[test]
+    fn a_held_result_is_seen_only_once_its_job_has_succeeded() {
+        for state in State::ALL {
+            let job = held(state);
+            assert_eq!(is_hidden(&job), state != State::Succeeded, "{state}");
+            let shown = JobView::new(&job, job.decode_spec().unwrap());
+            assert_eq!(shown.result.is_none(), state != State::Succeeded, "{state}");
+        }
+    }
+
+    #[test]
+    fn what_was_quarantined_in_an_earlier_try_stays_withheld() {
+        let mut job = held(State::Succeeded);
+        let second = AttemptRecord::new(Attempt(2), RunnerId(1), Incarnation(1), Millis(5));
+        job.attempts.push(AttemptRecord { end: Some(End::Succeeded), ..second });
+        job.attempt = Attempt(2);
+        assert!(is_withheld(&job, &job.attempts[0]) && !is_withheld(&job, &job.attempts[1]));
+        assert!(!is_hidden(&job));
+    }
+
+    #[test]
+    fn results_that_nobody_looks_at_are_shown_whatever_became_of_the_job() {
+        let job = Job { hold_until_scanned: false, ..held(State::Cancelled) };
+        assert!(!is_hidden(&job));
+        assert!(is_hidden(&Job { state: State::Quarantined, ..job }), "and quarantined is quarantined");
     }
 
     #[test]

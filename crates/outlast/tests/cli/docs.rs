@@ -111,7 +111,7 @@ fn the_settings_in_the_docs_are_the_defaults() {
     let yaml = examples.next().unwrap();
     let documented = read(yaml);
     // The others are settings that a server takes.
-    assert_eq!(examples.map(read).count(), 1);
+    assert_eq!(examples.map(read).count(), 3);
     assert_eq!(format!("{documented:?}"), format!("{:?}", server::Options::default()));
     // Every setting is there, in the order of the fields; what is executed as a spawner is not for files.
     let names = |text: &str| -> Vec<String> {

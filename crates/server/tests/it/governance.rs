@@ -257,7 +257,7 @@ async fn tenants_are_listed_with_their_work_and_their_limits() {
         options.shards = 4;
         let guests = options.tenants.entry("guests".to_owned()).or_default();
         guests.max_running = Some(1);
-        guests.submits_per_second = Some(1000);
+        guests.max_live = Some(1000);
     })
     .await;
     let first = server.get("/v1/tenants").await.expect(200);
@@ -274,6 +274,29 @@ async fn tenants_are_listed_with_their_work_and_their_limits() {
     let next = text(&page["next_cursor"]);
     let rest = server.get(&format!("/v1/tenants?limit=1&cursor={next}")).await.expect(200);
     assert_eq!((&rest["items"][0]["tenant"], &rest["next_cursor"]), (&json!("other"), &Value::Null));
+}
+
+// FEATURES: D7
+#[tokio::test]
+async fn a_job_that_nobody_can_take_says_what_is_missing_and_ends_as_a_dead_letter() {
+    let server = Server::with(|options| {
+        options.topics.entry("patient".to_owned()).or_default();
+        options.topics.entry("impatient".to_owned()).or_default().dispatch_tries_max = 1;
+    })
+    .await;
+    let job = |topic: &str| with(echo(1), json!({"topic": topic, "requires": ["gpu"]}));
+    let id = server.submit(&job("patient")).await;
+    let waiting = server.job_when(&id, |job| job["reason"] == "no_workers").await;
+    assert_eq!((&waiting["state"], &waiting["requires"]), (&json!("scheduled"), &json!(["gpu"])));
+    let why = server.get(&format!("/v1/jobs/{id}/why")).await.expect(200);
+    assert_eq!((&why["waits_for"]["kind"], &why["runner_counts"]["lack_capability"]), (&json!("runner"), &json!(1)));
+    assert_eq!(why["runners"][0]["verdict"], "lack_capability");
+    assert!(text(&why["runners"][0]["message"]).contains("gpu"), "{why}");
+    let ended = server.run(&job("impatient")).await;
+    assert_eq!((&ended["state"], &ended["reason"]), (&json!("failed"), &json!("no_workers")));
+    assert_eq!(server.listed("/v1/dlq?reason=no_workers", 9).await, [text(&ended["id"])]);
+    let unmapped = server.submit(&echo(1)).await;
+    server.job_when(&unmapped, |job| job["reason"] == "no_pool_mapping").await;
 }
 
 #[tokio::test]

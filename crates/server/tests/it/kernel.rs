@@ -227,7 +227,7 @@ impl Trouble {
             let least = count(&before, name) + by;
             kernel_seen(api, name, move |gate| count(gate, name) >= least)
         };
-        match self {
+        let (behaviour, counter, times) = match self {
             Self::Killed => {
                 kernel.kill().await;
                 grows("failures", 1).await;
@@ -240,23 +240,13 @@ impl Trouble {
                 babbler.stop().await;
                 return port.kernel().await;
             }
-            Self::Hung => {
-                kernel.behave("hang").await;
-                grows("timeouts", 1).await;
-            }
-            Self::Failing => {
-                kernel.behave("fail").await;
-                grows("failures", 1).await;
-            }
-            Self::Garbled => {
-                kernel.behave("garble").await;
-                grows("denied_nonsense", 20).await;
-            }
-            Self::Bloated => {
-                kernel.behave("bloat").await;
-                grows("failures", 1).await;
-            }
-        }
+            Self::Hung => ("hang", "timeouts", 1),
+            Self::Failing => ("fail", "failures", 1),
+            Self::Garbled => ("garble", "denied_nonsense", 20),
+            Self::Bloated => ("bloat", "failures", 1),
+        };
+        kernel.behave(behaviour).await;
+        grows(counter, times).await;
         kernel.behave("work").await;
         kernel
     }

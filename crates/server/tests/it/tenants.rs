@@ -62,7 +62,6 @@ async fn fill(api: Api, job: &Value) -> BTreeSet<String> {
     let mut ids = BTreeSet::new();
     while ids.len() < MAX_LIVE as usize {
         ids.extend(accepted(&submit_together(api, job, 100).await, "tenant_full"));
-        eprintln!("SABOTAGE burst {}", ids.len());
         assert!(ids.len() <= MAX_LIVE as usize, "{} were accepted", ids.len());
         assert!(since.elapsed() < DEADLINE, "no more than {} are accepted", ids.len());
     }
@@ -128,7 +127,7 @@ mod running_at_once {
     // FEATURES: D13
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn never_more_than_the_limit_run_on_all_shards_together() {
-        let limits = TenantOptions { max_running: Some(MAX_RUNNING + 1), ..TenantOptions::default() };
+        let limits = TenantOptions { max_running: Some(MAX_RUNNING), ..TenantOptions::default() };
         let server = server_with(limits).await;
         let stop = Arc::new(AtomicBool::new(false));
         let watcher = tokio::spawn(watch_running(server.api(), stop.clone()));
@@ -154,7 +153,7 @@ mod running_at_once {
     // FEATURES: D13
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn the_limit_holds_while_the_node_is_restarted() {
-        let limits = TenantOptions { max_running: Some(MAX_RUNNING + 1), ..TenantOptions::default() };
+        let limits = TenantOptions { max_running: Some(MAX_RUNNING), ..TenantOptions::default() };
         let mut server = server_with(limits).await;
         let jobs = accepted(&submit_together(server.api(), &red(slow(150)), 40).await, "none is refused");
         assert_eq!(jobs.len(), 40);
@@ -175,11 +174,8 @@ mod living {
     // FEATURES: D13
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn exactly_as_many_as_the_limit_are_accepted_and_a_restart_does_not_forget_them() {
-        let limits = TenantOptions {
-            max_running: Some(MAX_RUNNING + 1),
-            max_live: Some(MAX_LIVE + 1),
-            ..TenantOptions::default()
-        };
+        let limits =
+            TenantOptions { max_running: Some(MAX_RUNNING), max_live: Some(MAX_LIVE), ..TenantOptions::default() };
         let mut server = server_with(limits).await;
         let mut live = fill(server.api(), &red(endless())).await;
         for restarted in [false, true] {
@@ -229,7 +225,7 @@ mod living {
     // FEATURES: D13
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_batch_is_accepted_as_far_as_there_is_room() {
-        let server = server_with(TenantOptions { max_live: Some(MAX_LIVE + 1), ..TenantOptions::default() }).await;
+        let server = server_with(TenantOptions { max_live: Some(MAX_LIVE), ..TenantOptions::default() }).await;
         let batch: Vec<Value> = (0..30).map(|_| red(endless())).collect();
         let since = Instant::now();
         let mut taken = 0;

@@ -206,6 +206,11 @@ impl Leases {
         scope.home(self.shards) == self.shard
     }
 
+    /// Whether it has only just begun, and hands out no tokens yet.
+    pub fn is_opening(&self) -> bool {
+        self.started_at.is_none_or(|started| self.now < started + TOKEN_WINDOW)
+    }
+
     /// Gives back one slot that was taken.
     pub fn give_back(&mut self, scope: Scope) {
         debug_assert!(!scope.kind().is_used_up(), "tokens are used up");

@@ -72,7 +72,9 @@ impl Shard {
 
     /// The policy's answer. One that comes twice, or too late, changes nothing; one of rules that are no longer in force
     /// leads to another question.
-    pub(crate) fn verdict(&mut self, id: JobId, decision: Decision, step: &mut Step) {
+    pub(crate) fn verdict(&mut self, id: JobId, mut decision: Decision, step: &mut Step) {
+        // Whoever answered may have another clock: in the history nothing starts before it was allowed.
+        decision.at = decision.at.min(self.now);
         if let Gate::Policy(current) = self.setup.gate
             && decision.policy != Some(current)
         {

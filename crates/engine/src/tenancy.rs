@@ -93,8 +93,10 @@ impl Shard {
     }
 
     fn shut(&self, scope: Scope, limit: u32, refusal: Refusal) -> Shut {
-        let elsewhere = !self.ready.leases.is_home(scope);
-        Shut { scope: elsewhere.then_some(scope), limit, refusal }
+        let leases = &self.ready.leases;
+        // The home knows by itself that there is nothing left, except that it has no tokens in its first second.
+        let may_come = !leases.is_home(scope) || (scope.kind().is_used_up() && leases.is_opening());
+        Shut { scope: may_come.then_some(scope), limit, refusal }
     }
 
     /// A job that had ended is to live again: it needs a slot, and there is nobody to wait for one.

@@ -81,6 +81,16 @@ fn a_tenant_may_not_submit_faster_than_it_may() {
     assert_eq!(accepted(&mut shard), 3);
 }
 
+/// A home has no tokens in its first second: what comes then waits for them.
+#[test]
+fn a_submit_right_after_a_start_waits_a_moment() {
+    let mut shard = with(TenantLimits { submits_per_second: Some(3), ..TenantLimits::default() });
+    let request = shard.submit_request(&[of("red")]);
+    assert_eq!(shard.answer(request), None);
+    shard.pass(SECOND + 1);
+    assert!(matches!(shard.answer(request), Some(Answer::Submitted(results)) if results[0].is_ok()));
+}
+
 #[test]
 fn a_limit_that_comes_later_counts_what_is_there() {
     let mut shard = with(TenantLimits::default());

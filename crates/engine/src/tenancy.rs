@@ -20,6 +20,9 @@ use crate::step::Step;
 /// A submit waits this long for a word of the tenant's home: a little longer than a token is good for.
 const PATIENCE: Millis = Millis(1_500);
 
+/// Beyond so many that wait, others are refused at once.
+const PARKED_MAX: usize = 10_000;
+
 /// A submit that waits for a slot or a token.
 #[derive(Debug)]
 struct Parked {
@@ -37,6 +40,8 @@ struct Parked {
 #[derive(Debug, Default)]
 pub(crate) struct Tenancy {
     parked: VecDeque<Parked>,
+    /// How many of them wait for each.
+    waiting: Map<Scope, u32>,
     /// How long each may wait, from the first time it had to.
     deadlines: Map<(RequestId, usize), Millis>,
     outbox: Outbox,
@@ -55,7 +60,15 @@ impl Tenancy {
     }
 
     fn waiting(&self, scope: Scope) -> u32 {
-        self.parked.iter().filter(|parked| parked.scope == scope).count() as u32
+        self.waiting.get(&scope).copied().unwrap_or(0)
+    }
+
+    /// So many wait for it no more.
+    fn leave(&mut self, scope: Scope, count: u32) {
+        match self.waiting(scope).saturating_sub(count) {
+            0 => drop(self.waiting.remove(&scope)),
+            left => drop(self.waiting.insert(scope, left)),
+        }
     }
 }
 
@@ -79,15 +92,17 @@ impl Shard {
         let limits = self.ready.tenants.limits(tenant);
         let Some(scopes) = self.ready.tenants.scopes(tenant) else { return Ok(()) };
         let retry_after = self.config.retry_after;
-        if let Some(max) = limits.submits_per_second
-            && !self.ready.leases.take(scopes.submits, max)
-        {
-            return Err(self.shut(scopes.submits, max, Refusal::TenantTooFast { max, retry_after }));
-        }
         if let Some(max) = limits.max_live
             && !self.ready.leases.take(scopes.live, max)
         {
             return Err(self.shut(scopes.live, max, Refusal::TenantFull { max, retry_after }));
+        }
+        // A token cannot be given back, so it is taken last.
+        if let Some(max) = limits.submits_per_second
+            && !self.ready.leases.take(scopes.submits, max)
+        {
+            self.dismiss(queue);
+            return Err(self.shut(scopes.submits, max, Refusal::TenantTooFast { max, retry_after }));
         }
         Ok(())
     }
@@ -133,9 +148,10 @@ impl Shard {
         let Some(scope) = scope else { return Err(refusal) };
         // One that has tried before does not get more time by that.
         let until = *self.tenancy.deadlines.entry((request, index)).or_insert(self.now + PATIENCE);
-        if until <= self.now {
+        if until <= self.now || self.tenancy.parked.len() >= PARKED_MAX {
             return Err(refusal);
         }
+        *self.tenancy.waiting.entry(scope).or_default() += 1;
         self.tenancy.parked.push_back(Parked { until, request, index, submission, scope, limit, refusal });
         self.await_scope(scope, limit);
         Ok(())
@@ -154,6 +170,7 @@ impl Shard {
                 std::mem::take(&mut self.tenancy.parked).into_iter().partition(|parked| parked.scope == scope);
             self.tenancy.parked = waiting;
             let Some(limit) = ready.front().map(|parked| parked.limit) else { continue };
+            self.tenancy.leave(scope, ready.len() as u32);
             for Parked { request, index, submission, .. } in ready {
                 self.unpark_submit(request, index, submission, step);
             }
@@ -164,6 +181,7 @@ impl Shard {
         {
             let Some(parked) = self.tenancy.parked.pop_front() else { break };
             let Parked { request, index, scope, limit, refusal, .. } = parked;
+            self.tenancy.leave(scope, 1);
             self.stats.refused += 1;
             self.settle_submit(request, index, Err(refusal), step);
             self.await_scope(scope, limit);

@@ -298,8 +298,14 @@ impl Inner {
         let error = judged.ruling.is_err();
         let ruling = judged.ruling.unwrap_or_else(|message| policy_error((Verdict::Deny, None), message));
         let (verdict, constraints) = ruling.verdict;
+        let now = self.clock.now();
+        // The kernel says for how long; a record says until when.
+        let verdict = match verdict {
+            Verdict::Throttle(time) => Verdict::Throttle(now + time),
+            other => other,
+        };
         let (rule, message) = (ruling.rule, ruling.message);
-        let decision = Decision { at: self.clock.now(), verdict, rule, message, policy: Some(policy), constraints };
+        let decision = Decision { at: now, verdict, rule, message, policy: Some(policy), constraints };
         Checked { decision, kernel_version: judged.version, error }
     }
 

@@ -736,6 +736,8 @@ impl Job {
         match &decision.verdict {
             Verdict::AllowWith(constraints) => self.constraints = Some(Box::new(constraints.clone())),
             Verdict::RequireApproval => self.constraints.clone_from(&decision.constraints),
+            // Nobody has lifted them: the policy could not be asked.
+            Verdict::Allow if decision.rule == FAIL_OPEN_RULE => {}
             Verdict::Allow | Verdict::Deny | Verdict::Throttle(_) => self.constraints = None,
         }
         if self.decisions.len() >= limits::HISTORY_ENTRIES_MAX {

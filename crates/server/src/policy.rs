@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use engine::{Actor, Gate, Input, Setup};
+use hashbrown::HashSet;
 use kernel::{Client, FailMode, Why};
 use model::codec;
 use model::id::{JobId, ShardId};
@@ -17,7 +18,7 @@ use model::machine::FAIL_OPEN_RULE;
 use model::spec::JobSpec;
 use model::time::Millis;
 use model::verdict::{Decision, PolicyVersion, Verdict};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use policy::{Cache, JobFacts, Policy, Reloaded};
 use tokio::sync::watch;
 
@@ -58,6 +59,8 @@ struct Inner {
     fail_mode: FailMode,
     setup: RwLock<Arc<Setup>>,
     inboxes: Vec<Inbox>,
+    /// Jobs that were asked about and are not answered yet.
+    open: Mutex<HashSet<JobId, foldhash::fast::FixedState>>,
     failed_open: AtomicU64,
     measures: PolicyMeasures,
 }
@@ -94,7 +97,8 @@ impl PolicyService {
         };
         let setup = RwLock::new(Arc::new(options.setup(gate)));
         let (failed_open, measures) = (AtomicU64::new(0), PolicyMeasures::default());
-        let service = Self(Arc::new(Inner { judge, fail_mode, setup, inboxes, failed_open, measures }));
+        let service =
+            Self(Arc::new(Inner { judge, fail_mode, setup, inboxes, open: Mutex::default(), failed_open, measures }));
         if let Some((rules, receiver)) = waiting {
             start_deciding(&service, rules, receiver)?;
         }
@@ -138,8 +142,11 @@ impl PolicyService {
         self.rules().is_some() && self.0.setup.read().scans_outputs()
     }
 
-    /// Finds out, and tells the shard.
+    /// Finds out, and tells the shard. What waits for its answer is not asked about twice.
     pub fn ask(&self, question: Question) {
+        if !self.0.open.lock().insert(question.job) {
+            return;
+        }
         match &self.0.judge {
             // A question from before the server was restarted without a policy: the shard has dropped it.
             Judge::Nobody => {}
@@ -158,12 +165,14 @@ impl PolicyService {
             Err(error) => return self.tell_unavailable(shard, job, format!("the job cannot be read: {error}")),
         };
         let facts = kernel::CheckFacts::of(job, &spec, submitter.as_deref(), clock::now());
-        let began = Instant::now();
+        let (began, asked_under) = (Instant::now(), self.setup().gate);
         match client.check(&facts).await {
             Ok(checked) => {
                 self.0.measures.decisions.observe(began.elapsed());
-                if let Some(version) = checked.decision.policy {
-                    self.adopt(version);
+                // A late answer must not bring back rules that others have replaced meanwhile.
+                if checked.decision.policy.is_some_and(|version| !self.adopt(version, asked_under)) {
+                    let message = "the policy has changed while it was asked".to_owned();
+                    return self.tell_unavailable(shard, job, message);
                 }
                 self.tell(shard, Input::Verdict { job, decision: checked.decision });
             }
@@ -199,10 +208,14 @@ impl PolicyService {
     }
 
     /// Other rules are in force: the shards are told before they get any answer of theirs.
-    fn adopt(&self, version: PolicyVersion) {
+    /// Not if others than `known` have come into force since.
+    fn adopt(&self, version: PolicyVersion, known: Gate) -> bool {
         let mut setup = self.0.setup.write();
         if setup.gate == Gate::Policy(version) {
-            return;
+            return true;
+        }
+        if setup.gate != known {
+            return false;
         }
         *setup = Arc::new(Setup { gate: Gate::Policy(version), ..(**setup).clone() });
         tracing::info!(%version, "the policy has changed");
@@ -210,6 +223,7 @@ impl PolicyService {
         for inbox in &self.0.inboxes {
             let _ = inbox.post(Message::Input(Box::new(Input::Setup(setup.clone()))));
         }
+        true
     }
 
     fn tell_unavailable(&self, shard: ShardId, job: JobId, message: String) {
@@ -217,6 +231,9 @@ impl PolicyService {
     }
 
     pub fn tell(&self, shard: ShardId, input: Input) {
+        if let Input::Verdict { job, .. } | Input::PolicyUnavailable { job, .. } = &input {
+            self.0.open.lock().remove(job);
+        }
         if let Some(inbox) = self.0.inboxes.get(usize::from(shard.0)) {
             // A shard that has stopped asks again when it comes back.
             let _ = inbox.post(Message::Input(Box::new(input)));
@@ -242,7 +259,8 @@ impl PolicyService {
             match reloaded {
                 Ok(Some(Reloaded::Changed(version))) => {
                     self.measures().count_reload(Reload::Changed);
-                    self.adopt(version);
+                    let known = self.setup().gate;
+                    self.adopt(version, known);
                 }
                 Ok(Some(Reloaded::Refused(error))) => {
                     self.measures().count_reload(Reload::Refused);

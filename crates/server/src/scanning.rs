@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 
 use blobs::Blobs;
 use engine::Input;
+use hashbrown::HashSet;
 use model::id::ShardId;
 use model::job::{Job, LogRef, Scan};
 use model::message::Ticket;
 use model::verdict::OutputVerdict;
+use parking_lot::Mutex;
 use scan::Scanner;
 use store::Embedded;
 use tokio::sync::{Semaphore, mpsc};
@@ -42,30 +44,40 @@ pub(crate) struct Parts {
 #[derive(Clone)]
 pub(crate) struct Scanning {
     asked: mpsc::UnboundedSender<(ShardId, Ticket)>,
+    open: Open,
 }
+
+/// What was asked for and is not done yet: asked for again, it is not looked at twice.
+type Open = Arc<Mutex<HashSet<Ticket, foldhash::fast::FixedState>>>;
 
 impl Scanning {
     pub fn start(parts: Parts) -> Self {
         let (asked, mut questions) = mpsc::unbounded_channel();
         let (parts, turns) = (Arc::new(parts), Arc::new(Semaphore::new(LOOKS_AT_ONCE)));
+        let open = Open::default();
+        let done = open.clone();
         tokio::spawn(async move {
             // The patterns take a moment to prepare; servers that scan nothing need not.
             let mut scanner: Option<Scanner> = None;
             while let Some((shard, ticket)) = questions.recv().await {
                 let scanner = scanner.get_or_insert_default().clone();
                 let Ok(turn) = turns.clone().acquire_owned().await else { return };
-                let parts = parts.clone();
+                let (parts, done) = (parts.clone(), done.clone());
                 tokio::spawn(async move {
                     look(&parts, &scanner, shard, ticket).await;
+                    done.lock().remove(&ticket);
                     drop(turn);
                 });
             }
         });
-        Self { asked }
+        Self { asked, open }
     }
 
     /// Wants the result of a job's attempt looked at.
     pub fn ask(&self, shard: ShardId, ticket: Ticket) {
+        if !self.open.lock().insert(ticket) {
+            return;
+        }
         // Whoever does not listen any more is about to stop, and the shard asks again after the next start.
         let _ = self.asked.send((shard, ticket));
     }

@@ -118,7 +118,9 @@ impl Policy {
 
     /// Whether anybody has ever said this of that content.
     pub fn has_said(&self, content: Digest, decision: &Decision) -> bool {
-        self.said.get(&content.0).is_some_and(|said| said.contains(decision))
+        // A shard that hears of a decision before its time puts the time right.
+        let same = |said: &Decision| *said == Decision { at: said.at, ..decision.clone() } && decision.at <= said.at;
+        self.said.get(&content.0).is_some_and(|said| said.iter().any(same))
     }
 
     pub fn fails_open(&self) -> bool {

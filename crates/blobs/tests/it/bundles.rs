@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use blobs::workers::{Entry, Function, Manifest, scan_directory};
 use blobs::{Blobs, Error, limits};
@@ -224,6 +225,11 @@ async fn a_worker_whose_blob_is_damaged_leaves_nothing_half_unpacked() {
     fs::write(fixture.stored(BlobId::of(b"hello from the bundle")), "junk").unwrap();
     let error = blobs.materialise_worker(id).await.unwrap_err();
     assert!(matches!(error, Error::Damaged { .. }), "{error}");
+    // Files that were being unpacked beside the damaged one may take a moment to go.
+    let since = std::time::Instant::now();
+    while !fixture.leftovers().is_empty() && since.elapsed() < Duration::from_secs(10) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     assert_eq!(fixture.leftovers(), [] as [&Path; 0]);
     // Registering again asks for what is damaged.
     let manifest = scan_directory(tools().path()).unwrap().manifest;

@@ -58,7 +58,8 @@ pub fn is_withheld(job: &Job, attempt: &AttemptRecord) -> bool {
         | State::TimedOut
         | State::Cancelled
         | State::Denied
-        | State::Abandoned => is_looked_at && attempt.end == Some(End::Succeeded),
+        // What is held is shown after it was looked at, and what did not succeed never is.
+        | State::Abandoned => job.hold_until_scanned || (is_looked_at && attempt.end == Some(End::Succeeded)),
     }
 }
 

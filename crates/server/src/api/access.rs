@@ -28,10 +28,12 @@ pub(crate) fn access(core: &Core, job: &Job, attempt: Attempt) -> Access {
     if record.is_some_and(|record| is_withheld(job, record)) {
         return Access::Never;
     }
-    if !ended && !job.state.is_terminal() && holds_results(core, job) {
-        return Access::Later;
+    let is_shown = job.state == State::Succeeded && attempt == job.attempt;
+    if is_shown || !holds_results(core, job) {
+        return Access::Open;
     }
-    Access::Open
+    // What an attempt leaves that does not succeed is not looked at, and so not shown.
+    if ended || job.state.is_terminal() { Access::Never } else { Access::Later }
 }
 
 /// Whether the job's topic shows results only after they were scanned. Its output is a part of them.

@@ -70,6 +70,11 @@ impl Content {
         if let Some(log) = &self.log {
             add("log", &log.counts());
         }
+        // Of very many only the first are shown to a kernel and kept on record: none may hide a secret behind others.
+        facts.sort_by_key(|finding| match finding.kind {
+            FindingKind::Secret => 0,
+            FindingKind::Personal => 1,
+        });
         facts
     }
 

@@ -497,3 +497,27 @@ mod new_rules {
         assert_eq!(server.job(&first).await["state"], "cancelled");
     }
 }
+
+/// A job that the kernel slows down is asked about again when its time has come, not all the time.
+#[tokio::test]
+async fn a_throttled_job_waits_for_as_long_as_the_kernel_says() {
+    let port = Port::reserve();
+    let _kernel = port.kernel().await;
+    let server = server_asking(&port, FailMode::Closed).await;
+    let id = server.submit(&with(echo(1), json!({"labels": {"slow_down": "yes"}}))).await;
+    let since = Instant::now();
+    let decisions = loop {
+        let history = history(&server, &id).await;
+        let decisions = history["decisions"].as_array().unwrap().clone();
+        if decisions.len() >= 2 {
+            break decisions;
+        }
+        assert!(since.elapsed() < RECOVERY, "{history}");
+        tokio::time::sleep(PAUSE).await;
+    };
+    let at = |number: usize| {
+        let at: model::time::Timestamp = serde_json::from_value(decisions[number]["at"].clone()).unwrap();
+        at.0.0
+    };
+    assert!(at(1) >= at(0) + 900, "asked again too soon: {decisions:?}");
+}

@@ -125,7 +125,7 @@ impl Reading {
                 access: access(&self.core, &job, self.at.attempt),
             },
             // It was removed, or cannot be read: nothing more will come.
-            None => Standing { over: true, newest: Attempt::NONE, access: Access::Open },
+            None => Standing { over: true, newest: Attempt::NONE, access: Access::Never },
         }
     }
 

@@ -15,6 +15,7 @@ mod idempotency;
 mod jobs;
 mod kernel;
 mod kernel_process;
+mod letters;
 mod lists;
 mod operations;
 mod outputs;

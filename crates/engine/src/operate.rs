@@ -141,7 +141,11 @@ fn undecidable(job: &Job, why: Ignored) -> Refusal {
         return Refusal::ApprovalExpired;
     }
     match &job.approval {
-        Some(decided) => Refusal::AlreadyDecided { approved: decided.approved, by: decided.by.clone() },
+        Some(decided) => {
+            // Who has not said a name is somebody all the same.
+            let by = if decided.by.is_empty() { "somebody".to_owned() } else { decided.by.clone() };
+            Refusal::AlreadyDecided { approved: decided.approved, by }
+        }
         None => Refusal::WrongState { state: job.state, what: "approved or rejected", why },
     }
 }

@@ -299,6 +299,17 @@ fn approving_what_does_not_wait_is_refused_precisely() {
     assert_eq!(shard.approve(id, word), Answer::Refused(rejected), "also when it has ended and is on disk only");
 }
 
+#[test]
+fn who_has_said_no_name_is_somebody_all_the_same() {
+    let mut shard = gated();
+    let id = shard.submit(&echo());
+    shard.verdict(id, Verdict::RequireApproval);
+    let word = Approval { by: String::new(), ..approval(&shard, id, true) };
+    shard.approve(id, word.clone());
+    let Answer::Refused(refusal) = shard.approve(id, word) else { panic!("it is decided already") };
+    assert_eq!(refusal.to_string(), "somebody has approved the job already");
+}
+
 // FEATURES: D9
 #[test]
 fn while_the_policy_cannot_be_asked_a_job_waits_and_nothing_is_held_against_it() {

@@ -93,7 +93,11 @@ async fn a_retract_that_is_repeated_while_the_first_is_obeyed_changes_nothing() 
     let stubborn = shell("trap '' TERM; echo ready; while :; do sleep 0.01; done");
     let id = server.submit(&with(stubborn, json!({"max_retries": 0}))).await;
     let path = format!("/v1/jobs/{id}/retract");
-    server.job_in(&id, "running").await;
+    let job = server.job_in(&id, "running").await;
+    // Asked to stop before it has said so, the shell would still obey.
+    while !crate::processes::logs(&server, &job, "").await.contains("ready") {
+        tokio::task::yield_now().await;
+    }
     for _ in 0..3 {
         let job = server.act(&path).await.expect(200);
         assert_eq!((&job["state"], &job["attempt"]), (&json!("running"), &json!(1)));

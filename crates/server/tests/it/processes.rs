@@ -15,7 +15,7 @@ async fn line_in(file: &Path) -> String {
     read().trim().to_owned()
 }
 
-async fn logs(api: &Api, job: &Value, query: &str) -> String {
+pub async fn logs(api: &Api, job: &Value, query: &str) -> String {
     let reply = api.get(&format!("/v1/jobs/{}/logs?{query}", text(&job["id"]))).await;
     assert_eq!(reply.status, 200, "{}", reply.text());
     assert!(reply.header("content-type").is_some_and(|kind| kind.starts_with("text/plain")));

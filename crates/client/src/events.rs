@@ -6,7 +6,7 @@ use std::time::Duration;
 use http_body_util::BodyExt;
 use hyper::Method;
 use hyper::body::Incoming;
-use model::id::JobId;
+use model::id::{JobId, WorkflowId};
 use model::queue::QueueRef;
 use model::view::ChangeView;
 use tokio::time::{sleep, timeout};
@@ -49,6 +49,7 @@ impl Since {
 pub struct Interest {
     pub job: Option<JobId>,
     pub queue: Option<QueueRef>,
+    pub workflow: Option<WorkflowId>,
     pub kind: Option<String>,
 }
 
@@ -106,6 +107,7 @@ impl Events {
             .with("since", Some(self.since.as_str()))
             .with("job", self.interest.job)
             .with("queue", self.interest.queue)
+            .with("workflow", self.interest.workflow)
             .with("kind", self.interest.kind.as_deref())
             .after("/v1/events");
         let body = self.client.transport.open(&Ask::new(Method::GET, path)).await?;

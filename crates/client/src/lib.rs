@@ -1,8 +1,8 @@
 //! A typed client of Outlast's HTTP API.
 //!
 //! [`Client`] is cheap to clone and reuses its connections. Its methods are grouped as the API is: [`jobs`],
-//! [`queues`], [`approvals`], [`letters`], [`audit`], [`policy`], [`blobs`], [`workers`], [`nodes`], [`logs`] and
-//! [`events`]. [`load`] is something else: raw connections that cost as little as possible, for benchmarks that share
+//! [`queues`], [`workflows`], [`schedules`], [`approvals`], [`letters`], [`audit`], [`policy`], [`blobs`], [`workers`],
+//! [`nodes`], [`logs`] and [`events`]. [`load`] is something else: raw connections that cost as little as possible, for benchmarks that share
 //! their machine with the server.
 
 mod address;
@@ -22,9 +22,11 @@ pub mod nodes;
 pub mod policy;
 mod query;
 pub mod queues;
+pub mod schedules;
 pub mod sse;
 mod transport;
 pub mod workers;
+pub mod workflows;
 
 pub use address::{Address, BadAddress};
 pub use client::{Client, Options};

@@ -25,6 +25,13 @@ impl Query {
     }
 }
 
+/// A text as one segment of a path.
+pub(crate) fn segment(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    encode(text, &mut encoded);
+    encoded
+}
+
 /// Everything but the unreserved characters of RFC 3986 is written as `%XX`.
 fn encode(text: &str, out: &mut String) {
     for byte in text.bytes() {
@@ -47,5 +54,6 @@ mod tests {
             Query::default().with("topic", Some("a b&c=ü")).with("queue", None::<String>).with("limit", Some(5));
         assert_eq!(query.after("/v1/jobs"), "/v1/jobs?topic=a%20b%26c%3D%C3%BC&limit=5");
         assert_eq!(Query::default().after("/x"), "/x");
+        assert_eq!(segment("a/b?c"), "a%2Fb%3Fc");
     }
 }

@@ -206,6 +206,7 @@ fn refusal(status: StatusCode, body: &[u8]) -> Error {
             field: None,
             blobs: Vec::new(),
             offset: None,
+            diagnostics: Vec::new(),
         }
     });
     Error::Refused(Box::new(problem))

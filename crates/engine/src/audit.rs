@@ -3,7 +3,7 @@
 use model::audit::{Action, Entry, Head};
 use model::batch::Keyspace;
 use model::codec;
-use model::id::{JobId, QueueId};
+use model::id::{JobId, QueueId, WorkflowId};
 use model::key;
 use model::machine::FAIL_OPEN_RULE;
 use model::verdict::{Decision, OutputDecision, OutputVerdict, Verdict};
@@ -98,6 +98,14 @@ impl Shard {
 
     pub(crate) fn note_queue_act(&mut self, action: Action, queue: QueueId, by: &Actor, step: &mut Step) {
         self.note(Entry { queue: Some(queue), by: name(by), ..Entry::of(action) }, step);
+    }
+
+    pub(crate) fn note_workflow_act(&mut self, action: Action, workflow: WorkflowId, by: &Actor, step: &mut Step) {
+        self.note(Entry { message: Some(workflow.to_string()), by: name(by), ..Entry::of(action) }, step);
+    }
+
+    pub(crate) fn note_schedule_act(&mut self, action: Action, schedule: &str, by: &Actor, step: &mut Step) {
+        self.note(Entry { message: Some(schedule.to_owned()), by: name(by), ..Entry::of(action) }, step);
     }
 
     /// Something that nobody in particular has done.

@@ -13,6 +13,11 @@ pub struct Config {
     pub live_jobs_max: usize,
     /// How many queues it holds.
     pub queues_max: usize,
+    /// How many workflows it holds that have not ended, with those that are part of them.
+    pub workflows_max: usize,
+    pub schedules_max: usize,
+    /// Of slots that a schedule has missed, so many are made up for at the most.
+    pub catch_up_max: usize,
     /// Between an error and the next try.
     pub retry_backoff: Backoff,
     /// How long a runner may keep a job without saying that it started it.
@@ -58,6 +63,9 @@ impl Config {
             shards,
             live_jobs_max: 2_000_000,
             queues_max: 100_000,
+            workflows_max: 1_000_000,
+            schedules_max: 10_000,
+            catch_up_max: 1_000,
             retry_backoff: Backoff { first: Millis::from_secs(1), longest: Millis::from_secs(30) },
             dispatch_timeout: Millis::from_secs(60),
             stop_timeout: Millis::from_secs(60),

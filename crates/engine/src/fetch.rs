@@ -1,9 +1,14 @@
 //! What is not in memory, the engine asks for; it stays pure.
 
-use model::id::JobId;
+use std::sync::Arc;
+
+use model::batch::Keyspace;
+use model::id::{JobId, WorkflowId};
 use model::job::Job;
 use model::key::{Day, KeyEntry};
 use model::spec::KeyHash;
+use model::workflow::{Place, Signal, TaskRecord, Workflow, WorkflowSpec};
+use workflow::Plan;
 
 /// A question to the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +21,12 @@ pub enum Fetch {
     Finished { after: JobId, limit: usize },
     /// Idempotency keys filed before a day.
     OldKeys { before: Day, limit: usize },
+    /// A workflow that has ended, with all that is kept of it.
+    Workflow { id: WorkflowId },
+    /// Workflows that have ended after `after`, oldest first.
+    FinishedWorkflows { after: WorkflowId, limit: usize },
+    /// The keys of what is kept of the tasks and signals of a workflow.
+    WorkflowRows { id: WorkflowId, limit: usize },
 }
 
 /// The store's answer, as of some moment after the question.
@@ -44,4 +55,32 @@ pub enum Fetched {
         keys: Vec<Vec<u8>>,
         more: bool,
     },
+    /// Absent: there is none that has ended.
+    Workflow {
+        id: WorkflowId,
+        found: Option<Box<StoredWorkflow>>,
+    },
+    UnreadableWorkflow {
+        id: WorkflowId,
+    },
+    FinishedWorkflows {
+        workflows: Vec<Workflow>,
+        more: bool,
+    },
+    WorkflowRows {
+        id: WorkflowId,
+        rows: Vec<(Keyspace, Vec<u8>)>,
+        more: bool,
+    },
+}
+
+/// Everything that is kept of a workflow.
+#[derive(Debug)]
+pub struct StoredWorkflow {
+    pub record: Workflow,
+    pub spec: WorkflowSpec,
+    /// What `spec` says, read.
+    pub plan: Arc<Plan>,
+    pub tasks: Vec<(Place, TaskRecord)>,
+    pub signals: Vec<(u32, Signal)>,
 }

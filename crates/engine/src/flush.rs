@@ -35,6 +35,8 @@ impl Entry {
 impl Shard {
     /// Encodes what changed into the step's batch. Call it once after the step's inputs, before the commit.
     pub fn flush(&mut self, step: &mut Step) {
+        // What has become of the jobs of workflows belongs to the same commit.
+        self.hear_jobs(step);
         self.dirty_bytes = 0;
         let mut jobs = std::mem::take(&mut self.dirty_jobs);
         for id in jobs.drain(..) {
@@ -47,6 +49,7 @@ impl Shard {
                 step.batch.put_with(Keyspace::Queues, &id.key(), |buffer| codec::encode_into(&entry.queue, buffer));
             }
         }
+        self.flush_flows(step);
         self.send_key_questions(step);
         self.flush_audit(step);
         self.flush_leases(step);

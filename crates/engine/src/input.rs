@@ -1,10 +1,12 @@
 //! What goes into a shard and what comes out.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::id::{Attempt, Incarnation, JobId, QueueId, RunnerId, ShardId};
+use model::id::{Attempt, Incarnation, JobId, QueueId, RunnerId, ScheduleId, ShardId, WorkflowId};
 use model::job::{Job, Scan};
+use model::json::Json;
 use model::machine::Ignored;
 use model::message::{FromRunner, Load, ToRunner};
 use model::queue::{Queue, QueueRef, QueueState, QueueToken};
@@ -12,6 +14,9 @@ use model::spec::{Digest, KeyHash, PackedSpec};
 use model::state::State;
 use model::time::Millis;
 use model::verdict::Decision;
+use model::workflow::{Schedule, ScheduleSpec, Signal, Workflow, WorkflowState};
+use workflow::Plan;
+use workflow::cron::Cron;
 
 use crate::fetch::{Fetch, Fetched};
 use crate::leases::Message;
@@ -65,6 +70,35 @@ pub struct NewQueue {
     pub max_running: Option<u32>,
     /// An idempotency key and the digest of the request that carried it.
     pub key: Option<(KeyHash, Digest)>,
+}
+
+/// A workflow to start.
+#[derive(Debug, Clone)]
+pub struct NewWorkflow {
+    pub plan: Arc<Plan>,
+    /// Every input with its value, as [`Plan::bind`] gives them.
+    pub inputs: Json,
+    /// Where its jobs stand in line; absent: the implicit queue of its tenant.
+    pub queue: Option<QueueRef>,
+    pub tenant: String,
+    pub submitter: Actor,
+    pub labels: BTreeMap<String, String>,
+    /// An idempotency key and the digest of the request that carried it.
+    pub key: Option<(KeyHash, Digest)>,
+}
+
+/// A schedule to make.
+#[derive(Debug, Clone)]
+pub struct NewSchedule {
+    pub name: String,
+    pub tenant: String,
+    pub queue: Option<QueueRef>,
+    pub spec: ScheduleSpec,
+    /// What `spec` says, read.
+    pub plan: Arc<Plan>,
+    pub cron: Arc<Cron>,
+    pub submitter: Actor,
+    pub paused: bool,
 }
 
 /// Everything a shard can be told.
@@ -133,6 +167,73 @@ pub enum Input {
     RemoveQueue {
         request: RequestId,
         queue: QueueRef,
+        by: Actor,
+    },
+    StartWorkflow {
+        request: RequestId,
+        workflow: Box<NewWorkflow>,
+    },
+    CancelWorkflow {
+        request: RequestId,
+        workflow: WorkflowId,
+        by: Actor,
+        /// Whether what was done is undone.
+        compensate: bool,
+    },
+    PauseWorkflow {
+        request: RequestId,
+        workflow: WorkflowId,
+        by: Actor,
+    },
+    ResumeWorkflow {
+        request: RequestId,
+        workflow: WorkflowId,
+        by: Actor,
+    },
+    /// Runs a workflow that has ended again, from a task; absent: from whatever did not succeed.
+    RerunWorkflow {
+        request: RequestId,
+        workflow: WorkflowId,
+        from: Option<String>,
+        by: Actor,
+    },
+    SignalWorkflow {
+        request: RequestId,
+        workflow: WorkflowId,
+        signal: Box<Signal>,
+    },
+    /// Takes a workflow that has ended off the records.
+    RemoveWorkflow {
+        request: RequestId,
+        workflow: WorkflowId,
+        by: Actor,
+    },
+    /// A running task of a workflow says how far it is.
+    Progress {
+        request: RequestId,
+        job: JobId,
+        percent: u8,
+        message: Option<String>,
+    },
+    CreateSchedule {
+        request: RequestId,
+        schedule: Box<NewSchedule>,
+    },
+    PauseSchedule {
+        request: RequestId,
+        schedule: ScheduleId,
+        paused: bool,
+        by: Actor,
+    },
+    RemoveSchedule {
+        request: RequestId,
+        schedule: ScheduleId,
+        by: Actor,
+    },
+    /// Starts what a schedule starts, now.
+    TriggerSchedule {
+        request: RequestId,
+        schedule: ScheduleId,
         by: Actor,
     },
     /// The policy's answer to [`Effect::CheckPolicy`].
@@ -242,6 +343,14 @@ pub enum Answer {
     /// The queue was created before, under the same key; it may be gone by now.
     QueueExists(QueueId),
     QueueRemoved,
+    /// The workflow as it is now.
+    Workflow(Box<Workflow>),
+    /// The workflow was started before, under the same key; it may be gone by now.
+    WorkflowExists(WorkflowId),
+    WorkflowRemoved,
+    Schedule(Box<Schedule>),
+    ScheduleRemoved,
+    Progressed,
     Refused(Refusal),
 }
 
@@ -288,6 +397,28 @@ pub enum Refusal {
     NoOriginal,
     #[error("the tenant has {max} jobs that have not ended, which is its limit: try again later")]
     TenantFull { max: u32, retry_after: Millis },
+    #[error("there is no workflow {0}")]
+    UnknownWorkflow(WorkflowId),
+    #[error("the workflow is {state}: it cannot be {what}")]
+    WorkflowState { state: WorkflowState, what: &'static str },
+    #[error("the workflow has no task `{name}`")]
+    UnknownTask { name: String },
+    #[error("all tasks of the workflow have succeeded: name the task from which it is to run again")]
+    NothingToRerun,
+    #[error("the workflow is part of {0}: do it there")]
+    PartOfWorkflow(WorkflowId),
+    #[error("the job belongs to {0}: run the workflow again from its task instead")]
+    JobOfWorkflow(WorkflowId),
+    #[error("{max} signals wait in the workflow, which is the limit: no task has taken them yet")]
+    TooManySignals { max: usize },
+    #[error("there is no schedule {0}")]
+    UnknownSchedule(ScheduleId),
+    #[error("there is a schedule `{name}` already: remove it first, or choose another name")]
+    ScheduleNameTaken { name: String },
+    #[error("too many schedules: remove some first")]
+    TooManySchedules { max: usize },
+    #[error("the job is no running task of a workflow: there is nothing to report progress of")]
+    NoProgress,
     #[error("the tenant may submit {max} jobs a second: try again later")]
     TenantTooFast { max: u32, retry_after: Millis },
 }

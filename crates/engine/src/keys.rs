@@ -12,7 +12,7 @@ use model::spec::{Digest, KeyHash};
 use model::time::Millis;
 
 use crate::fetch::Fetch;
-use crate::input::{Answer, Effect, NewQueue, Refusal, RequestId, Submission};
+use crate::input::{Answer, Effect, NewQueue, NewWorkflow, Refusal, RequestId, Submission};
 use crate::shard::Shard;
 use crate::step::Step;
 
@@ -28,6 +28,10 @@ pub(crate) enum KeyWaiter {
     Queue {
         request: RequestId,
         queue: Box<NewQueue>,
+    },
+    Workflow {
+        request: RequestId,
+        workflow: Box<NewWorkflow>,
     },
 }
 
@@ -98,6 +102,9 @@ impl Shard {
                 KeyWaiter::Queue { request, queue } => {
                     known = self.create_keyed_queue(request, *queue, known, step);
                 }
+                KeyWaiter::Workflow { request, workflow } => {
+                    known = self.start_keyed_workflow(request, *workflow, known, step);
+                }
             }
         }
     }
@@ -110,7 +117,7 @@ impl Shard {
                     KeyWaiter::Job { request, index, .. } => {
                         self.settle_submit(request, index, Err(Refusal::Unreadable), step);
                     }
-                    KeyWaiter::Queue { request, .. } => step.answer(request, Answer::Refused(Refusal::Unreadable)),
+                    KeyWaiter::Queue { request, .. } | KeyWaiter::Workflow { request, .. } => step.answer(request, Answer::Refused(Refusal::Unreadable)),
                 }
             }
         }

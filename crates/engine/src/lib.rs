@@ -17,6 +17,7 @@ mod backlog;
 mod config;
 mod dispatch;
 mod fetch;
+mod flows;
 mod flush;
 mod input;
 mod jitter;
@@ -44,8 +45,11 @@ mod timers;
 mod transition;
 
 pub use config::Config;
-pub use fetch::{Fetch, Fetched};
-pub use input::{Accepted, Actor, Answer, Effect, Input, NewQueue, Refusal, RequestId, Submission, Word};
+pub use flows::FlowStats;
+pub use fetch::{Fetch, Fetched, StoredWorkflow};
+pub use input::{
+    Accepted, Actor, Answer, Effect, Input, NewQueue, NewSchedule, NewWorkflow, Refusal, RequestId, Submission, Word,
+};
 pub use placement::why::{RUNNERS_EXPLAINED_MAX, RunnerVerdict, RunnerWhy, WaitsFor, Why, WhyCounts};
 pub use recount::Miscount;
 pub use setup::{DEFAULT_POOL, DISPATCH_TRIES_DEFAULT, FailMode, Gate, OutputRules, Pool, Setup, TenantLimits, Topic};

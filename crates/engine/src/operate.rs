@@ -186,6 +186,12 @@ impl Shard {
         if let Operation::ReadOriginal = operation {
             return self.read_original(id, by, step);
         }
+        // A task is tried again by its workflow; what undoes one may be tried again by anyone.
+        if let (Operation::Retry, Some(origin)) = (&operation, &entry.job.origin)
+            && !origin.compensation
+        {
+            return Answer::Refused(Refusal::JobOfWorkflow(origin.workflow));
+        }
         let operation = match operation {
             Operation::ScanFailed { attempt, message } => {
                 let scan = Box::new(self.unchecked(&entry.job.spec, message));

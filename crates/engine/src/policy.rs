@@ -94,6 +94,21 @@ impl Shard {
     /// The policy could not be asked: the job waits, longer each time, and nothing is held against it.
     pub(crate) fn policy_unavailable(&mut self, id: JobId, message: String, step: &mut Step) {
         let Some(entry) = self.jobs.get_mut(&id) else { return };
+        // What undoes a step does not wait for a policy that cannot be asked.
+        if let (Some(true), Gate::Policy(policy)) =
+            (entry.job.origin.as_ref().map(|origin| origin.compensation), self.setup.gate)
+        {
+            let decision = Decision {
+                at: self.now,
+                verdict: Verdict::Allow,
+                rule: FAIL_OPEN_RULE.to_owned(),
+                message: Some(message),
+                policy: Some(policy),
+                constraints: None,
+            };
+            self.stats.policy_unavailable += 1;
+            return self.verdict(id, decision, step);
+        }
         let misses = entry.policy_misses;
         entry.policy_misses = misses.saturating_add(1);
         self.stats.policy_unavailable += 1;

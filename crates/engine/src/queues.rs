@@ -6,7 +6,7 @@ use std::ops::Bound;
 use model::audit::Action;
 use model::batch::Keyspace;
 use model::change::Change;
-use model::id::{JobId, QueueId};
+use model::id::{JobId, QueueId, WorkflowId};
 use model::job::Job;
 use model::key::{KeyEntry, Made};
 use model::limits;
@@ -31,6 +31,7 @@ impl QueueEntry {
             on_runner: 0,
             expiry_armed: false,
             cancelled_through: JobId(0),
+            flows: 0,
         }
     }
 
@@ -78,7 +79,7 @@ impl Shard {
                     Some(queue) => Answer::Queue(Box::new(queue.queue.clone())),
                     None => Answer::QueueExists(id),
                 },
-                Made::Queue { .. } | Made::Job { .. } => Answer::Refused(Refusal::KeyConflict),
+                Made::Queue { .. } | Made::Job { .. } | Made::Workflow { .. } | Made::Schedule { .. } => Answer::Refused(Refusal::KeyConflict),
             };
             step.answer(request, answer);
             return Some(entry);
@@ -213,6 +214,9 @@ impl Shard {
             let cancels = to == QueueState::Cancelled;
             let action = if cancels { Action::QueueCancelled } else { Action::QueueDrained };
             self.note_queue_act(action, id, by, step);
+            if cancels {
+                self.stop_flows_of(id, step);
+            }
         }
         if let Some(entry) = self.queues.get(&id) {
             step.answer(request, Answer::Queue(Box::new(entry.queue.clone())));
@@ -242,23 +246,49 @@ impl Shard {
     pub(crate) fn remove_queue(&mut self, request: RequestId, reference: QueueRef, by: &Actor, step: &mut Step) {
         let refusal = match self.find_queue(reference) {
             Ok(entry) if entry.queue.implicit => Refusal::QueueImplicit,
-            Ok(entry) if entry.active.is_empty() => {
+            Ok(entry) if entry.active.is_empty() && entry.flows == 0 => {
                 let id = entry.queue.id;
                 self.delete_queue(id, step);
                 self.note_queue_act(Action::QueueRemoved, id, by, step);
                 return step.answer(request, Answer::QueueRemoved);
             }
-            Ok(entry) => Refusal::QueueNotEmpty(entry.active.len() as u64),
+            Ok(entry) => Refusal::QueueNotEmpty((entry.active.len() as u64).max(u64::from(entry.flows))),
             Err(refusal) => refusal,
         };
         step.answer(request, Answer::Refused(refusal));
+    }
+
+    /// A workflow's jobs will come: its queue stays.
+    pub(crate) fn hold_queue(&mut self, id: WorkflowId) {
+        let Some(flow) = self.flows.map.get_mut(&id).filter(|flow| !flow.holds_queue) else { return };
+        flow.holds_queue = true;
+        let queue = flow.record.queue;
+        if let Some(entry) = self.queues.get_mut(&queue) {
+            entry.flows += 1;
+        }
+    }
+
+    /// A workflow in it has ended.
+    pub(crate) fn let_queue_go(&mut self, id: QueueId) {
+        let Some(entry) = self.queues.get_mut(&id) else { return };
+        entry.flows = entry.flows.saturating_sub(1);
+        if entry.flows == 0 && entry.active.is_empty() {
+            entry.queue.idle_since = self.now;
+            self.timers.arm_expiry(entry, &self.config);
+        }
+    }
+
+    /// A queue that is gone, back for a workflow in it.
+    pub(crate) fn restore_queue_of(&mut self, id: QueueId, tenant: String) {
+        let queue = Queue { tenant, state: QueueState::Draining, ..blank(id, self.now) };
+        self.add_queue(queue);
     }
 
     /// Removes a queue that has been idle for long enough; one that has not is looked at again later.
     pub(crate) fn expire_queue(&mut self, id: QueueId, step: &mut Step) {
         let Some(entry) = self.queues.get_mut(&id) else { return };
         entry.expiry_armed = false;
-        if !entry.active.is_empty() {
+        if !entry.active.is_empty() || entry.flows > 0 {
             return;
         }
         if self.now < entry.queue.idle_since + self.config.queue_idle_expiry {

@@ -62,6 +62,7 @@ impl Shard {
             check(&format!("jobs listed with {id}"), self.runners.jobs_of(*id).count() as u64, listed as u64)?;
             check(&format!("attempts with {id}"), u64::from(held), (in_hand + runner.lingering()) as u64)?;
         }
+        self.recount_flows()?;
         self.recount_placement()
     }
 

@@ -92,6 +92,7 @@ impl Shard {
             }
         }
         self.resume_leases();
+        self.resume_flows(step);
         self.resume_scans(step);
         self.resume_runners(step);
         let Self { queues, timers, config, .. } = self;
@@ -112,6 +113,10 @@ impl Shard {
             Fetched::UnreadableKeys { keys } => self.unreadable_keys(&keys, step),
             Fetched::Finished { jobs, more } => self.fetched_finished(&jobs, more, step),
             Fetched::OldKeys { keys, more } => self.fetched_old_keys(&keys, more, step),
+            Fetched::Workflow { id, found } => self.fetched_workflow(id, found, step),
+            Fetched::UnreadableWorkflow { id } => self.unreadable_workflow(id, step),
+            Fetched::FinishedWorkflows { workflows, more } => self.fetched_finished_workflows(workflows, more, step),
+            Fetched::WorkflowRows { id, rows, more } => self.fetched_rows(id, &rows, more, step),
         }
     }
 }

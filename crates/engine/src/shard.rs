@@ -16,6 +16,7 @@ use model::time::Millis;
 use crate::audit::Chain;
 use crate::backlog::Backlog;
 use crate::config::Config;
+use crate::flows::Flows;
 use crate::input::{Input, RequestId};
 use crate::keys::KeyWaiter;
 use crate::leases::Leases;
@@ -92,6 +93,8 @@ pub(crate) struct QueueEntry {
     /// How many of them are with runners.
     pub on_runner: u32,
     pub expiry_armed: bool,
+    /// How many workflows that have not ended are in it.
+    pub flows: u32,
     /// Jobs up to this one have been told of the queue's cancellation.
     pub cancelled_through: JobId,
 }
@@ -138,6 +141,7 @@ pub struct Shard {
     pub(crate) scans: Scans,
     /// Whether any topic has its results scanned, so that the rest need not be asked for theirs.
     pub(crate) scans_outputs: bool,
+    pub(crate) flows: Flows,
     pub(crate) stats: Stats,
 }
 
@@ -179,6 +183,7 @@ impl Shard {
             chain: Chain::default(),
             scans: Scans::default(),
             scans_outputs: setup.scans_outputs(),
+            flows: Flows::default(),
             stats: Stats::default(),
             setup,
             config,
@@ -209,6 +214,26 @@ impl Shard {
             Input::DrainQueue { request, queue, by } => self.drain_queue(request, queue, &by, step),
             Input::CancelQueue { request, queue, by } => self.cancel_queue(request, queue, &by, step),
             Input::RemoveQueue { request, queue, by } => self.remove_queue(request, queue, &by, step),
+            Input::StartWorkflow { request, workflow } => self.start_workflow(request, workflow, step),
+            Input::CancelWorkflow { request, workflow, by, compensate } => {
+                self.cancel_workflow(request, workflow, by, compensate, step);
+            }
+            Input::PauseWorkflow { request, workflow, by } => self.pause_workflow(request, workflow, &by, step),
+            Input::ResumeWorkflow { request, workflow, by } => self.resume_workflow(request, workflow, &by, step),
+            Input::RerunWorkflow { request, workflow, from, by } => {
+                self.rerun_workflow(request, workflow, from, by, step);
+            }
+            Input::SignalWorkflow { request, workflow, signal } => {
+                self.signal_workflow(request, workflow, *signal, step);
+            }
+            Input::RemoveWorkflow { request, workflow, by } => self.remove_workflow(request, workflow, by, step),
+            Input::Progress { request, job, percent, message } => self.progress(request, job, percent, message, step),
+            Input::CreateSchedule { request, schedule } => self.create_schedule(request, *schedule, step),
+            Input::PauseSchedule { request, schedule, paused, by } => {
+                self.pause_schedule(request, schedule, paused, &by, step);
+            }
+            Input::RemoveSchedule { request, schedule, by } => self.remove_schedule(request, schedule, &by, step),
+            Input::TriggerSchedule { request, schedule, by } => self.trigger_schedule(request, schedule, &by, step),
             Input::Verdict { job, decision } => self.verdict(job, decision, step),
             Input::PolicyUnavailable { job, message } => self.policy_unavailable(job, message, step),
             Input::Scanned { job, attempt, scan } => self.scanned(job, attempt, scan, step),
@@ -224,6 +249,8 @@ impl Shard {
         }
         self.work_off(step);
         self.serve_freed(step);
+        self.hear_jobs(step);
+        self.go_on_with_flows(step);
         self.fill_runners(step);
     }
 
@@ -238,6 +265,7 @@ impl Shard {
             self.scans.next(),
             self.ready.leases.next_tick(),
             self.tenancy.next(),
+            self.flows.next(),
         ]
         .into_iter()
         .flatten()

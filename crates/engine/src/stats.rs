@@ -12,6 +12,7 @@ use model::state::State;
 use model::time::Millis;
 use model::verdict::{Decision, OutputDecision, OutputVerdict, Verdict};
 
+use crate::flows::FlowStats;
 use crate::placement::ask::Asks;
 use crate::shard::{Entry, Map};
 
@@ -91,6 +92,7 @@ pub struct Stats {
     pub unplaced_by: [u64; UNPLACED_REASONS.len()],
     pub approvals_expired: u64,
     pub dead_letters: u64,
+    pub flows: FlowStats,
 }
 
 impl Stats {

@@ -5,6 +5,7 @@ use model::change::Change;
 use model::codec;
 use model::id::JobId;
 use model::job::Job;
+use model::workflow::Workflow;
 
 use crate::input::{Answer, Effect, RequestId};
 use crate::shard::Entry;
@@ -16,6 +17,8 @@ pub struct Step {
     pub effects: Vec<Effect>,
     /// Jobs that became terminal, for those who wait for them. Filled by the flush, which takes them out of memory.
     pub ended: Vec<Ended>,
+    /// Workflows that ended, for those who wait for them.
+    pub ended_workflows: Vec<Workflow>,
     /// Jobs whose records are gone, so that whatever else is kept of them can go, too.
     pub removed: Vec<JobId>,
 }
@@ -45,6 +48,7 @@ impl Step {
         self.effects.clear();
         self.ended.clear();
         self.removed.clear();
+        self.ended_workflows.clear();
     }
 
     pub(crate) fn answer(&mut self, request: RequestId, answer: Answer) {

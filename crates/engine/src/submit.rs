@@ -8,6 +8,7 @@ use model::key::{self, KeyEntry, Made};
 use model::queue::{QueueRef, QueueState};
 use model::spec::PackedSpec;
 use model::state::State;
+use model::workflow::Origin;
 
 use crate::backlog::record_bytes;
 use crate::input::{Accepted, Actor, Answer, Refusal, RequestId, Submission};
@@ -167,7 +168,7 @@ impl Shard {
             self.count_key(&spec.tenant, step)?;
         }
         let keyed = spec.key.map(|key| (key, spec.digest.within(queue_id)));
-        let id = self.enter_queue(queue_id, spec, submitter, step)?;
+        let id = self.enter_queue(queue_id, spec, submitter, None, step)?;
         let entry = self.jobs.get(&id).ok_or(Refusal::UnknownJob(id))?;
         let seq = entry.job.seq;
         if let Some((key, digest)) = keyed {
@@ -192,7 +193,7 @@ impl Shard {
     }
 
     /// Whose job it is decides what it may have and whether it may run at all: a queue lends it no other tenant's name.
-    fn find_open_queue(&self, reference: QueueRef, tenant: &str) -> Result<QueueId, Refusal> {
+    pub(crate) fn find_open_queue(&self, reference: QueueRef, tenant: &str) -> Result<QueueId, Refusal> {
         let entry = self.find_queue(reference)?;
         if entry.queue.tenant != tenant {
             return Err(Refusal::OtherTenant { tenant: entry.queue.tenant.clone() });
@@ -204,11 +205,12 @@ impl Shard {
     }
 
     /// Makes the job's record and files it.
-    fn enter_queue(
+    pub(crate) fn enter_queue(
         &mut self,
         queue_id: QueueId,
         mut spec: PackedSpec,
         submitter: Actor,
+        origin: Option<Box<Origin>>,
         step: &mut Step,
     ) -> Result<JobId, Refusal> {
         let id = JobId(self.next_id(queue_id.slot()));
@@ -231,7 +233,7 @@ impl Shard {
             runtime_max: self.config.runtime_max,
         };
         let ask = self.ready.join_ask(spec.lane, std::mem::take(&mut spec.wants));
-        let job = Job { submitter, ..Job::new(birth, spec) };
+        let job = Job { submitter, origin, ..Job::new(birth, spec) };
         step.batch.put(Keyspace::ByQueue, &key::by_queue(queue_id, id), &[]);
         if job.has_large_spec() {
             step.batch.put(Keyspace::Spec, &id.key(), &job.spec);

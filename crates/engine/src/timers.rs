@@ -136,6 +136,7 @@ impl Shard {
         }
         self.check_runners(step);
         self.check_scans(step);
+        self.tick_flows(step);
         self.go_on_cancelling(step);
         self.go_on_sweeping(step);
     }

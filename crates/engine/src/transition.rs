@@ -89,7 +89,11 @@ impl Shard {
             Event::Ended { outcome, .. } => outcome.record_bytes(),
             _ => 0,
         };
+        let redacts = matches!(&event, Event::Scanned { scan, .. } if scan.redacted.is_some());
         entry.job.apply(self.now, event, &transition, self.config.retry_backoff);
+        if entry.job.origin.is_some() && to.is_terminal() && (from != to || redacts) {
+            self.flows.news.push_back(id);
+        }
         count_transition(&mut self.stats, &mut self.ready.asks, entry, from, self.now);
         self.timers.arm(&entry.job, &self.config);
         if entry.job.retracting {

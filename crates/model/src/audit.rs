@@ -62,6 +62,16 @@ actions! {
     LetterPurged = 23, "letter_purged";
     /// Somebody looked at what the policy had removed from a result.
     OriginalRead = 24, "original_read";
+    WorkflowCancelled = 25, "workflow_cancelled";
+    WorkflowPaused = 26, "workflow_paused";
+    WorkflowResumed = 27, "workflow_resumed";
+    WorkflowRerun = 28, "workflow_rerun";
+    WorkflowRemoved = 29, "workflow_removed";
+    ScheduleCreated = 30, "schedule_created";
+    SchedulePaused = 31, "schedule_paused";
+    ScheduleResumed = 32, "schedule_resumed";
+    ScheduleRemoved = 33, "schedule_removed";
+    ScheduleTriggered = 34, "schedule_triggered";
 }
 
 /// One entry.
@@ -85,7 +95,7 @@ pub struct Entry {
     pub rule: Option<String>,
     #[n(7)]
     pub policy: Option<PolicyVersion>,
-    /// The reason that was given.
+    /// The reason that was given, or the workflow or schedule that it was done to.
     #[n(8)]
     pub message: Option<String>,
 }

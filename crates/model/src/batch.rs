@@ -35,10 +35,22 @@ pub enum Keyspace {
     Scans = 12,
     /// tenant, shard → how much of the tenant's limits it was given. Kept by the tenant's home shard.
     Grants = 13,
+    /// workflow id → record of a workflow that has not ended, or that is part of one. All of it is read at start.
+    Workflows = 14,
+    /// workflow id → record of a workflow that has ended, kept for its retention.
+    WorkflowsDone = 15,
+    /// workflow id → what it was started with.
+    WorkflowSpecs = 16,
+    /// workflow id, task, item → a task that has begun.
+    Tasks = 17,
+    /// workflow id, number → a signal that no task has taken yet.
+    Signals = 18,
+    /// schedule id → what starts workflows by the clock.
+    Schedules = 19,
 }
 
 impl Keyspace {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 19] = [
         Self::Live,
         Self::Done,
         Self::Spec,
@@ -52,6 +64,12 @@ impl Keyspace {
         Self::Audit,
         Self::Scans,
         Self::Grants,
+        Self::Workflows,
+        Self::WorkflowsDone,
+        Self::WorkflowSpecs,
+        Self::Tasks,
+        Self::Signals,
+        Self::Schedules,
     ];
 
     pub fn from_code(code: u8) -> Option<Self> {
@@ -74,6 +92,12 @@ impl Keyspace {
             Self::Audit => "audit",
             Self::Scans => "scans",
             Self::Grants => "grants",
+            Self::Workflows => "workflows",
+            Self::WorkflowsDone => "workflows_done",
+            Self::WorkflowSpecs => "workflow_specs",
+            Self::Tasks => "tasks",
+            Self::Signals => "signals",
+            Self::Schedules => "schedules",
         }
     }
 }

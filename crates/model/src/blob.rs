@@ -25,6 +25,27 @@ impl BlobId {
     }
 }
 
+/// Every blob that a text names, wherever it stands in it: for what carries names of blobs without knowing.
+pub fn named_in(text: &[u8]) -> impl Iterator<Item = BlobId> + '_ {
+    const DIGITS: usize = 64;
+    let prefix = BlobId::PREFIX.as_bytes();
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        loop {
+            // The rarest letter of the prefix is its last.
+            let at = rest.iter().position(|byte| *byte == b':')?;
+            let (before, after) = rest.split_at(at + 1);
+            rest = after;
+            let digits = after.get(..DIGITS).and_then(|digits| std::str::from_utf8(digits).ok());
+            if before.ends_with(prefix)
+                && let Some(id) = digits.and_then(unhex)
+            {
+                return Some(BlobId(id));
+            }
+        }
+    })
+}
+
 /// A registered bundle: the start of the hash of its manifest. Written `w_` and 32 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode, Serialize, Deserialize)]
 #[cbor(transparent)]
@@ -142,7 +163,22 @@ mod tests {
         assert!("blob:".parse::<BlobId>().is_err());
     }
 
+    #[test]
+    fn names_are_found_wherever_they_stand() {
+        let (one, other) = (BlobId::of(b"1"), BlobId::of(b"2"));
+        let text = format!(r#"{{"a":"{one}","b":["blob:","x{other}y",":{one}"],"c":"BLOB:{}"}}"#, one.hex());
+        assert_eq!(named_in(text.as_bytes()).collect::<Vec<_>>(), [one, other, one]);
+        let cut = &one.to_string()[..68];
+        assert_eq!(named_in(cut.as_bytes()).count(), 0);
+        assert_eq!(named_in(b"").count(), 0);
+    }
+
     proptest::proptest! {
+        #[test]
+        fn any_bytes_may_be_searched_for_names(bytes: Vec<u8>) {
+            let _ = named_in(&bytes).count();
+        }
+
         #[test]
         fn any_text_as_a_name_ends_without_a_panic(text in ".{0,80}") {
             let _ = text.parse::<BlobId>();

@@ -201,6 +201,12 @@ id!(
     /// The jobs of one client session.
     QueueId, "q_");
 id!(
+    /// One run of a workflow.
+    WorkflowId, "wf_");
+id!(
+    /// What starts workflows by the clock.
+    ScheduleId, "sch_");
+id!(
     /// One server process's place; kept in its data directory.
     NodeId, "node_");
 id!(

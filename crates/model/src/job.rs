@@ -4,7 +4,7 @@ use bytes::Bytes;
 use minicbor::{Decode, Decoder, Encode, Encoder};
 use serde::{Deserialize, Serialize};
 
-use crate::blob::BlobId;
+use crate::blob::{BlobId, named_in};
 use crate::codec::{self, DecodeError};
 use crate::id::{Attempt, Incarnation, JobId, QueueId, RunnerId};
 use crate::json::Json;
@@ -14,6 +14,7 @@ use crate::spec::{Digest, JobSpec, KeyHash, Lane, PackedSpec, Priority, decode_b
 use crate::state::State;
 use crate::time::Millis;
 use crate::verdict::{Approval, Constraints, Decision, OutputDecision};
+use crate::workflow::Origin;
 
 /// The newest layout of a job's record that this version writes and reads.
 pub const RECORD_VERSION: u8 = 1;
@@ -321,6 +322,9 @@ pub struct Job {
     /// The result as it was before the policy had parts of it removed, if the policy has it kept.
     #[n(32)]
     pub original: Option<Box<Original>>,
+    /// The task of a workflow that it does or undoes.
+    #[n(33)]
+    pub origin: Option<Box<Origin>>,
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -412,6 +416,7 @@ impl Job {
             output_decisions: None,
             dispatch_tries: 0,
             original: None,
+            origin: None,
         }
     }
 
@@ -439,7 +444,8 @@ impl Job {
     }
 
     /// Every blob that is needed as long as the job is on record: what its spec, which must be there, refers to, its
-    /// files and the output of its attempts.
+    /// files and the output of its attempts. The result of a task of a workflow is a blob where it is large, and may
+    /// name others for the tasks that come after.
     pub fn blobs(&self) -> Result<Vec<BlobId>, DecodeError> {
         let mut blobs = decode_blobs(&self.spec)?;
         blobs.extend(self.artifacts().iter().map(|artifact| artifact.blob));
@@ -447,6 +453,11 @@ impl Job {
         if let Some(original) = &self.original {
             blobs.extend(original.artifacts.iter().map(|artifact| artifact.blob));
             blobs.extend(original.log.map(|log| log.blob));
+        }
+        if self.origin.is_some() {
+            let original = self.original.as_ref().and_then(|original| original.result.as_ref());
+            let results = [self.result.as_ref(), original].into_iter().flatten();
+            blobs.extend(results.flat_map(|result| named_in(result.as_bytes())));
         }
         Ok(blobs)
     }
@@ -656,6 +667,17 @@ mod tests {
         job.spec = spec.pack().bytes;
         assert_eq!(job.blobs().unwrap(), [BlobId::of(b"in"), BlobId::of(b"x"), BlobId::of(b"log")]);
         assert_eq!(Job::decode(&stored(&job)).unwrap(), job);
+    }
+
+    #[test]
+    fn the_result_of_a_task_of_a_workflow_keeps_the_blobs_that_it_names() {
+        let mut job = job("x");
+        job.result = Some(Json::of(&serde_json::json!({"blob": BlobId::of(b"large"), "bytes": 5})));
+        assert_eq!(job.blobs().unwrap(), []);
+        let place = crate::workflow::Place::of(0);
+        let workflow = crate::id::WorkflowId(1);
+        job.origin = Some(Box::new(Origin { workflow, place, compensation: false }));
+        assert_eq!(job.blobs().unwrap(), [BlobId::of(b"large")]);
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::id::{JobId, QueueId, RunnerId};
+use crate::id::{JobId, QueueId, RunnerId, ScheduleId, WorkflowId};
 use crate::spec::{Digest, KeyHash};
 use crate::state::State;
 use crate::time::Millis;
+use crate::workflow::Place;
 
 const DAY: u64 = 24 * 3600 * 1000;
 
@@ -14,6 +15,38 @@ pub fn by_queue(queue: QueueId, job: JobId) -> [u8; 16] {
     key[..8].copy_from_slice(&queue.key());
     key[8..].copy_from_slice(&job.key());
     key
+}
+
+/// A task sorts before its items.
+pub fn task(workflow: WorkflowId, place: Place) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&workflow.key());
+    key[8..12].copy_from_slice(&place.task.to_be_bytes());
+    let item = place.item.map_or(0, |item| item + 1);
+    key[12..].copy_from_slice(&item.to_be_bytes());
+    key
+}
+
+/// What a [`task`] key names.
+pub fn place_of_task(key: &[u8]) -> Option<(WorkflowId, Place)> {
+    let (workflow, rest) = key.split_at_checked(8)?;
+    let (task, item) = rest.split_at_checked(4)?;
+    let task = u32::from_be_bytes(task.try_into().ok()?);
+    let item = u32::from_be_bytes(item.try_into().ok()?).checked_sub(1);
+    Some((WorkflowId::from_key(workflow)?, Place { task, item }))
+}
+
+pub fn signal(workflow: WorkflowId, number: u32) -> [u8; 12] {
+    let mut key = [0; 12];
+    key[..8].copy_from_slice(&workflow.key());
+    key[8..].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+/// What a [`signal`] key names.
+pub fn number_of_signal(key: &[u8]) -> Option<(WorkflowId, u32)> {
+    let (workflow, number) = key.split_at_checked(8)?;
+    Some((WorkflowId::from_key(workflow)?, u32::from_be_bytes(number.try_into().ok()?)))
 }
 
 /// The job at the end of a [`by_queue`] key.
@@ -80,6 +113,16 @@ pub enum Made {
     Queue {
         #[n(0)]
         id: QueueId,
+    },
+    #[n(2)]
+    Workflow {
+        #[n(0)]
+        id: WorkflowId,
+    },
+    #[n(3)]
+    Schedule {
+        #[n(0)]
+        id: ScheduleId,
     },
 }
 

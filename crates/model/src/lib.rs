@@ -22,3 +22,4 @@ pub mod state;
 pub mod time;
 pub mod verdict;
 pub mod view;
+pub mod workflow;

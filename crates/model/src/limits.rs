@@ -57,3 +57,11 @@ pub const HISTORY_ENTRIES_MAX: usize = 64;
 pub const FINDINGS_MAX: usize = 64;
 /// The text of a reason or of a runner's message, cut at this length.
 pub const MESSAGE_BYTES_MAX: usize = 2 * 1024;
+/// What a task of a workflow hands on by value; a larger result is a blob.
+pub const TASK_RESULT_BYTES_MAX: usize = 256 * 1024;
+/// The payload of one signal.
+pub const SIGNAL_BYTES_MAX: usize = 64 * 1024;
+/// How many signals a workflow keeps that no task has taken yet.
+pub const SIGNALS_MAX: usize = 1_000;
+/// How many sub-workflows deep a workflow goes.
+pub const WORKFLOW_DEPTH_MAX: u32 = 8;

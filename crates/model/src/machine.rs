@@ -367,7 +367,9 @@ fn started(job: &Job, attempt: Attempt) -> Stepped {
 fn ended(job: &Job, attempt: Attempt, outcome: &Outcome) -> Stepped {
     current(job, attempt)?;
     if job.state == State::Cancelling {
-        return Ok(stopped(job));
+        // What a task of a workflow has done all the same must be known, or it would never be undone.
+        let done = job.origin.is_some() && outcome.end == End::Succeeded;
+        return Ok(if done { succeeded(job, outcome.policy.as_deref()) } else { stopped(job) });
     }
     let message = || outcome.message.clone();
     Ok(match outcome.end {

@@ -81,6 +81,34 @@ reasons! {
     OutputRedacted = 33, "output_redacted";
     /// All that the policy lets run of its kind at once are running.
     ConcurrencyLimit = 34, "concurrency_limit";
+    /// Its workflow was cancelled, or is being undone.
+    WorkflowStopped = 35, "workflow_stopped";
+    /// Something that it needs has failed.
+    UpstreamFailed = 36, "upstream_failed";
+    /// A template of it has no value.
+    TemplateError = 37, "template_error";
+    /// Its condition did not hold.
+    ConditionFalse = 38, "condition_false";
+    /// A switch chose other tasks.
+    NotChosen = 39, "not_chosen";
+    /// Everything that it needs was skipped.
+    UpstreamSkipped = 40, "upstream_skipped";
+    /// It took longer than it may.
+    TaskTimedOut = 41, "task_timed_out";
+    /// Its job has failed.
+    JobFailed = 42, "job_failed";
+    /// One of its items has failed.
+    ItemFailed = 43, "item_failed";
+    /// A task of it has failed.
+    TaskFailed = 44, "task_failed";
+    /// The workflow as a whole took longer than it may.
+    WorkflowTimedOut = 45, "workflow_timed_out";
+    /// What would undo a step cannot be made of its definition.
+    CompensationUnreadable = 46, "compensation_unreadable";
+    /// Its definition cannot be read.
+    DefinitionUnreadable = 47, "definition_unreadable";
+    /// Its schedule has started the next one.
+    ReplacedBySchedule = 48, "replaced_by_schedule";
 }
 
 /// A reason with what there is to say about it.

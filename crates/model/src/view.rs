@@ -3,14 +3,16 @@
 mod audit;
 mod content;
 mod governance;
+mod schedule;
 mod why;
+mod workflow;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::blob::BlobId;
-use crate::id::{Attempt, JobId, NodeId, QueueId};
+use crate::id::{Attempt, JobId, NodeId, QueueId, ScheduleId, WorkflowId};
 use crate::job::{Artifact, Job, LogRef};
 use crate::json::Json;
 use crate::queue::{Counters, Queue, QueueState};
@@ -29,7 +31,13 @@ pub use governance::{
     LetterDetailView, LetterView, OriginalView, OutputDecisionView, PolicyView, PurgedView, RulesView, SpokenView,
     TenantLimitsView, TenantView, digest_as_text, digest_of_text, is_hidden, is_withheld,
 };
+pub use schedule::{ScheduleStart, ScheduleView};
 pub use why::{PlacedView, PlacementView, RunnerWhyView, WaitsForView, WhyView};
+pub use workflow::{
+    CancelWorkflow, CompensationView, DiagnosticView, FromScheduleView, OriginView, ParentView, PlaceView,
+    ProgressReport, ProgressView, ReasonView, RerunWorkflow, RollbackView, SignalledView, TallyView, TaskKind,
+    TaskRefView, TaskView, UsageView, ValidView, WorkflowEventView, WorkflowHistoryView, WorkflowStart, WorkflowView,
+};
 
 /// A state and when it was entered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,6 +106,9 @@ pub struct JobView {
     /// A person's word on it.
     #[serde(default)]
     pub approval: Option<ApprovalWordView>,
+    /// The task of a workflow that it does or undoes.
+    #[serde(default)]
+    pub origin: Option<OriginView>,
 }
 
 impl JobView {
@@ -144,6 +155,7 @@ impl JobView {
             requires: spec.requires,
             constraints: job.constraints.as_deref().map(Into::into),
             approval: job.approval.as_deref().map(Into::into),
+            origin: job.origin.as_deref().map(OriginView::new),
             eligible_at: (!job.state.is_terminal() && job.eligible_at > job.created_at)
                 .then_some(Timestamp(job.eligible_at)),
         }
@@ -314,12 +326,21 @@ pub struct QueueSpec {
 pub struct ChangeView {
     /// Where to go on after this one.
     pub cursor: String,
-    /// `job`, `job_removed`, `queue` or `queue_removed`.
+    /// `job`, `queue`, `workflow`, `task` or `schedule`, or one of the first three or the last with `_removed`.
     pub kind: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<JobId>,
-    pub queue: QueueId,
-    /// The state that the job or queue has entered.
+    /// Absent for schedules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<QueueId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow: Option<WorkflowId>,
+    /// The task of the workflow that has entered a state, by number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<PlaceView>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<ScheduleId>,
+    /// The state that it has entered; of a schedule `active` or `paused`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -348,6 +369,9 @@ pub struct Problem {
     /// Where an upload goes on, where that is the problem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
+    /// Everything that is wrong with a definition, where that is the problem.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub diagnostics: Vec<DiagnosticView>,
 }
 
 /// A node as the API shows it.

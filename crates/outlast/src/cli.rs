@@ -6,8 +6,8 @@ use clap::{Args, Parser, Subcommand};
 use crate::context::Context;
 use crate::output::Format;
 use crate::{
-    approvals, audit, bench, blobs, completions, dlq, doctor, jobs, logs, nodes, policy, queues, submit, tenants, up,
-    workers,
+    approvals, audit, bench, blobs, completions, dlq, doctor, jobs, logs, nodes, policy, queues, run, schedules,
+    submit, tenants, up, workers, workflows,
 };
 
 /// Work that outlasts the machines it runs on.
@@ -15,7 +15,7 @@ use crate::{
 #[command(name = "outlast", version, propagate_version = true, arg_required_else_help = true)]
 #[command(
     after_help = "Exit codes: 0 done, 1 the job or request failed, 2 bad usage, 3 not found, 4 server unreachable, \
-5 refused by policy or rights. With `submit --wait`: the job's own exit code; Outlast's own failures are 120 + these."
+5 refused by policy or rights. With `submit --wait`: the job's own exit code; with `run --wait`: 0 or 1; Outlast's own failures are then 120 + these."
 )]
 pub struct Cli {
     #[command(flatten)]
@@ -41,6 +41,9 @@ pub struct Global {
 enum Command {
     Up(up::Options),
     Submit(Box<submit::Options>),
+    Run(Box<run::Options>),
+    Workflows(workflows::Options),
+    Schedules(schedules::Options),
     Jobs(jobs::Options),
     Logs(logs::Options),
     Queues(queues::Options),
@@ -58,11 +61,14 @@ enum Command {
 }
 
 impl Cli {
-    /// Whether the exit code is to be the job's own.
+    /// Whether the exit code is to be that of the job or workflow.
     pub fn waits(&self) -> bool {
         match &self.command {
             Command::Submit(options) => options.wait,
+            Command::Run(options) => options.wait,
             Command::Up(_)
+            | Command::Workflows(_)
+            | Command::Schedules(_)
             | Command::Jobs(_)
             | Command::Logs(_)
             | Command::Queues(_)
@@ -86,6 +92,9 @@ impl Cli {
         match self.command {
             Command::Up(options) => up::run(options),
             Command::Submit(options) => block_on(submit::run(*options, &Context::new(&global)?)),
+            Command::Run(options) => block_on(run::run(*options, &Context::new(&global)?)),
+            Command::Workflows(options) => block_on(workflows::run(options, &Context::new(&global)?)),
+            Command::Schedules(options) => block_on(schedules::run(options, &Context::new(&global)?)),
             Command::Jobs(options) => block_on(jobs::run(options, &Context::new(&global)?)),
             Command::Logs(options) => block_on(logs::run(options, &Context::new(&global)?)),
             Command::Queues(options) => block_on(queues::run(options, &Context::new(&global)?)),
@@ -133,11 +142,13 @@ mod tests {
     }
 
     #[test]
-    fn only_a_waiting_submit_takes_the_exit_code_of_its_job() {
+    fn only_a_waiting_submit_or_run_takes_the_exit_code_of_what_it_waits_for() {
         let waits = |line: &str| Cli::try_parse_from(line.split(' ')).unwrap().waits();
         assert!(waits("outlast submit --wait -- true"));
         assert!(!waits("outlast submit -- true --wait"));
         assert!(!waits("outlast submit true --wait"));
         assert!(!waits("outlast queues drain --wait q_1"));
+        assert!(waits("outlast run x.yaml --wait"));
+        assert!(!waits("outlast run x.yaml"));
     }
 }

@@ -5,11 +5,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::paint::{Paint, Tone};
+use crate::definition::Invalid;
+use crate::paint::{Paint, Tone, tame};
 
 pub const DONE: u8 = 0;
 pub const FAILED: u8 = 1;
-const USAGE: u8 = 2;
+pub const USAGE: u8 = 2;
 const NOT_FOUND: u8 = 3;
 const UNREACHABLE: u8 = 4;
 pub const REFUSED: u8 = 5;
@@ -46,6 +47,9 @@ pub fn finish(waits: bool, result: Result<u8>) -> ExitCode {
 /// Says what went wrong and what may help, and gives the exit code for it.
 pub fn complain(error: &anyhow::Error) -> u8 {
     eprintln!("{} {}", Paint::for_stderr().apply(Tone::Bad, "error:"), in_words(error));
+    for line in diagnostics(error) {
+        eprintln!("{line}");
+    }
     if let Some(hint) = hint(error) {
         eprintln!("{hint}");
     }
@@ -81,14 +85,14 @@ pub fn usage(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Whether a command line that cannot be understood is one of `submit --wait`.
+/// Whether a command line that cannot be understood is one of `submit --wait` or `run --wait`.
 fn asks_to_wait(arguments: impl Iterator<Item = String>) -> bool {
     let own: Vec<String> = arguments.take_while(|argument| argument != "--").collect();
-    own.iter().any(|argument| argument == "submit") && own.iter().any(|argument| argument == "--wait")
+    own.iter().any(|argument| argument == "submit" || argument == "run") && own.iter().any(|argument| argument == "--wait")
 }
 
 fn code_of(error: &anyhow::Error) -> u8 {
-    if error.is::<Usage>() {
+    if error.is::<Usage>() || error.is::<Invalid>() {
         return USAGE;
     }
     if error.is::<NotFound>() {
@@ -105,6 +109,19 @@ fn code_of(error: &anyhow::Error) -> u8 {
         Some(client::Error::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => NOT_FOUND,
         Some(client::Error::Protocol(_) | client::Error::File { .. }) | None => FAILED,
     }
+}
+
+/// What a server has found in a definition, a line for each problem and one for what helps.
+fn diagnostics(error: &anyhow::Error) -> Vec<String> {
+    let Some(client::Error::Refused(problem)) = client_error(error) else { return Vec::new() };
+    let mut lines = Vec::new();
+    for found in &problem.diagnostics {
+        let place = found.line.map(|line| format!("line {line}: ")).unwrap_or_default();
+        let field = if found.field.is_empty() { String::new() } else { format!("{}: ", found.field) };
+        lines.push(tame(&format!("  {place}{field}{}", found.message)));
+        lines.extend(found.suggestion.as_ref().map(|help| tame(&format!("    help: {help}"))));
+    }
+    lines
 }
 
 fn hint(error: &anyhow::Error) -> Option<&'static str> {
@@ -149,6 +166,7 @@ mod tests {
             field: None,
             blobs: Vec::new(),
             offset: None,
+            diagnostics: Vec::new(),
         };
         client::Error::Refused(Box::new(problem)).into()
     }
@@ -191,8 +209,9 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_submit_is_recognised_even_if_it_makes_no_sense() {
+    fn a_waiting_submit_or_run_is_recognised_even_if_it_makes_no_sense() {
         let waits = |line: &str| asks_to_wait(line.split(' ').map(str::to_owned));
+        assert!(waits("outlast run --wait"));
         assert!(waits("outlast submit --wait --bogus -- true"));
         assert!(!waits("outlast submit --bogus -- x --wait"));
         assert!(!waits("outlast queues drain --wait"));

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use model::blob::{BlobId, WorkerId};
-use model::id::{JobId, NodeId};
+use model::id::{JobId, NodeId, ScheduleId, WorkflowId};
 use model::queue::QueueRef;
 
 use crate::exit::NotFound;
@@ -25,4 +25,12 @@ pub fn worker(text: &str) -> Result<WorkerId> {
 
 pub fn node(text: &str) -> Result<NodeId> {
     text.parse().map_err(|error| NotFound(format!("there is no such node: {error}")).into())
+}
+
+pub fn workflow(text: &str) -> Result<WorkflowId> {
+    text.parse().map_err(|error| NotFound(format!("there is no such workflow: {error}")).into())
+}
+
+pub fn schedule(text: &str) -> Result<ScheduleId> {
+    text.parse().map_err(|error| NotFound(format!("there is no such schedule: {error}")).into())
 }

@@ -11,6 +11,7 @@ mod blobs;
 mod cli;
 mod completions;
 mod context;
+mod definition;
 mod dlq;
 mod doctor;
 mod download;
@@ -25,6 +26,9 @@ mod output;
 mod paint;
 mod policy;
 mod queues;
+mod run;
+mod schedules;
+mod screen;
 mod size;
 mod submit;
 mod table;
@@ -32,6 +36,7 @@ mod tenants;
 mod up;
 mod upload;
 mod workers;
+mod workflows;
 
 use std::process::ExitCode;
 

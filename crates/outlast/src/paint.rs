@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 
 use model::state::State;
+use model::workflow::{TaskState, WorkflowState};
 
 /// What a text is to look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,6 +25,25 @@ impl Tone {
             State::Dispatched | State::Running | State::Cancelling | State::Scanning => Self::Busy,
             State::Pending | State::Blocked | State::ApprovalRequired | State::Scheduled => Self::Plain,
             State::Cancelled => Self::Quiet,
+        }
+    }
+
+    pub fn of_workflow(state: WorkflowState) -> Self {
+        match state {
+            WorkflowState::Succeeded => Self::Good,
+            WorkflowState::Failed => Self::Bad,
+            WorkflowState::Running | WorkflowState::Stopping | WorkflowState::RollingBack => Self::Busy,
+            WorkflowState::Paused => Self::Plain,
+            WorkflowState::Cancelled => Self::Quiet,
+        }
+    }
+
+    pub fn of_task(state: TaskState) -> Self {
+        match state {
+            TaskState::Succeeded => Self::Good,
+            TaskState::Failed | TaskState::Quarantined => Self::Bad,
+            TaskState::Running | TaskState::Sleeping | TaskState::Listening | TaskState::Merged => Self::Busy,
+            TaskState::Waiting | TaskState::Skipped | TaskState::Cancelled => Self::Quiet,
         }
     }
 

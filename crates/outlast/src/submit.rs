@@ -20,6 +20,7 @@ use crate::context::Context;
 use crate::exit::{self, Usage};
 use crate::ids;
 use source::Source;
+pub use spec::parse_pair;
 
 /// Submit a job and print its id.
 #[derive(Args)]

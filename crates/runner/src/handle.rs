@@ -77,6 +77,9 @@ pub struct Defaults {
     pub tmp_bytes: u64,
     /// Topics whose jobs may reach the network.
     pub network_topics: Vec<String>,
+    /// Whether anything may run without a sandbox. What asks for it is refused before it comes here, as far as that is
+    /// known then: a workflow may say so only when it comes to it.
+    pub allow_unsandboxed: bool,
 }
 
 /// The way from a runner to its shards. Words of one shard are delivered in their order.

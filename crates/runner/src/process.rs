@@ -89,6 +89,10 @@ pub(crate) async fn run(
     process: ProcessRun,
     stopped: oneshot::Receiver<()>,
 ) -> Outcome {
+    if task.sandbox == Sandbox::None && !env.defaults.allow_unsandboxed {
+        let message = "this server runs no process without a sandbox (`allow_unsandboxed` in its configuration)";
+        return failure(End::Fatal, message.to_owned());
+    }
     let note = Note::of(&task);
     let place = match place::make(&env.blobs, &env.scratch, ticket, &task).await {
         Ok(place) => place,

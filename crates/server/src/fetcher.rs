@@ -6,14 +6,15 @@ use std::sync::mpsc;
 use engine::{Fetch, Fetched};
 use model::batch::Keyspace;
 use model::codec;
-use model::id::{JobId, ShardId};
+use model::id::{JobId, ShardId, WorkflowId};
 use model::key::{self, Day, KeyEntry};
 use model::spec::KeyHash;
 use store::{Order, Range, Store};
 
 use crate::error::Error;
 use crate::inbox::{Inbox, Message};
-use crate::reads;
+use crate::plans::Plans;
+use crate::reads::{self, flows};
 
 /// The way to the fetcher.
 #[derive(Clone)]
@@ -38,10 +39,11 @@ impl Fetches {
 pub(crate) fn run(
     questions: &mpsc::Receiver<(ShardId, Fetch)>,
     store: &Arc<dyn Store>,
+    plans: &Plans,
     inboxes: &[Inbox],
 ) -> Result<(), Error> {
     while let Ok((shard, fetch)) = questions.recv() {
-        for fetched in answer(store.as_ref(), shard, fetch)? {
+        for fetched in answer(store.as_ref(), plans, shard, fetch)? {
             if let Some(inbox) = inboxes.get(usize::from(shard.0)) {
                 let _ = inbox.post(Message::Fetched(fetched));
             }
@@ -50,7 +52,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-fn answer(store: &dyn Store, shard: ShardId, fetch: Fetch) -> Result<Vec<Fetched>, Error> {
+fn answer(store: &dyn Store, plans: &Plans, shard: ShardId, fetch: Fetch) -> Result<Vec<Fetched>, Error> {
     match fetch {
         Fetch::Job { id } => {
             let job = unless_damaged(reads::done(store, shard, id))?;
@@ -86,6 +88,18 @@ fn answer(store: &dyn Store, shard: ShardId, fetch: Fetch) -> Result<Vec<Fetched
             let more = found.len() == limit;
             Ok(vec![Fetched::OldKeys { keys: found.into_iter().map(|(key, _)| key.to_vec()).collect(), more }])
         }
+        Fetch::Workflow { id } => {
+            let found = unless_damaged(flows::stored(store, plans, shard, id))?;
+            Ok(vec![match found {
+                Some(found) => Fetched::Workflow { id, found: found.map(Box::new) },
+                None => Fetched::UnreadableWorkflow { id },
+            }])
+        }
+        Fetch::FinishedWorkflows { after, limit } => {
+            let none = Fetched::FinishedWorkflows { workflows: Vec::new(), more: false };
+            Ok(vec![unless_damaged(finished_workflows(store, shard, after, limit))?.unwrap_or(none)])
+        }
+        Fetch::WorkflowRows { id, limit } => Ok(vec![workflow_rows(store, shard, id, limit)?]),
     }
 }
 
@@ -117,4 +131,23 @@ fn finished(store: &dyn Store, shard: ShardId, after: JobId, limit: usize) -> Re
     let more = found.len() == limit;
     let jobs = found.iter().map(|(_, value)| reads::decode(shard, value)).collect::<Result<_, _>>()?;
     Ok(Fetched::Finished { jobs, more })
+}
+
+fn finished_workflows(store: &dyn Store, shard: ShardId, after: WorkflowId, limit: usize) -> Result<Fetched, Error> {
+    let range = Range::all().after(&store::Key::new(&after.key()));
+    let found = store.scan(shard, Keyspace::WorkflowsDone, range, Order::Ascending, limit)?;
+    let more = found.len() == limit;
+    let workflows = found.iter().map(|(_, value)| flows::decode(shard, value)).collect::<Result<_, _>>()?;
+    Ok(Fetched::FinishedWorkflows { workflows, more })
+}
+
+/// The keys alone: what is to be removed need not be readable.
+fn workflow_rows(store: &dyn Store, shard: ShardId, id: WorkflowId, limit: usize) -> Result<Fetched, Error> {
+    let mut rows = Vec::new();
+    for keyspace in [Keyspace::Tasks, Keyspace::Signals] {
+        let found = store.scan(shard, keyspace, Range::prefix(&id.key()), Order::Ascending, limit - rows.len())?;
+        rows.extend(found.into_iter().map(|(key, _)| (keyspace, key.to_vec())));
+    }
+    let more = rows.len() == limit;
+    Ok(Fetched::WorkflowRows { id, rows, more })
 }

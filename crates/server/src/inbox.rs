@@ -5,13 +5,15 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
 use engine::{Answer, Fetched, Input, RequestId, Stats, Topics};
-use model::id::JobId;
+use model::id::{JobId, WorkflowId};
 use model::job::Job;
 use model::message::FromRunner;
 use model::spec::Lane;
+use model::workflow::Workflow;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use crate::keeping::Kept;
 use crate::measures::{Histogram, Snapshot};
 
 /// Beyond this many waiting requests a shard is busy: clients are told to come back, memory stays bounded.
@@ -21,20 +23,37 @@ const REQUESTS_WAITING_MAX: usize = 20_000;
 pub(crate) type Watch = oneshot::Sender<Arc<Job>>;
 pub(crate) type Watched = oneshot::Receiver<Arc<Job>>;
 
+/// The same for a workflow.
+pub(crate) type FlowWatch = oneshot::Sender<Arc<Workflow>>;
+pub(crate) type FlowWatched = oneshot::Receiver<Arc<Workflow>>;
+
+/// Who is told when what a request has made has ended.
+pub(crate) enum Ended {
+    Job(Watch),
+    Workflow(FlowWatch),
+}
+
 /// What a shard's thread is told.
 pub(crate) enum Message {
     Request {
         request: RequestId,
         input: Input,
         reply: oneshot::Sender<Answer>,
-        /// For a submit of one job: told when that job has ended.
-        ended: Option<Watch>,
+        /// For a submit of one job, or a start of a workflow: told when that has ended.
+        ended: Option<Ended>,
     },
     /// Tell when a job has ended; hang up if it is not live.
     Watch {
         job: JobId,
         ended: Watch,
     },
+    /// Tell when a workflow has ended; hang up if it has.
+    WatchWorkflow {
+        workflow: WorkflowId,
+        ended: FlowWatch,
+    },
+    /// A large result was stored, or could not be.
+    Kept(Result<Kept, String>),
     Runner(Vec<FromRunner>),
     Fetched(Fetched),
     /// Something that nobody waits for an answer to.
@@ -48,6 +67,7 @@ pub(crate) struct Status {
     pub stats: Stats,
     pub topics: Topics,
     pub live_jobs: usize,
+    pub live_workflows: usize,
     pub open_scans: usize,
     pub runners: u32,
     pub ready: [usize; Lane::ALL.len()],
@@ -98,14 +118,24 @@ impl Inbox {
     /// Like [`Inbox::ask`], and tells when the one submitted job has ended.
     pub async fn ask_and_watch(&self, input: impl FnOnce(RequestId) -> Input) -> Result<(Answer, Watched), Unanswered> {
         let (ended, watch) = oneshot::channel();
-        let answer = self.request(input, Some(ended))?.await.map_err(|_| Unanswered::Stopping)?;
+        let answer = self.request(input, Some(Ended::Job(ended)))?.await.map_err(|_| Unanswered::Stopping)?;
+        Ok((answer, watch))
+    }
+
+    /// Like [`Inbox::ask`], and tells when the workflow that is started has ended.
+    pub async fn ask_and_watch_workflow(
+        &self,
+        input: impl FnOnce(RequestId) -> Input,
+    ) -> Result<(Answer, FlowWatched), Unanswered> {
+        let (ended, watch) = oneshot::channel();
+        let answer = self.request(input, Some(Ended::Workflow(ended)))?.await.map_err(|_| Unanswered::Stopping)?;
         Ok((answer, watch))
     }
 
     fn request(
         &self,
         input: impl FnOnce(RequestId) -> Input,
-        ended: Option<Watch>,
+        ended: Option<Ended>,
     ) -> Result<oneshot::Receiver<Answer>, Unanswered> {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= REQUESTS_WAITING_MAX {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -121,6 +151,13 @@ impl Inbox {
     pub fn watch(&self, job: JobId) -> Result<Watched, Unanswered> {
         let (ended, watch) = oneshot::channel();
         self.post(Message::Watch { job, ended })?;
+        Ok(watch)
+    }
+
+    /// The same for a workflow.
+    pub fn watch_workflow(&self, workflow: WorkflowId) -> Result<FlowWatched, Unanswered> {
+        let (ended, watch) = oneshot::channel();
+        self.post(Message::WatchWorkflow { workflow, ended })?;
         Ok(watch)
     }
 

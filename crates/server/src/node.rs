@@ -19,7 +19,9 @@ use crate::clock;
 use crate::error::Error;
 use crate::fetcher::{self, Fetches};
 use crate::inbox::{Inbox, Message, Outlet};
+use crate::keeping::Keeper;
 use crate::options::Options;
+use crate::plans::Plans;
 use crate::policy::PolicyService;
 use crate::rehydrate;
 use crate::scanning::{self, Scanning};
@@ -59,6 +61,14 @@ pub struct Node {
     stop_patience: Duration,
 }
 
+/// What the API works with besides the node itself.
+struct Doors {
+    shards: Shards,
+    blobs: Blobs,
+    policy: PolicyService,
+    plans: Arc<Plans>,
+}
+
 /// Tells the first failure of any part.
 #[derive(Clone)]
 struct Alarm(Arc<parking_lot::Mutex<Option<oneshot::Sender<Error>>>>);
@@ -93,7 +103,8 @@ impl Node {
         let runner = start_runner(&options, &store, shards, &blobs, &inboxes).await?;
         let (alarm, failure) = alarm();
         let (fetches, questions) = Fetches::new();
-        let mut threads = vec![start_fetcher(questions, store.clone(), inboxes.clone(), alarm.clone())?];
+        let plans: Arc<Plans> = Arc::default();
+        let mut threads = vec![start_fetcher(questions, store.clone(), plans.clone(), &inboxes, alarm.clone())?];
         let mut ready = Vec::new();
         let mut jitter_key = [0; 32];
         getrandom::fill(&mut jitter_key).map_err(|error| Error::Io(std::io::Error::other(error)))?;
@@ -103,6 +114,12 @@ impl Node {
                 config: options.engine(id, shards, jitter_key),
                 policy: policy.clone(),
                 scanning: scanning.clone(),
+                plans: plans.clone(),
+                keeper: Keeper {
+                    blobs: blobs.clone(),
+                    tasks: tokio::runtime::Handle::current(),
+                    inbox: inboxes[usize::from(id.0)].clone(),
+                },
                 store: store.clone(),
                 outlet,
                 runner: runner.clone(),
@@ -121,11 +138,12 @@ impl Node {
                 return Err(node.failed().await);
             }
         }
-        node.open_doors(&options, shards, blobs, policy);
+        node.open_doors(&options, Doors { shards, blobs, policy, plans });
         Ok(node)
     }
 
-    fn open_doors(&self, options: &Options, shards: model::id::Shards, blobs: Blobs, policy: PolicyService) {
+    fn open_doors(&self, options: &Options, doors: Doors) {
+        let Doors { shards, blobs, policy, plans } = doors;
         let (tell, commits) = watch::channel(self.store.durable());
         self.store.on_commit(Box::new(move |position: Position| {
             tell.send_replace(position);
@@ -139,6 +157,7 @@ impl Node {
             runner: self.runner.clone(),
             node: self.store.node(),
             policy: policy.clone(),
+            plans,
             commits,
         };
         tokio::spawn(policy.keep_reloading(self.stopping.subscribe()));
@@ -265,6 +284,7 @@ async fn start_runner(
             log_bytes: options.log_bytes_max,
             tmp_bytes: options.job_tmp_bytes_max,
             network_topics: options.network_topics.clone(),
+            allow_unsandboxed: options.allow_unsandboxed,
         },
         memory_reserve_bytes: options.memory_reserve_bytes(),
         blobs: blobs.clone(),
@@ -291,12 +311,14 @@ async fn start_runner(
 fn start_fetcher(
     questions: mpsc::Receiver<(ShardId, Fetch)>,
     store: Arc<Embedded>,
-    inboxes: Vec<Inbox>,
+    plans: Arc<Plans>,
+    inboxes: &[Inbox],
     alarm: Alarm,
 ) -> Result<JoinHandle<()>, Error> {
+    let inboxes = inboxes.to_vec();
     let body = move || {
         let store: Arc<dyn Store> = store;
-        fetcher::run(&questions, &store, &inboxes)
+        fetcher::run(&questions, &store, &plans, &inboxes)
     };
     start_thread("fetcher".to_owned(), alarm, body)
 }
@@ -310,6 +332,8 @@ struct ShardStart {
     fetches: Fetches,
     policy: PolicyService,
     scanning: Scanning,
+    plans: Arc<Plans>,
+    keeper: Keeper,
     ready: oneshot::Sender<()>,
 }
 
@@ -336,9 +360,9 @@ fn start_thread(
 }
 
 fn live(id: ShardId, start: ShardStart) -> Result<(), Error> {
-    let ShardStart { config, store, outlet, runner, fetches, policy, scanning, ready } = start;
-    let (shard, step) = rehydrate::rehydrate(store.as_ref(), store.node(), config, policy.setup())?;
-    let parts = Parts { id, shard, step, store, outlet, runner, fetches, policy, scanning };
+    let ShardStart { config, store, outlet, runner, fetches, policy, scanning, plans, keeper, ready } = start;
+    let (shard, step) = rehydrate::rehydrate(store.as_ref(), store.node(), config, policy.setup(), &plans)?;
+    let parts = Parts { id, shard, step, store, outlet, runner, fetches, policy, scanning, keeper };
     let mut shard_loop = ShardLoop::new(parts);
     shard_loop.resume()?;
     let _ = ready.send(());

@@ -1,5 +1,7 @@
 //! Reading records: always from the store, never from a shard's memory.
 
+pub(crate) mod flows;
+
 use model::batch::Keyspace;
 use model::id::{JobId, ShardId};
 use model::job::Job;

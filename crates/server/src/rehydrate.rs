@@ -5,13 +5,16 @@ use std::sync::Arc;
 use engine::{Config, Setup, Shard, Step};
 use model::batch::{Batch, Keyspace};
 use model::codec::{self, DecodeError};
-use model::id::{Epoch, JobId, NodeId, QueueId, RunnerId, ShardId, Shards};
+use model::id::{Epoch, NodeId, QueueId, RunnerId, ShardId, Shards};
 use model::key;
+use model::workflow::{Schedule, Workflow};
 use store::{Order, Range, Store};
+use workflow::cron::Cron;
 
 use crate::clock;
 use crate::error::Error;
-use crate::reads;
+use crate::plans::Plans;
+use crate::reads::{self, flows};
 
 /// How many records are read at once.
 const PAGE: usize = 10_000;
@@ -23,6 +26,7 @@ pub(crate) fn rehydrate(
     node: NodeId,
     config: Config,
     setup: Arc<Setup>,
+    plans: &Plans,
 ) -> Result<(Shard, Step), Error> {
     let id = config.shard;
     let epoch = store.open_shard(id, node)?;
@@ -37,6 +41,7 @@ pub(crate) fn rehydrate(
         shard.restore_runner(runner, codec::decode(value)?);
         Ok(())
     })?;
+    restore_workflows(store, plans, id, &mut shard)?;
     let mut bare = Vec::new();
     each(store, id, Keyspace::Live, |_, value| {
         let job = model::job::Job::decode(value)?;
@@ -62,6 +67,72 @@ pub(crate) fn rehydrate(
     Ok((shard, step))
 }
 
+/// Workflows that have not ended, with their tasks and signals, and schedules. What has ended is not looked at.
+fn restore_workflows(store: &dyn Store, plans: &Plans, id: ShardId, shard: &mut Shard) -> Result<(), Error> {
+    let mut workflows: Vec<Workflow> = Vec::new();
+    each(store, id, Keyspace::Workflows, |_, value| {
+        workflows.push(codec::decode(value)?);
+        Ok(())
+    })?;
+    for workflow in workflows {
+        restore_workflow(store, plans, id, shard, workflow)?;
+    }
+    let mut schedules: Vec<Schedule> = Vec::new();
+    each(store, id, Keyspace::Schedules, |_, value| {
+        schedules.push(codec::decode(value)?);
+        Ok(())
+    })?;
+    for schedule in schedules {
+        let cron = Cron::parse(&schedule.spec.cron, &schedule.spec.zone).map_err(|error| error.to_string());
+        let plan = plans.of_schedule(&schedule).map_err(|error| error.to_string());
+        match (cron, plan) {
+            (Ok(cron), Ok(plan)) => shard.restore_schedule(schedule, plan, Arc::new(cron)),
+            // Its record stays as it is: the version that made it, or a later one, goes on with it.
+            (Err(error), _) | (_, Err(error)) => {
+                tracing::error!(schedule = %schedule.id, name = schedule.name, error, "a schedule cannot be read: it starts nothing until it can, or is made anew");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn restore_workflow(
+    store: &dyn Store,
+    plans: &Plans,
+    id: ShardId,
+    shard: &mut Shard,
+    workflow: Workflow,
+) -> Result<(), Error> {
+    let flow = workflow.id;
+    let (spec, plan) = match flows::spec(store, id, flow)? {
+        Some(spec) => match plans.load(&spec) {
+            Ok(plan) => (spec, plan),
+            Err(diagnostics) => {
+                tracing::error!(workflow = %flow, %diagnostics, "the definition of a workflow cannot be read: it fails");
+                shard.restore_unreadable_workflow(workflow);
+                return Ok(());
+            }
+        },
+        None => {
+            tracing::error!(workflow = %flow, "the definition of a workflow is gone: it fails");
+            shard.restore_unreadable_workflow(workflow);
+            return Ok(());
+        }
+    };
+    let has_signals = workflow.next_signal > 0;
+    shard.restore_workflow(workflow, &spec, plan);
+    let mut rows = flows::Rows::new(store, id, flow);
+    while let Some((place, record)) = rows.next()? {
+        shard.restore_task(flow, place, record);
+    }
+    if has_signals {
+        for (number, signal) in flows::signals(store, id, flow)? {
+            shard.restore_signal(flow, number, signal);
+        }
+    }
+    Ok(())
+}
+
 /// Reads a whole keyspace page by page.
 fn each(
     store: &dyn Store,
@@ -84,8 +155,11 @@ fn each(
 
 /// The largest id that a record of the shard has, or had when it was removed.
 fn last_id(store: &dyn Store, shard: ShardId) -> Result<u64, Error> {
-    let newest = store.scan(shard, Keyspace::Done, Range::all(), Order::Descending, 1)?;
-    let newest = newest.first().and_then(|(key, _)| JobId::from_key(key)).map_or(0, |id| id.0);
+    let mut newest = 0;
+    for keyspace in [Keyspace::Done, Keyspace::WorkflowsDone] {
+        let last = store.scan(shard, keyspace, Range::all(), Order::Descending, 1)?;
+        newest = last.first().and_then(|(key, _)| QueueId::from_key(key)).map_or(0, |id| id.0).max(newest);
+    }
     let removed = store.get(shard, Keyspace::Meta, key::META_LAST_ID)?;
     let removed = removed.and_then(|value| QueueId::from_key(&value)).map_or(0, |id| id.0);
     Ok(newest.max(removed))

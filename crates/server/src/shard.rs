@@ -1,6 +1,7 @@
 //! A shard's thread: take what is waiting, handle it, commit once, and only then act.
 
 use std::collections::VecDeque;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use engine::{Answer, Effect, Input, RequestId, Shard, Step};
 use hashbrown::HashMap;
-use model::id::{Incarnation, JobId, RunnerId, ShardId};
+use model::id::{Incarnation, JobId, RunnerId, ShardId, WorkflowId};
 use model::job::End;
 use model::message::{FromRunner, Load, RunnerWord, ShardFace, Ticket, ToRunner};
 use model::spec::Lane;
@@ -19,7 +20,8 @@ use tokio::sync::oneshot;
 use crate::clock;
 use crate::error::Error;
 use crate::fetcher::Fetches;
-use crate::inbox::{Message, Outlet, Watch};
+use crate::inbox::{Ended, FlowWatch, Message, Outlet, Watch};
+use crate::keeping::{self, Keeper, Kept};
 use crate::policy::{PolicyService, Question};
 use crate::scanning::{self, Scanning};
 
@@ -34,7 +36,7 @@ type Map<K, V> = HashMap<K, V, foldhash::fast::FixedState>;
 
 struct Reply {
     answer: oneshot::Sender<Answer>,
-    ended: Option<Watch>,
+    ended: Option<Ended>,
 }
 
 /// One shard and everything it needs to act.
@@ -48,11 +50,15 @@ pub(crate) struct ShardLoop {
     fetches: Fetches,
     policy: PolicyService,
     scanning: Scanning,
+    keeper: Keeper,
     replies: Map<RequestId, Reply>,
     watchers: Map<JobId, Vec<Watch>>,
+    flow_watchers: Map<WorkflowId, Vec<FlowWatch>>,
     to_runner: Vec<ToRunner>,
     /// Words of the runner that did not fit into their round.
     words: VecDeque<FromRunner>,
+    /// The first of them has a large result that is being stored; they are heard in their order.
+    keeping: bool,
     commits: u64,
     /// The time of this round: reading the clock for each of its messages would cost more than some of them.
     now: Millis,
@@ -70,11 +76,12 @@ pub(crate) struct Parts {
     pub fetches: Fetches,
     pub policy: PolicyService,
     pub scanning: Scanning,
+    pub keeper: Keeper,
 }
 
 impl ShardLoop {
     pub fn new(parts: Parts) -> Self {
-        let Parts { id, shard, step, store, outlet, runner, fetches, policy, scanning } = parts;
+        let Parts { id, shard, step, store, outlet, runner, fetches, policy, scanning, keeper } = parts;
         Self {
             id,
             shard,
@@ -85,10 +92,13 @@ impl ShardLoop {
             fetches,
             policy,
             scanning,
+            keeper,
             replies: Map::default(),
             watchers: Map::default(),
+            flow_watchers: Map::default(),
             to_runner: Vec::new(),
             words: VecDeque::new(),
+            keeping: false,
             commits: 0,
             now: clock::now(),
         }
@@ -145,11 +155,34 @@ impl ShardLoop {
     /// Hears the runner's words in their order, as many as fit into this round.
     fn hear_words(&mut self) {
         while !self.is_full()
+            && !self.is_to_be_kept()
             && let Some(mut word) = self.words.pop_front()
         {
             self.look_at_result(&mut word);
             self.shard.handle(self.now, Input::Runner(word), &mut self.step);
         }
+    }
+
+    /// Whether the next word must wait because its result is too large to be handed on and is stored first.
+    fn is_to_be_kept(&mut self) -> bool {
+        if !self.keeping
+            && let Some(FromRunner { word: RunnerWord::Ended { ticket, outcome, .. }, .. }) = self.words.front()
+            && let Some(job) = self.shard.job(ticket.job)
+            && let Some(result) = keeping::too_large(job, outcome)
+        {
+            self.keeper.keep(result);
+            self.keeping = true;
+        }
+        self.keeping
+    }
+
+    /// The large result of the next word was stored, or could not be.
+    fn kept(&mut self, kept: Result<Kept, String>) {
+        self.keeping = false;
+        if let Some(FromRunner { word: RunnerWord::Ended { outcome, .. }, .. }) = self.words.front_mut() {
+            keeping::replace(outcome, kept);
+        }
+        self.hear_words();
     }
 
     /// Adds to the end of an attempt what the policy has against its result, as far as that shows at a glance.
@@ -165,7 +198,8 @@ impl ShardLoop {
 
     fn wait(&mut self) -> Option<Message> {
         let until = self.shard.next_tick().saturating_sub(self.now);
-        if until.0 == 0 || !self.words.is_empty() || !self.step.batch.is_empty() {
+        let has_words = !self.words.is_empty() && !self.keeping;
+        if until.0 == 0 || has_words || !self.step.batch.is_empty() {
             return self.outlet.receiver.try_recv().ok();
         }
         match self.outlet.receiver.recv_timeout(Duration::from_millis(until.0).min(SLEEP_MAX)) {
@@ -185,9 +219,15 @@ impl ShardLoop {
             }
             Message::Watch { job, ended } => {
                 if self.shard.job(job).is_some() {
-                    self.add_watcher(job, ended);
+                    watch(&mut self.watchers, job, ended);
                 }
             }
+            Message::WatchWorkflow { workflow, ended } => {
+                if self.shard.workflow(workflow).is_some_and(|workflow| !workflow.state.is_terminal()) {
+                    watch(&mut self.flow_watchers, workflow, ended);
+                }
+            }
+            Message::Kept(kept) => self.kept(kept),
             Message::Runner(words) => {
                 self.words.extend(words);
                 self.hear_words();
@@ -244,6 +284,14 @@ impl ShardLoop {
                 }
             }
         }
+        for ended in self.step.ended_workflows.drain(..) {
+            if let Some(watchers) = self.flow_watchers.remove(&ended.id) {
+                let workflow = Arc::new(ended);
+                for watcher in watchers {
+                    let _ = watcher.send(workflow.clone());
+                }
+            }
+        }
     }
 
     fn post_to_runner(&mut self, incarnation: Incarnation) {
@@ -255,25 +303,22 @@ impl ShardLoop {
 
     fn answer(&mut self, request: RequestId, answer: Answer) {
         let Some(reply) = self.replies.remove(&request) else { return };
-        if let (Some(ended), Answer::Submitted(results)) = (reply.ended, &answer)
-            && let [Ok(accepted)] = results.as_slice()
-        {
-            // A job that is live, or ends with this very step, tells when it ends; of any other the store knows.
-            if accepted.state.is_some() {
-                self.add_watcher(accepted.id, ended);
+        // What is live, or ends with this very step, tells when it ends; of any other the store knows.
+        match (reply.ended, &answer) {
+            (Some(Ended::Job(ended)), Answer::Submitted(results)) => {
+                if let [Ok(accepted)] = results.as_slice()
+                    && accepted.state.is_some()
+                {
+                    watch(&mut self.watchers, accepted.id, ended);
+                }
             }
+            (Some(Ended::Workflow(ended)), Answer::Workflow(workflow)) if !workflow.state.is_terminal() => {
+                watch(&mut self.flow_watchers, workflow.id, ended);
+            }
+            (Some(_) | None, _) => {}
         }
         // A client that has gone away needs no answer.
         let _ = reply.answer.send(answer);
-    }
-
-    /// Now and then it forgets those whose clients have gone away: a job may live long, a poll does not.
-    fn add_watcher(&mut self, job: JobId, ended: Watch) {
-        let watchers = self.watchers.entry(job).or_default();
-        if watchers.len() >= 8 && watchers.len().is_power_of_two() {
-            watchers.retain(|watcher| !watcher.is_closed());
-        }
-        watchers.push(ended);
     }
 
     fn publish(&mut self) {
@@ -281,6 +326,7 @@ impl ShardLoop {
         status.stats.clone_from(self.shard.stats());
         status.topics.clone_from(self.shard.topics());
         status.live_jobs = self.shard.live_jobs();
+        status.live_workflows = self.shard.live_workflows();
         status.open_scans = self.shard.open_scans();
         status.runners = self.shard.connected_runners();
         status.commits = self.commits;
@@ -290,6 +336,16 @@ impl ShardLoop {
             status.with_runners[lane as usize] = held;
         }
     }
+}
+
+/// One more to tell. Now and then those are forgotten whose clients have gone away: what is watched may live long, a
+/// poll does not.
+fn watch<K: Eq + Hash, T>(watchers: &mut Map<K, Vec<oneshot::Sender<T>>>, of: K, ended: oneshot::Sender<T>) {
+    let watchers = watchers.entry(of).or_default();
+    if watchers.len() >= 8 && watchers.len().is_power_of_two() {
+        watchers.retain(|watcher| !watcher.is_closed());
+    }
+    watchers.push(ended);
 }
 
 /// The runner's way to the shards of this process.

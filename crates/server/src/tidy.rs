@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use blobs::Blobs;
 use model::batch::Keyspace;
-use model::blob::BlobId;
-use model::id::Shards;
+use model::blob::{BlobId, named_in};
+use model::id::{ShardId, Shards};
 use store::{Embedded, Order, Range, Store};
 use tokio::sync::watch;
 
@@ -61,29 +61,63 @@ async fn collect(house: &House) -> Result<Option<blobs::Swept>, Error> {
     Ok(Some(collection.sweep(|blob| in_use.contains(blob), SystemTime::now()).await?))
 }
 
-/// Every blob that a job on record refers to. Holds the store only for a page at a time, so that it can be closed.
+/// Where workflows keep what names blobs: what they were started with, what their tasks hand on, what they come to. The
+/// live ones twice: one that ends meanwhile is found among those that have ended, one that is run again among these.
+const NAMING: [Keyspace; 7] = [
+    Keyspace::Workflows,
+    Keyspace::WorkflowsDone,
+    Keyspace::WorkflowSpecs,
+    Keyspace::Tasks,
+    Keyspace::Signals,
+    Keyspace::Schedules,
+    Keyspace::Workflows,
+];
+
+/// Every blob that a job, a workflow or a schedule on record refers to. Holds the store only for a page at a time, so that it can be closed.
 fn mark(store: &Weak<Embedded>, shards: Shards) -> Result<Option<HashSet<BlobId>>, Error> {
     let mut in_use = HashSet::new();
     for shard in shards.all() {
         // Live last: a job that ends meanwhile is found in one of the two, one that is retried in the other.
         for keyspace in [Keyspace::Live, Keyspace::Done, Keyspace::Live] {
-            let mut range = Range::all();
-            loop {
-                let Some(store) = store.upgrade() else { return Ok(None) };
-                let page = store.scan(shard, keyspace, range, Order::Ascending, PAGE)?;
-                for (_, value) in &page {
-                    let job = reads::complete(store.as_ref(), shard, reads::decode(shard, value)?)?;
-                    let blobs = job.blobs().map_err(|source| Error::Record { shard: shard.0, source })?;
-                    in_use.extend(blobs);
-                }
-                match page.last() {
-                    Some((last, _)) if page.len() == PAGE => range = Range::all().after(last),
-                    Some(_) | None => break,
-                }
+            let is_there = each(store, shard, keyspace, |store, value| {
+                let job = reads::complete(store, shard, reads::decode(shard, value)?)?;
+                in_use.extend(job.blobs().map_err(|source| Error::Record { shard: shard.0, source })?);
+                Ok(())
+            })?;
+            if !is_there {
+                return Ok(None);
+            }
+        }
+        for keyspace in NAMING {
+            let is_there = each(store, shard, keyspace, |_, value| {
+                in_use.extend(named_in(value));
+                Ok(())
+            })?;
+            if !is_there {
+                return Ok(None);
             }
         }
     }
     Ok(Some(in_use))
+}
+
+/// Goes through a keyspace page by page. False when the node is gone.
+fn each(
+    store: &Weak<Embedded>,
+    shard: ShardId,
+    keyspace: Keyspace,
+    mut take: impl FnMut(&Embedded, &[u8]) -> Result<(), Error>,
+) -> Result<bool, Error> {
+    let mut range = Range::all();
+    loop {
+        let Some(store) = store.upgrade() else { return Ok(false) };
+        let page = store.scan(shard, keyspace, range, Order::Ascending, PAGE)?;
+        page.iter().try_for_each(|(_, value)| take(&store, value))?;
+        match page.last() {
+            Some((last, _)) if page.len() == PAGE => range = Range::all().after(last),
+            Some(_) | None => return Ok(true),
+        }
+    }
 }
 
 /// Looks through all output files: those of jobs that are gone, or that have ended and whose output is a blob, go.

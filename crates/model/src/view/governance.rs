@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::JobView;
+use super::{JobView, OriginView};
 use crate::dead_letter::DeadLetter;
 use crate::id::JobId;
 use crate::job::{Artifact, AttemptRecord, End, Job, LogRef, Original};
@@ -212,6 +212,9 @@ pub struct ApprovalView {
     /// Of the job's content. An approval that names it is good for nothing else.
     pub hash: String,
     pub labels: BTreeMap<String, String>,
+    /// The task of a workflow that it does.
+    #[serde(default)]
+    pub origin: Option<OriginView>,
 }
 
 impl ApprovalView {
@@ -231,6 +234,7 @@ impl ApprovalView {
             expires_at: waits.then(|| Timestamp(job.since() + expiry)),
             hash: digest_as_text(job.digest),
             labels: spec.labels.clone(),
+            origin: job.origin.as_deref().map(OriginView::new),
         })
     }
 }

@@ -65,6 +65,7 @@ pub fn job() -> JobView {
         requires: Vec::new(),
         constraints: None,
         approval: None,
+        origin: None,
     }
 }
 

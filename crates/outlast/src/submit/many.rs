@@ -103,6 +103,7 @@ mod tests {
             field: Some("topic".to_owned()),
             blobs: Vec::new(),
             offset: None,
+            diagnostics: Vec::new(),
         };
         assert_eq!(describe(Place::Line(7), &problem), "line 7: topic: it is empty (invalid)");
         let problem = Problem { field: None, ..problem };

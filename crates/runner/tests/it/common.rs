@@ -184,6 +184,7 @@ async fn options(directory: &Path, capacity: Capacity) -> Options {
             log_bytes: 1 << 20,
             tmp_bytes: 10 << 20,
             network_topics: Vec::new(),
+            allow_unsandboxed: true,
         },
         memory_reserve_bytes: 0,
         blobs: Blobs::open(blobs::Options::new(location, directory.join("work"))).await.unwrap(),

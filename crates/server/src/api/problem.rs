@@ -1,6 +1,7 @@
 //! Errors as clients see them: RFC 9457 problem documents with a stable code and a way out.
 
 mod content;
+mod flows;
 
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -8,11 +9,12 @@ use axum::response::{IntoResponse, Response};
 use engine::Refusal;
 use model::blob::BlobId;
 use model::spec::Invalid;
-use model::view::Problem;
+use model::view::{DiagnosticView, Problem};
 
 use crate::error::Error;
 use crate::inbox::Unanswered;
 pub(crate) use content::ContentFault;
+pub(crate) use flows::FlowFault;
 
 /// Everything that can be wrong with a request, or with the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +70,8 @@ pub(crate) enum Fault {
     Internal,
     /// Something about blobs and workers.
     Content(ContentFault),
+    /// Something about workflows and schedules.
+    Flow(FlowFault),
 }
 
 impl Fault {
@@ -151,6 +155,7 @@ impl Fault {
             Self::Stopping => (S::SERVICE_UNAVAILABLE, "stopping", "The server is stopping"),
             Self::Internal => (S::INTERNAL_SERVER_ERROR, "internal", "The server has met a problem of its own"),
             Self::Content(fault) => fault.facts(),
+            Self::Flow(fault) => fault.facts(),
         }
     }
 
@@ -165,6 +170,7 @@ impl Fault {
             | Self::TooManySubscribers
             | Self::PolicyUnavailable => Some(1),
             Self::Content(fault) => fault.retry_after_secs(),
+            Self::Flow(fault) => fault.retry_after_secs(),
             _ => None,
         }
     }
@@ -178,11 +184,12 @@ pub(crate) struct Refused {
     field: Option<String>,
     blobs: Vec<BlobId>,
     offset: Option<u64>,
+    diagnostics: Vec<DiagnosticView>,
 }
 
 impl Refused {
     pub fn new(fault: Fault) -> Self {
-        Self { fault, detail: None, field: None, blobs: Vec::new(), offset: None }
+        Self { fault, detail: None, field: None, blobs: Vec::new(), offset: None, diagnostics: Vec::new() }
     }
 
     pub fn saying(fault: Fault, detail: impl Into<String>) -> Self {
@@ -221,6 +228,7 @@ impl Refused {
             field: self.field.clone(),
             blobs: self.blobs.clone(),
             offset: self.offset,
+            diagnostics: self.diagnostics.clone(),
         }
     }
 }
@@ -264,6 +272,17 @@ impl From<Refusal> for Refused {
             Refusal::TenantFull { .. } => Fault::TenantFull,
             Refusal::TenantTooFast { .. } => Fault::TenantTooFast,
             Refusal::Unreadable => Fault::Internal,
+            Refusal::UnknownWorkflow(_)
+            | Refusal::WorkflowState { .. }
+            | Refusal::UnknownTask { .. }
+            | Refusal::NothingToRerun
+            | Refusal::PartOfWorkflow(_)
+            | Refusal::JobOfWorkflow(_)
+            | Refusal::TooManySignals { .. }
+            | Refusal::UnknownSchedule(_)
+            | Refusal::ScheduleNameTaken { .. }
+            | Refusal::TooManySchedules { .. }
+            | Refusal::NoProgress => flows::fault_of(&refusal),
         };
         Self::saying(fault, refusal.to_string())
     }

@@ -13,6 +13,7 @@ use scan::{Findings, Kind, Limits, Mask, RedactedJson, Scanner};
 
 use super::log::{self, LogFindings};
 use super::log_of;
+use crate::keeping::Kept;
 
 /// A result with more than this in its files and its log is not looked through.
 const CONTENT_BYTES_MAX: u64 = 1 << 30;
@@ -37,7 +38,18 @@ impl Content {
             return Err(format!("its files and its log have {bytes} bytes: at most {CONTENT_BYTES_MAX} are scanned"));
         }
         let result = match &job.result {
-            Some(result) => Some(scanner.redact_json(result.as_str()).map_err(|error| error.to_string())?),
+            Some(result) => {
+                // A large result of a task is looked at where it was put.
+                let large = match Kept::of(job.origin.as_deref(), Some(result)) {
+                    Some(kept) => Some(read(blobs, kept.blob, kept.bytes).await?),
+                    None => None,
+                };
+                let text = match &large {
+                    Some(large) => std::str::from_utf8(large).map_err(|error| error.to_string())?,
+                    None => result.as_str(),
+                };
+                Some(scanner.redact_json(text).map_err(|error| error.to_string())?)
+            }
             None => None,
         };
         let mut artifacts = Vec::with_capacity(job.artifacts().len());
@@ -87,7 +99,18 @@ impl Content {
         keep_original: bool,
     ) -> Result<Option<Redacted>, String> {
         let result = match (&self.result, &job.result) {
-            (Some(redacted), Some(_)) => Some(Json::parse(redacted.text.as_bytes()).ok_or("the copy is no JSON")?),
+            (Some(redacted), Some(result)) => {
+                let copy = Json::parse(redacted.text.as_bytes()).ok_or("the copy is no JSON")?;
+                match Kept::of(job.origin.as_deref(), Some(result)) {
+                    Some(_) if redacted.counts.is_empty() => Some(result.clone()),
+                    Some(_) if copy.as_bytes().len() > limits::TASK_RESULT_BYTES_MAX => {
+                        let bytes = copy.as_bytes().len() as u64;
+                        let blob = put(blobs, copy.as_bytes().to_vec()).await?;
+                        Some(Json::of(&Kept { blob, bytes }))
+                    }
+                    Some(_) | None => Some(copy),
+                }
+            }
             (None, _) | (_, None) => None,
         };
         let mut artifacts = Vec::with_capacity(self.artifacts.len());

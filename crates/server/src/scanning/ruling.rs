@@ -6,11 +6,13 @@ use model::job::{Artifact, Job, Outcome};
 use model::json::Json;
 use model::spec::{JobSpec, decode_topic};
 use model::verdict::{OutputDecision, OutputVerdict, Phase, PolicyVersion};
+use model::workflow::Origin;
 use policy::{ArtifactFacts, FindingFacts, FindingKind, JobFacts, OutcomeFacts, OutputFacts, OutputRuling};
 
 use super::content::{Content, counts};
 use super::log_of;
 use crate::clock;
+use crate::keeping::Kept;
 use crate::policy::PolicyService;
 
 /// The rule of servers whose policy says nothing about results: what looks like a secret stays inside.
@@ -55,20 +57,20 @@ pub(crate) fn glance(policy: &PolicyService, job: &Job, outcome: &Outcome) -> Op
     let facts = OutputFacts {
         job: JobFacts { spec: &spec, submitter: job.submitter.as_deref(), queue: None },
         phase: Phase::Metadata,
-        outcome: &of_attempt(outcome),
+        outcome: &of_attempt(job.origin.as_deref(), outcome),
         findings: &[],
     };
     let decision = policy.measures().metadata.time(|| rules.decide_output(&facts, clock::now())).decision;
     (decision.verdict != OutputVerdict::Allow).then_some(decision)
 }
 
-fn of_attempt(outcome: &Outcome) -> OutcomeFacts {
+fn of_attempt(origin: Option<&Origin>, outcome: &Outcome) -> OutcomeFacts {
     let usage = outcome.usage.unwrap_or_default();
     OutcomeFacts {
         exit_code: outcome.exit_code,
         cpu_ms: usage.cpu.0,
         memory_peak_bytes: usage.memory_peak_bytes,
-        result_bytes: bytes(outcome.result.as_ref()),
+        result_bytes: bytes(origin, outcome.result.as_ref()),
         log_bytes: outcome.log.map_or(0, |log| log.bytes),
         artifacts: artifacts(&outcome.artifacts),
     }
@@ -82,14 +84,18 @@ fn of_job(job: &Job) -> OutcomeFacts {
         exit_code: last.and_then(|attempt| attempt.exit_code),
         cpu_ms: usage.cpu.0,
         memory_peak_bytes: usage.memory_peak_bytes,
-        result_bytes: bytes(job.result.as_ref()),
+        result_bytes: bytes(job.origin.as_deref(), job.result.as_ref()),
         log_bytes: log_of(job).map_or(0, |log| log.bytes),
         artifacts: artifacts(job.artifacts()),
     }
 }
 
-fn bytes(result: Option<&Json>) -> u64 {
-    result.map_or(0, |result| result.as_bytes().len() as u64)
+/// How large a result is, wherever it was put.
+fn bytes(origin: Option<&Origin>, result: Option<&Json>) -> u64 {
+    match Kept::of(origin, result) {
+        Some(kept) => kept.bytes,
+        None => result.map_or(0, |result| result.as_bytes().len() as u64),
+    }
 }
 
 fn artifacts(artifacts: &[Artifact]) -> Vec<ArtifactFacts> {

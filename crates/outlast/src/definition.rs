@@ -1,0 +1,95 @@
+//! Definitions of workflows in files: read, completed with the files they refer to, and compiled before anything is sent.
+
+mod embed;
+mod invalid;
+mod located;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use workflow::limits::DEFINITION_BYTES_MAX;
+use workflow::{Plan, Source};
+
+use crate::exit::{NotFound, Usage};
+pub use invalid::{Invalid, Shown};
+pub use located::{Data, Located};
+
+/// The workflow of a file, YAML or JSON; `-` is standard input.
+pub fn open(path: &Path) -> Result<Arc<Plan>> {
+    embed::Loader::default().load(path)
+}
+
+/// The workflow that stands inside another file. `at` is its place there, for what is said about it.
+pub fn within(definition: Located, path: &Path, at: &str) -> Result<Arc<Plan>> {
+    embed::Loader::default().complete(definition, path, at)
+}
+
+/// The name of a file as it is said to people.
+pub fn called(path: &Path) -> String {
+    if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
+}
+
+/// The text of a file, or of standard input.
+pub fn read(path: &Path) -> Result<String> {
+    let name = called(path);
+    if path == Path::new("-") {
+        return read_text(io::stdin().lock(), &name);
+    }
+    let file = File::open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => anyhow::Error::from(NotFound(format!("there is no file {name}"))),
+        _ => anyhow::Error::from(error).context(format!("cannot open {name}")),
+    })?;
+    read_text(file, &name)
+}
+
+fn read_text(reader: impl Read, name: &str) -> Result<String> {
+    let mut bytes = Vec::new();
+    // One byte more than there may be tells what is too much, without reading all of an endless input.
+    let limit = DEFINITION_BYTES_MAX as u64 + 1;
+    reader.take(limit).read_to_end(&mut bytes).with_context(|| format!("cannot read {name}"))?;
+    if bytes.len() > DEFINITION_BYTES_MAX {
+        let max = DEFINITION_BYTES_MAX >> 20;
+        return Err(Usage(format!("{name} has more than the {max} MiB that a definition may have")).into());
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Usage(format!("{name} is not UTF-8 text (see byte {at})")).into()
+    })
+}
+
+/// In which notation a text is: by the ending of its file, else by how it begins.
+fn source<'a>(path: &Path, text: &'a str) -> Source<'a> {
+    let is_json = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("json") => true,
+        Some("yaml" | "yml") => false,
+        Some(_) | None => text.trim_start().starts_with('{'),
+    };
+    if is_json { Source::Json(text.as_bytes()) } else { Source::Yaml(text) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_text_of_a_bearable_size_is_read() {
+        assert_eq!(read_text("grüße".as_bytes(), "x").unwrap(), "grüße");
+        let error = read_text(&b"ab\xff"[..], "x").unwrap_err();
+        assert!(error.is::<Usage>() && error.to_string().contains("see byte 2"), "{error}");
+        let at_the_limit = read_text(io::repeat(b'x').take(DEFINITION_BYTES_MAX as u64), "x").unwrap();
+        assert_eq!(at_the_limit.len(), DEFINITION_BYTES_MAX);
+        let error = read_text(io::repeat(b'x'), "x").unwrap_err();
+        assert!(error.is::<Usage>() && error.to_string().contains("64 MiB"), "{error}");
+        assert!(read(Path::new("/does/not/exist.yaml")).unwrap_err().is::<NotFound>());
+    }
+
+    #[test]
+    fn the_ending_tells_the_notation_and_else_the_first_sign() {
+        let is_json = |path: &str, text| matches!(source(Path::new(path), text), Source::Json(_));
+        assert!(is_json("a.json", "") && is_json("-", "\n {\"name\": 1}") && is_json("a.txt", "{"));
+        assert!(!is_json("a.yaml", "{") && !is_json("a.yml", "{") && !is_json("-", "name: x"));
+    }
+}

@@ -1,0 +1,192 @@
+//! Files that refer to files: `workflow: ./other.yaml` becomes a definition under `workflows`, as a server wants it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use serde_json::value::RawValue;
+use workflow::limits::DEFINITION_BYTES_MAX;
+use workflow::{Plan, Source};
+
+use super::{Data, Invalid, Located, called, read, source};
+use crate::exit::NotFound;
+
+const ENDINGS: [&str; 3] = [".yaml", ".yml", ".json"];
+
+/// Reads a file and all that it refers to, each once.
+#[derive(Default)]
+pub struct Loader {
+    /// The files that are being read, each referred to by the one before.
+    open: Vec<PathBuf>,
+    done: BTreeMap<PathBuf, Arc<Plan>>,
+}
+
+impl Loader {
+    pub fn load(&mut self, path: &Path) -> Result<Arc<Plan>> {
+        let text = read(path)?;
+        let file = called(path);
+        // Most definitions refer to no file, and their text is compiled as it stands.
+        if !ENDINGS.iter().any(|ending| text.contains(ending)) {
+            return workflow::compile(source(path, &text)).map_err(|found| Invalid::new(&file, &found).into());
+        }
+        let document = Located::parse(&text, &file)?;
+        if !refers_to_files(&document) {
+            return workflow::compile(source(path, &text)).map_err(|found| Invalid::new(&file, &found).into());
+        }
+        let identity = identity(path)?;
+        self.open.push(identity);
+        let plan = self.complete(document, path, "");
+        self.open.pop();
+        plan
+    }
+
+    /// Compiles a definition that stands in the file `path`, at the field `at`.
+    pub fn complete(&mut self, document: Located, path: &Path, at: &str) -> Result<Arc<Plan>> {
+        let file = called(path);
+        let mut definition = document.clone();
+        self.embed(&mut definition, path, at)?;
+        let json = serde_json::to_vec(&definition).context("the definition cannot be written as JSON")?;
+        workflow::compile(Source::Json(&json)).map_err(|found| Invalid::within(&file, &found, &document, at).into())
+    }
+
+    /// Puts the definitions of the files that the tasks of `definition` refer to below its `workflows`.
+    fn embed(&mut self, definition: &mut Located, path: &Path, at: &str) -> Result<()> {
+        let mut names: Vec<String> =
+            definition.get("workflows").map(|own| own.fields().iter().map(|(name, _)| name.clone()).collect()).unwrap_or_default();
+        for (name, nested) in definition.get_mut("workflows").map(Located::fields_mut).unwrap_or_default() {
+            self.embed(nested, path, &below(at, &format!("workflows.{name}")))?;
+        }
+        let own = names.clone();
+        let mut found: BTreeMap<PathBuf, String> = BTreeMap::new();
+        let mut embedded = Vec::new();
+        let mut bytes = 0;
+        for (task, body) in definition.get_mut("tasks").map(Located::fields_mut).unwrap_or_default() {
+            let Some(reference) = body.get_mut("workflow").filter(|reference| is_file(reference, &own)) else { continue };
+            let place = Reference {
+                file: called(path),
+                field: below(at, &format!("tasks.{task}.workflow")),
+                place: (reference.line, reference.column),
+            };
+            let target = path.parent().unwrap_or(Path::new("")).join(reference.text().unwrap_or_default());
+            let known = place.explain(identity(&target))?;
+            if let Some(name) = found.get(&known) {
+                reference.data = Data::Text(name.clone());
+                continue;
+            }
+            let plan = self.referred(&target, &known, &place)?;
+            bytes += plan.source.len();
+            if bytes > DEFINITION_BYTES_MAX {
+                let max = DEFINITION_BYTES_MAX >> 20;
+                return Err(place.refuse("too_large", format!("with this file it is larger than {max} MiB")).into());
+            }
+            let name = free_name(&target, &names);
+            names.push(name.clone());
+            found.insert(known, name.clone());
+            reference.data = Data::Text(name.clone());
+            embedded.push((name, raw(&plan)?));
+        }
+        if !embedded.is_empty() {
+            add_workflows(definition, embedded);
+        }
+        Ok(())
+    }
+
+    /// The plan of a file that another one refers to.
+    fn referred(&mut self, target: &Path, known: &Path, place: &Reference) -> Result<Arc<Plan>> {
+        if let Some(at) = self.open.iter().position(|open| open == known) {
+            let circle = self.open[at..].iter().map(PathBuf::as_path).chain([known]);
+            let circle: Vec<String> = circle.map(file_name).collect();
+            let message = format!("these files start each other in a circle: {}", circle.join(" → "));
+            return Err(place.refuse("recursion", message).into());
+        }
+        if let Some(plan) = self.done.get(known) {
+            return Ok(plan.clone());
+        }
+        let plan = self.load(target)?;
+        self.done.insert(known.to_owned(), plan.clone());
+        Ok(plan)
+    }
+}
+
+/// Where a file refers to another.
+struct Reference {
+    file: String,
+    field: String,
+    place: (u32, u32),
+}
+
+impl Reference {
+    fn refuse(&self, code: &str, message: String) -> Invalid {
+        Invalid::one(&self.file, code, &self.field, message, Some(self.place))
+    }
+
+    /// A file that is not there is a mistake in the one that refers to it.
+    fn explain<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| match error.downcast::<NotFound>() {
+            Ok(NotFound(message)) => self.refuse("unknown_workflow", message).into(),
+            Err(error) => error,
+        })
+    }
+}
+
+fn refers_to_files(definition: &Located) -> bool {
+    let names: Vec<String> =
+        definition.get("workflows").map(Located::fields).unwrap_or_default().iter().map(|(name, _)| name.clone()).collect();
+    let tasks = definition.get("tasks").map(Located::fields).unwrap_or_default();
+    let nested = definition.get("workflows").map(Located::fields).unwrap_or_default();
+    tasks.iter().any(|(_, task)| task.get("workflow").is_some_and(|reference| is_file(reference, &names)))
+        || nested.iter().any(|(_, nested)| refers_to_files(nested))
+}
+
+/// Whether a task's `workflow` is a file; `names` are the definitions that stand beside it.
+fn is_file(reference: &Located, names: &[String]) -> bool {
+    let is_known = |text: &str| names.iter().any(|name| name == text);
+    reference.text().is_some_and(|text| ENDINGS.iter().any(|ending| text.ends_with(ending)) && !is_known(text))
+}
+
+/// The one name of a file that may have many.
+fn identity(path: &Path) -> Result<PathBuf> {
+    if path == Path::new("-") {
+        return Ok(path.to_owned());
+    }
+    path.canonicalize().map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => NotFound(format!("there is no file {}", path.display())).into(),
+        _ => anyhow::Error::from(error).context(format!("cannot look at {}", path.display())),
+    })
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().map_or_else(|| called(path), |name| name.to_string_lossy().into_owned())
+}
+
+/// The name of the file without its ending, in the letters that names have, and not one of `taken`.
+fn free_name(path: &Path, taken: &[String]) -> String {
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let plain = |letter: char| if letter.is_ascii_alphanumeric() || "-_.".contains(letter) { letter } else { '-' };
+    // Room is left for a number behind it.
+    let stem: String = stem.chars().map(plain).take(workflow::limits::NAME_BYTES_MAX - 8).collect();
+    let names = std::iter::once(stem.clone()).chain((2..).map(|number: u32| format!("{stem}-{number}")));
+    names.into_iter().find(|name| !taken.contains(name)).unwrap_or(stem)
+}
+
+fn raw(plan: &Plan) -> Result<Located> {
+    let json = std::str::from_utf8(&plan.source).context("a compiled definition is not UTF-8")?;
+    let json = RawValue::from_string(json.to_owned()).context("a compiled definition is not JSON")?;
+    Ok(Located::new(Data::Raw(json)))
+}
+
+fn add_workflows(definition: &mut Located, more: Vec<(String, Located)>) {
+    let Data::Map(fields) = &mut definition.data else { return };
+    let own = fields.iter_mut().find(|(name, _)| name == "workflows").map(|(_, value)| &mut value.data);
+    match own {
+        Some(Data::Map(own)) => own.extend(more),
+        // What stands there is nothing that could be added to; the compiler says so.
+        Some(_) => {}
+        None => fields.push(("workflows".to_owned(), Located::new(Data::Map(more)))),
+    }
+}
+
+fn below(at: &str, field: &str) -> String {
+    if at.is_empty() { field.to_owned() } else { format!("{at}.{field}") }
+}

@@ -1,0 +1,121 @@
+//! What has happened in a workflow.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use model::view::{WorkflowEventView, WorkflowHistoryView};
+
+use super::tree::reason_words;
+use crate::context::Context;
+use crate::paint::{Paint, Tone};
+use crate::table::{Align, Cell, Table, shorten};
+use crate::{duration, exit, ids};
+
+const PAGE_EVENTS: usize = 1000;
+const WHY_WIDTH: usize = 80;
+
+#[derive(Args)]
+pub struct Options {
+    id: String,
+    /// At most this many.
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+}
+
+pub async fn run(options: &Options, context: &Context) -> Result<u8> {
+    let history = fetch(options, context).await?;
+    context.printer.print(&history, table)?;
+    Ok(exit::DONE)
+}
+
+async fn fetch(options: &Options, context: &Context) -> Result<WorkflowHistoryView> {
+    let id = ids::workflow(&options.id)?;
+    let limit = options.limit.unwrap_or(usize::MAX);
+    let mut history = context.client.workflow_history(id, Some(limit.min(PAGE_EVENTS)), None).await?;
+    while let Some(cursor) = history.next_cursor.take().filter(|_| history.items.len() < limit) {
+        let page = (limit - history.items.len()).min(PAGE_EVENTS);
+        let more = context.client.workflow_history(id, Some(page), Some(&cursor)).await?;
+        history.items.extend(more.items);
+        history.next_cursor = more.next_cursor;
+        history.incomplete |= more.incomplete;
+    }
+    Ok(history)
+}
+
+/// Each event with the time since the first.
+fn table(history: &WorkflowHistoryView, paint: Paint) -> String {
+    let mut table = Table::new(&[
+        ("AT", Align::Left),
+        ("AFTER", Align::Right),
+        ("EVENT", Align::Left),
+        ("TASK", Align::Left),
+        ("STATE", Align::Left),
+        ("BY", Align::Left),
+        ("JOB", Align::Left),
+        ("WHY", Align::Left),
+    ]);
+    let first = history.items.first().map_or(0, |event| event.at.0.0);
+    for event in &history.items {
+        let after = Duration::from_millis(event.at.0.0.saturating_sub(first));
+        table.row([
+            Cell::new(event.at),
+            Cell::new(duration::show(after)),
+            Cell::new(event.kind.replace('_', " ")),
+            Cell::option(task(event)),
+            Cell::option(event.state.as_ref()),
+            Cell::option(event.by.as_ref()),
+            Cell::option(event.job),
+            Cell::option(why(event)),
+        ]);
+    }
+    let mut text = table.render(paint);
+    let mut remark = |words: String| text.push_str(&format!("{}\n", paint.apply(Tone::Quiet, &words)));
+    if history.notes_dropped > 0 {
+        remark(format!("({} events of the workflow between these are not kept)", history.notes_dropped));
+    }
+    if history.incomplete {
+        remark("(of so many tasks not all are in here)".to_owned());
+    }
+    text
+}
+
+fn task(event: &WorkflowEventView) -> Option<String> {
+    let item = event.item.map(|item| format!("[{item}]")).unwrap_or_default();
+    event.task.as_ref().map(|task| format!("{task}{item}"))
+}
+
+fn why(event: &WorkflowEventView) -> Option<String> {
+    let parts = [event.reason.as_ref().map(reason_words), event.text.clone()];
+    let words = parts.into_iter().flatten().collect::<Vec<_>>().join(": ");
+    (!words.is_empty()).then(|| shorten(&words, WHY_WIDTH))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn events_are_listed_with_the_time_since_the_first() {
+        let event = |at: &str, kind: &str| {
+            json!({"at": at, "kind": kind, "task": null, "item": null, "state": null, "reason": null, "by": null,
+                   "text": null, "job": null})
+        };
+        let mut failed = event("2026-01-01T00:00:02.500Z", "task_ended");
+        failed["task"] = json!("build");
+        failed["item"] = json!(3);
+        failed["state"] = json!("failed");
+        failed["reason"] = json!({"code": "job_failed", "message": "it exited with 1"});
+        failed["job"] = json!("job_0000000000001");
+        let mut signalled = event("2026-01-01T00:01:00.000Z", "signalled");
+        signalled["by"] = json!("ada");
+        signalled["text"] = json!("go");
+        let items = [event("2026-01-01T00:00:00.000Z", "started"), failed, signalled];
+        let history = serde_json::from_value(json!({"id": "wf_0000000000001", "state": "failed", "items": items,
+            "notes_dropped": 2, "next_cursor": null}))
+        .unwrap();
+        insta::assert_snapshot!(table(&history, Paint::NONE), @"");
+    }
+}

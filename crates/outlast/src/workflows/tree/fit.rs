@@ -1,0 +1,118 @@
+//! Leaving out what a small terminal has no room for: what runs or failed is drawn first, the rest is counted.
+
+use super::{Branch, Counts, Urgency, count, total};
+
+/// As many of the branches as fit into `room` lines, and how many more there are in which state.
+pub fn fit(branches: Vec<Branch>, rest: Counts, room: usize) -> (Vec<Branch>, Counts) {
+    let line_of_rest = usize::from(total(&rest) > 0);
+    if lines(&branches) + line_of_rest <= room {
+        return (branches, rest);
+    }
+    let mut branches = branches;
+    // What ended well or has not begun needs no details.
+    branches.iter_mut().for_each(fold);
+    if lines(&branches) + line_of_rest <= room {
+        return (branches, rest);
+    }
+    branches.sort_by_key(|branch| branch.urgency);
+    let whole = branches.len() + line_of_rest <= room;
+    let kept = if whole { branches.len() } else { room.saturating_sub(1).min(branches.len()) };
+    let left_out = branches.split_off(kept);
+    let mut rest = rest;
+    left_out.iter().for_each(|branch| count(&mut rest, branch.state, 1));
+    let mut spare = room.saturating_sub(branches.len() + usize::from(total(&rest) > 0));
+    for branch in &mut branches {
+        let wanted = below(branch);
+        let share = wanted.min(spare);
+        if share < wanted {
+            shrink(branch, share);
+        }
+        spare -= below(branch).min(spare);
+    }
+    (branches, rest)
+}
+
+/// Only the lines that matter below a branch that does not matter itself.
+fn fold(branch: &mut Branch) {
+    if branch.urgency != Urgency::Other {
+        branch.below.iter_mut().for_each(fold);
+        return;
+    }
+    for hidden in std::mem::take(&mut branch.below) {
+        count(&mut branch.rest, hidden.state, 1);
+    }
+    // The line itself says how many there are where it has a bar.
+    branch.rest.clear();
+}
+
+/// Lets a branch have `room` lines below it.
+fn shrink(branch: &mut Branch, room: usize) {
+    let (below, rest) = (std::mem::take(&mut branch.below), std::mem::take(&mut branch.rest));
+    if room > 0 {
+        (branch.below, branch.rest) = fit(below, rest, room);
+    }
+}
+
+pub fn lines(branches: &[Branch]) -> usize {
+    branches.iter().map(|branch| 1 + below(branch)).sum()
+}
+
+fn below(branch: &Branch) -> usize {
+    lines(&branch.below) + usize::from(total(&branch.rest) > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::Mark;
+    use super::*;
+    use crate::paint::Tone;
+
+    fn branch(urgency: Urgency, below: Vec<Branch>) -> Branch {
+        Branch {
+            mark: Mark::Busy,
+            name: String::new(),
+            state: "running",
+            tone: Tone::Plain,
+            took: None,
+            bar: None,
+            note: String::new(),
+            urgency,
+            below,
+            rest: Vec::new(),
+        }
+    }
+
+    fn any_branch() -> impl Strategy<Value = Branch> {
+        let urgency = prop_oneof![Just(Urgency::Failed), Just(Urgency::Live), Just(Urgency::Other)];
+        let leaf = urgency.clone().prop_map(|urgency| branch(urgency, Vec::new()));
+        leaf.prop_recursive(3, 24, 6, move |inner| {
+            (urgency.clone(), proptest::collection::vec(inner, 0..6)).prop_map(|(urgency, below)| branch(urgency, below))
+        })
+    }
+
+    #[test]
+    fn what_failed_comes_first_where_not_all_have_room() {
+        let urgencies = [Urgency::Other, Urgency::Live, Urgency::Other, Urgency::Failed];
+        let branches = urgencies.map(|urgency| branch(urgency, Vec::new())).to_vec();
+        let (all, rest) = fit(branches.clone(), Vec::new(), 4);
+        assert_eq!((all, rest), (branches.clone(), Vec::new()), "in their order where all have room");
+        let (some, rest) = fit(branches, Vec::new(), 3);
+        assert_eq!(some.iter().map(|branch| branch.urgency).collect::<Vec<_>>(), [Urgency::Failed, Urgency::Live]);
+        assert_eq!(rest, [("running", 2)]);
+    }
+
+    proptest! {
+        #[test]
+        fn never_more_lines_than_room_and_nobody_is_lost(
+            branches in proptest::collection::vec(any_branch(), 0..12),
+            room in 1usize..30,
+        ) {
+            let count = branches.len();
+            let (kept, rest) = fit(branches, Vec::new(), room);
+            prop_assert!(lines(&kept) + usize::from(total(&rest) > 0) <= room);
+            prop_assert_eq!(kept.len() as u64 + total(&rest), count as u64);
+        }
+    }
+}

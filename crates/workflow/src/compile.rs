@@ -1,0 +1,115 @@
+//! A definition becomes a plan.
+//!
+//! The text is read into a tree, shorthands in it are written out, and the tree is written as normalised JSON: the source
+//! of the plan. Then the tree is checked and compiled. Problems are gathered, not only the first is told.
+
+mod definition;
+mod edges;
+mod inputs;
+mod job;
+mod kinds;
+mod prepare;
+mod shape;
+mod task;
+mod templates;
+mod values;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hashbrown::HashMap;
+use model::spec::Digest;
+
+use crate::diagnostic::{Diagnostics, Place, Problems, code};
+use crate::limits;
+use crate::node::{self, Node};
+use crate::plan::Plan;
+
+/// The text of a definition.
+#[derive(Debug, Clone, Copy)]
+pub enum Source<'a> {
+    Yaml(&'a str),
+    Json(&'a [u8]),
+}
+
+/// Reads, checks and compiles a definition.
+pub fn compile(source: Source<'_>) -> Result<Arc<Plan>, Diagnostics> {
+    let mut problems = Problems::default();
+    let bytes = match source {
+        Source::Yaml(text) => text.len(),
+        Source::Json(text) => text.len(),
+    };
+    if bytes > limits::DEFINITION_BYTES_MAX {
+        return too_large(problems, bytes);
+    }
+    let read = match source {
+        Source::Yaml(text) => node::yaml::read(text, &mut problems),
+        Source::Json(text) => node::json::read(text, &mut problems),
+    };
+    let Some(mut root) = read else {
+        return Err(failed(problems));
+    };
+    node::refuse_duplicates(&root, &mut problems);
+    prepare::prepare(&mut root, None);
+    let normalised = node::normalise(&mut root);
+    if normalised.len() > limits::DEFINITION_BYTES_MAX {
+        return too_large(problems, normalised.len());
+    }
+    let source = Bytes::from(normalised);
+    let mut compiler = Compiler {
+        digest_source: source.clone(),
+        source: Arc::new(source),
+        problems,
+        field_names: HashMap::default(),
+        tasks: 0,
+    };
+    let plan = compiler.root(&root);
+    compiler.problems.finish()?;
+    plan.map(Arc::new).ok_or_else(|| failed(Problems::default()))
+}
+
+impl Plan {
+    /// Makes a plan again from its [`Plan::source`].
+    pub fn load(source: &[u8]) -> Result<Arc<Plan>, Diagnostics> {
+        compile(Source::Json(source))
+    }
+}
+
+fn too_large(mut problems: Problems, bytes: usize) -> Result<Arc<Plan>, Diagnostics> {
+    let message =
+        format!("a definition of {bytes} bytes is too large: at most {}", limits::DEFINITION_BYTES_MAX);
+    problems.add(Place::default(), code::TOO_LARGE, "", message);
+    Err(failed(problems))
+}
+
+/// For where something was refused: there is at least one problem.
+fn failed(mut problems: Problems) -> Diagnostics {
+    if problems.is_empty() {
+        problems.add(Place::default(), code::SYNTAX, "", "the definition cannot be read");
+    }
+    match problems.finish() {
+        Err(diagnostics) => diagnostics,
+        Ok(()) => unreachable!("a problem was added above"),
+    }
+}
+
+/// What all definitions of one text have in common.
+struct Compiler {
+    /// For the sources of plans, which are parts of it.
+    digest_source: Bytes,
+    source: Arc<Bytes>,
+    problems: Problems,
+    /// Names of fields, shared by all templates that stand in a field of that name.
+    field_names: HashMap<String, Arc<str>, foldhash::fast::RandomState>,
+    /// Of all definitions so far.
+    tasks: usize,
+}
+
+impl Compiler {
+    /// The normalised text of a definition.
+    fn source_of(&self, node: &Node<'_>) -> (Bytes, Digest) {
+        let source = self.digest_source.slice(node.span.0 as usize..node.span.1 as usize);
+        let digest = Digest::of(&source);
+        (source, digest)
+    }
+}

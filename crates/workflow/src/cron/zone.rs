@@ -1,0 +1,110 @@
+//! Time zones by name, and what was probably meant by a name that is none.
+
+use jiff::tz::{TimeZone, TimeZoneDatabase};
+
+use super::ZONE_BYTES_MAX;
+use super::error::CronError;
+
+/// Names that hosts have for their own setting: they mean another zone on every machine.
+const OF_THE_HOST: [&str; 2] = ["localtime", "posixrules"];
+
+pub(super) fn find(name: &str, zones: &TimeZoneDatabase) -> Result<TimeZone, CronError> {
+    let is_name = name.len() <= ZONE_BYTES_MAX && !OF_THE_HOST.iter().any(|host| host.eq_ignore_ascii_case(name));
+    if is_name
+        && let Ok(found) = zones.get(name)
+        && !found.is_unknown()
+    {
+        return Ok(found);
+    }
+    let suggestion = if name.len() <= ZONE_BYTES_MAX { suggest(name, zones) } else { None };
+    Err(CronError::UnknownZone { zone: name.chars().take(ZONE_BYTES_MAX).collect(), suggestion })
+}
+
+/// The nearest name, or the one whose city was written alone.
+fn suggest(name: &str, zones: &TimeZoneDatabase) -> Option<String> {
+    let name = name.replace(' ', "_");
+    let known: Vec<String> = zones.available().map(|zone| zone.to_string()).collect();
+    let cities = known.iter().filter_map(|zone| zone.rsplit_once('/').map(|(_, city)| city));
+    let known = || known.iter().map(String::as_str);
+    let whole = nearest(&name, known());
+    if whole.is_some() || name.contains('/') {
+        return whole;
+    }
+    let city = nearest(&name, cities)?;
+    known().find(|zone| zone.rsplit_once('/').is_some_and(|(_, last)| last == city)).map(str::to_owned)
+}
+
+/// The known name that is nearest to one that is not known, if any is near enough to be meant.
+pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+    let near = name.chars().count() / 3;
+    let distances = known.map(|candidate| (distance(name, candidate), candidate));
+    let best = distances.min_by_key(|(distance, _)| *distance);
+    best.filter(|(distance, _)| *distance <= near).map(|(_, candidate)| candidate.to_owned())
+}
+
+/// How many letters must be changed, added or left out to make one name of the other; case does not count.
+fn distance(left: &str, right: &str) -> usize {
+    let right: Vec<char> = right.chars().flat_map(char::to_lowercase).collect();
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (place, letter) in left.chars().flat_map(char::to_lowercase).enumerate() {
+        let mut diagonal = row[0];
+        row[0] = place + 1;
+        for (column, other) in right.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != *other);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[right.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bundled(name: &str) -> Result<TimeZone, CronError> {
+        find(name, &TimeZoneDatabase::bundled())
+    }
+
+    fn suggestion(name: &str) -> Option<String> {
+        bundled(name).unwrap_err().suggestion().map(str::to_owned)
+    }
+
+    #[test]
+    fn zones_are_found_in_the_binary_and_on_the_host() {
+        for name in ["UTC", "Europe/Berlin", "America/Argentina/Buenos_Aires", "Etc/GMT+5"] {
+            assert_eq!(bundled(name).unwrap().iana_name(), Some(name));
+            assert_eq!(find(name, jiff::tz::db()).unwrap().iana_name(), Some(name));
+        }
+        assert_eq!(bundled("europe/berlin").unwrap().iana_name(), Some("Europe/Berlin"));
+    }
+
+    #[test]
+    fn an_unknown_zone_gets_the_nearest_name() {
+        assert_eq!(suggestion("Europe/Berln").as_deref(), Some("Europe/Berlin"));
+        assert_eq!(suggestion("America/New York").as_deref(), Some("America/New_York"));
+        assert_eq!(suggestion("Berlin").as_deref(), Some("Europe/Berlin"));
+        assert_eq!(suggestion("kathmandu").as_deref(), Some("Asia/Kathmandu"));
+        assert_eq!(suggestion("nowhere at all"), None);
+        let message = bundled("Europe/Berln").unwrap_err().to_string();
+        assert_eq!(
+            message,
+            "`Europe/Berln` is not a time zone of at most 64 bytes; write UTC or an IANA name such as Europe/Berlin. Did \
+             you mean `Europe/Berlin`?"
+        );
+    }
+
+    #[test]
+    fn names_that_are_no_zone_are_refused() {
+        for name in ["", " ", "localtime", "PosixRules", "Etc/Unknown", "../Europe/Berlin", "/etc/passwd", "+02:00"] {
+            assert!(find(name, jiff::tz::db()).is_err(), "{name:?}");
+        }
+        assert!(bundled(&"x".repeat(ZONE_BYTES_MAX + 1)).is_err());
+    }
+
+    #[test]
+    fn the_longest_name_there_is_fits() {
+        let longest = TimeZoneDatabase::bundled().available().map(|zone| zone.as_str().len()).max();
+        assert_eq!(longest, Some(32));
+    }
+}

@@ -1,0 +1,358 @@
+//! Tokens become an expression, and its names become what they stand for.
+
+use super::lex::{Lexer, Token};
+use super::types::{self, Type};
+use super::{Base, Chain, Expression, Function, Operator, Path, Step};
+use crate::diagnostic::{closest, code};
+use crate::limits;
+use crate::plan::Kind;
+
+/// What an expression may name at the place where it stands.
+pub(crate) trait Names {
+    fn input(&self, name: &str) -> Option<Kind>;
+    fn task(&self, name: &str) -> Option<u32>;
+    /// All of them, for a suggestion.
+    fn inputs(&self) -> Box<dyn Iterator<Item = &str> + '_>;
+    fn tasks(&self) -> Box<dyn Iterator<Item = &str> + '_>;
+    /// Whether there is an `item`.
+    fn has_item(&self) -> bool;
+    /// Whether there is a `result`.
+    fn has_result(&self) -> bool;
+}
+
+/// Why a text is no expression.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wrong {
+    pub code: &'static str,
+    pub message: String,
+    pub suggestion: Option<String>,
+}
+
+impl Wrong {
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { code: code::INVALID_TEMPLATE, message: message.into(), suggestion: None }
+    }
+
+    pub fn advise(message: impl Into<String>, suggestion: Option<String>) -> Self {
+        Self { suggestion, ..Self::new(message) }
+    }
+}
+
+/// Reads an expression and tells the type of its value, as far as it is known.
+pub(crate) fn parse(text: &str, names: &dyn Names) -> Result<(Expression, Type), Wrong> {
+    if text.len() > limits::EXPRESSION_BYTES_MAX {
+        let message = format!(
+            "an expression of {} bytes is too long: at most {}",
+            text.len(),
+            limits::EXPRESSION_BYTES_MAX
+        );
+        return Err(Wrong { code: code::TOO_LARGE, ..Wrong::new(message) });
+    }
+    let mut parser = Parser { lexer: Lexer { rest: text }, token: Token::End, names, depth: 0 };
+    parser.advance()?;
+    if parser.token == Token::End {
+        return Err(Wrong::new("the expression is empty"));
+    }
+    let expression = parser.expression()?;
+    if parser.token != Token::End {
+        return Err(Wrong::new(format!("the expression should end before {}", parser.token.shown())));
+    }
+    let kind = types::check(&expression, names)?;
+    Ok((expression, kind))
+}
+
+struct Parser<'a, 'n> {
+    lexer: Lexer<'a>,
+    token: Token<'a>,
+    names: &'n dyn Names,
+    depth: usize,
+}
+
+impl<'a> Parser<'a, '_> {
+    fn advance(&mut self) -> Result<Token<'a>, Wrong> {
+        let next = self.lexer.next().map_err(Wrong::new)?;
+        Ok(std::mem::replace(&mut self.token, next))
+    }
+
+    fn expect(&mut self, token: &Token<'_>, why: &str) -> Result<(), Wrong> {
+        if self.token == *token {
+            self.advance().map(drop)
+        } else {
+            Err(Wrong::new(format!("{} is missing before {}{why}", token.shown(), self.token.shown())))
+        }
+    }
+
+    fn deeper<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T, Wrong>) -> Result<T, Wrong> {
+        if self.depth >= limits::EXPRESSION_DEPTH_MAX {
+            let message = format!("the expression is nested deeper than {}", limits::EXPRESSION_DEPTH_MAX);
+            return Err(Wrong { code: code::TOO_LARGE, ..Wrong::new(message) });
+        }
+        self.depth += 1;
+        let result = inner(self);
+        self.depth -= 1;
+        result
+    }
+
+    fn expression(&mut self) -> Result<Expression, Wrong> {
+        self.deeper(|parser| {
+            let condition = parser.chain(0)?;
+            if parser.token != Token::Question {
+                return Ok(condition);
+            }
+            parser.advance()?;
+            let then = parser.expression()?;
+            parser.expect(&Token::Colon, ": a condition is `a ? b : c`")?;
+            let other = parser.expression()?;
+            Ok(Expression::Choose(Box::new([condition, then, other])))
+        })
+    }
+
+    fn chain(&mut self, rank: u8) -> Result<Expression, Wrong> {
+        if rank > Operator::Multiply.rank() {
+            return self.unary();
+        }
+        let first = self.chain(rank + 1)?;
+        let mut rest = Vec::new();
+        while let Token::Operator(operator) = self.token
+            && operator.rank() == rank
+        {
+            if !rest.is_empty() && matches!(rank, 3 | 4) {
+                return Err(Wrong::advise(
+                    "comparisons cannot stand in a row",
+                    Some("join them: `a < b && b < c`".to_owned()),
+                ));
+            }
+            self.advance()?;
+            rest.push((operator, self.chain(rank + 1)?));
+        }
+        Ok(if rest.is_empty() { first } else { Expression::Chain(Box::new(Chain { first, rest: rest.into() })) })
+    }
+
+    fn unary(&mut self) -> Result<Expression, Wrong> {
+        match self.token {
+            Token::Not => {
+                self.advance()?;
+                Ok(Expression::Not(Box::new(self.deeper(Self::unary)?)))
+            }
+            Token::Operator(Operator::Subtract) => {
+                self.advance()?;
+                Ok(Expression::Negate(Box::new(self.deeper(Self::unary)?)))
+            }
+            _ => self.postfix(),
+        }
+    }
+
+    fn postfix(&mut self) -> Result<Expression, Wrong> {
+        let start = self.primary()?;
+        let steps = self.steps()?;
+        Ok(match start {
+            Start::Base(base) => Expression::Path(Box::new(Path { base, steps })),
+            Start::Value(value) if steps.is_empty() => value,
+            Start::Value(value) => Expression::Path(Box::new(Path { base: Base::Other(value), steps })),
+        })
+    }
+
+    fn steps(&mut self) -> Result<Box<[Step]>, Wrong> {
+        let mut steps = Vec::new();
+        loop {
+            match self.token {
+                Token::Dot => {
+                    self.advance()?;
+                    steps.push(Step::Member(self.member()?.into()));
+                }
+                Token::OpenList => {
+                    self.advance()?;
+                    let element = self.expression()?;
+                    self.expect(&Token::CloseList, "")?;
+                    steps.push(match element {
+                        Expression::Text(name) => Step::Member(name),
+                        other => Step::Element(other),
+                    });
+                }
+                _ => return Ok(steps.into()),
+            }
+        }
+    }
+
+    fn member(&mut self) -> Result<&'a str, Wrong> {
+        match self.advance()? {
+            Token::Name(name) => Ok(name),
+            other => Err(Wrong::advise(
+                format!("after `.` a name is expected, not {}", other.shown()),
+                Some("write other names and places as `[\"name\"]` or `[0]`".to_owned()),
+            )),
+        }
+    }
+
+    fn primary(&mut self) -> Result<Start, Wrong> {
+        Ok(Start::Value(match self.advance()? {
+            Token::Number(number) => Expression::Number(number),
+            Token::Text(text) => Expression::Text(text.into()),
+            Token::Open => {
+                let inner = self.expression()?;
+                self.expect(&Token::Close, "")?;
+                inner
+            }
+            Token::OpenList => Expression::List(self.list(&Token::CloseList)?),
+            Token::Name("true") => Expression::Bool(true),
+            Token::Name("false") => Expression::Bool(false),
+            Token::Name("null") => Expression::Null,
+            Token::Name(name) if self.token == Token::Open => return self.call(name).map(Start::Value),
+            Token::Name(name) => return self.base(name).map(Start::Base),
+            other => return Err(Wrong::new(format!("a value is expected instead of {}", other.shown()))),
+        }))
+    }
+
+    fn list(&mut self, end: &Token<'_>) -> Result<Box<[Expression]>, Wrong> {
+        let mut elements = Vec::new();
+        while self.token != *end {
+            elements.push(self.expression()?);
+            if self.token == Token::Comma {
+                self.advance()?;
+            } else if self.token != *end {
+                let message = format!("`,` or {} is missing before {}", end.shown(), self.token.shown());
+                return Err(Wrong::new(message));
+            }
+        }
+        self.advance()?;
+        Ok(elements.into())
+    }
+
+    fn call(&mut self, name: &str) -> Result<Expression, Wrong> {
+        let Some(function) = Function::named(name) else {
+            let suggestion = closest(name, Function::ALL.iter().map(|function| function.as_str()));
+            let suggestion = suggestion.map(|name| format!("did you mean `{name}`?"));
+            return Err(Wrong::advise(format!("there is no function `{name}`"), suggestion));
+        };
+        self.advance()?;
+        let arguments = self.list(&Token::Close)?;
+        let (least, most) = function.arity();
+        if arguments.len() < least || arguments.len() > most {
+            let message = format!("`{name}` is called with {} values: {}", arguments.len(), function.usage());
+            return Err(Wrong::new(message));
+        }
+        Ok(Expression::Call(function, arguments))
+    }
+
+    fn base(&mut self, name: &str) -> Result<Base, Wrong> {
+        match name {
+            "inputs" => {
+                self.known_input()?;
+                Ok(Base::Inputs)
+            }
+            "tasks" => self.task(),
+            "item" if self.names.has_item() => Ok(Base::Item),
+            "index" if self.names.has_item() => Ok(Base::Index),
+            "item" | "index" => {
+                Err(Wrong::new(format!("there is no `{name}` here: only what a task with `for_each` does has one")))
+            }
+            "result" if self.names.has_result() => Ok(Base::Undone),
+            "result" => Err(Wrong::advise(
+                "there is no `result` here: it exists in a `compensation` only",
+                Some("the result of a task is `tasks.name.result`".to_owned()),
+            )),
+            "workflow" => self.one_of("workflow", &[("id", Base::WorkflowId), ("name", Base::WorkflowName)]),
+            "schedule" => self.one_of("schedule", &[("time", Base::ScheduleTime)]),
+            other => Err(self.unknown(other)),
+        }
+    }
+
+    /// Whether the input exists that the next step names. The step itself stays to be read.
+    fn known_input(&mut self) -> Result<(), Wrong> {
+        let mut ahead = Parser { lexer: Lexer { rest: self.lexer.rest }, token: self.token.clone(), ..*self };
+        let name: std::borrow::Cow<'_, str> = match ahead.token {
+            Token::Dot => {
+                ahead.advance()?;
+                ahead.member()?.into()
+            }
+            Token::OpenList => {
+                ahead.advance()?;
+                match ahead.advance()? {
+                    Token::Text(name) if ahead.token == Token::CloseList => name,
+                    _ => return Ok(()),
+                }
+            }
+            _ => return Ok(()),
+        };
+        if self.names.input(&name).is_some() {
+            return Ok(());
+        }
+        let suggestion = match closest(&name, self.names.inputs()) {
+            Some(near) => Some(format!("did you mean `inputs.{near}`?")),
+            None => Some(format!("name it under `inputs`, like `{name}: string`")),
+        };
+        Err(Wrong {
+            code: code::UNKNOWN_INPUT,
+            message: format!("there is no input `{name}`"),
+            suggestion: difference(&name).or(suggestion),
+        })
+    }
+
+    fn task(&mut self) -> Result<Base, Wrong> {
+        let name: std::borrow::Cow<'_, str> = match self.advance()? {
+            Token::Dot => self.member()?.into(),
+            Token::OpenList => match self.advance()? {
+                Token::Text(name) => {
+                    self.expect(&Token::CloseList, "")?;
+                    name
+                }
+                _ => return Err(Wrong::new("which task is meant must be known beforehand: write `tasks[\"name\"]`")),
+            },
+            _ => return Err(Wrong::new("`tasks` is no value: write `tasks.name.result` or `tasks.name.state`")),
+        };
+        let Some(task) = self.names.task(&name) else {
+            let suggestion = closest(&name, self.names.tasks()).map(|near| format!("did you mean `tasks.{near}`?"));
+            return Err(Wrong {
+                code: code::UNKNOWN_TASK,
+                message: format!("there is no task `{name}`"),
+                suggestion: suggestion.or_else(|| difference(&name)),
+            });
+        };
+        let usage = || Wrong::new(format!("of a task there is `tasks.{name}.result` and `tasks.{name}.state`"));
+        if self.token != Token::Dot {
+            return Err(usage());
+        }
+        self.advance()?;
+        match self.member()? {
+            "result" => Ok(Base::Result(task)),
+            "state" => Ok(Base::State(task)),
+            _ => Err(usage()),
+        }
+    }
+
+    fn one_of(&mut self, name: &str, known: &[(&str, Base)]) -> Result<Base, Wrong> {
+        let all = known.iter().map(|(member, _)| format!("`{name}.{member}`")).collect::<Vec<_>>().join(" and ");
+        if self.token != Token::Dot {
+            return Err(Wrong::new(format!("`{name}` is no value: there is {all}")));
+        }
+        self.advance()?;
+        let member = self.member()?;
+        let found = known.iter().find(|(known, _)| *known == member).map(|(_, base)| base.clone());
+        found.ok_or_else(|| Wrong::new(format!("there is no `{name}.{member}`, but {all}")))
+    }
+
+    fn unknown(&self, name: &str) -> Wrong {
+        const BASES: [&str; 7] = ["inputs", "tasks", "item", "index", "workflow", "schedule", "result"];
+        let suggestion = if self.names.input(name).is_some() {
+            Some(format!("inputs are written `inputs.{name}`"))
+        } else if self.names.task(name).is_some() {
+            Some(format!("the result of a task is `tasks.{name}.result`"))
+        } else if let Some(near) = closest(name, BASES) {
+            Some(format!("did you mean `{near}`?"))
+        } else {
+            difference(name).or_else(|| Some(format!("a text is written in quotes: `\"{name}\"`")))
+        };
+        Wrong::advise(format!("`{name}` is not known here"), suggestion)
+    }
+}
+
+enum Start {
+    Base(Base),
+    Value(Expression),
+}
+
+/// `a-b` is one name; perhaps it was meant as two.
+fn difference(name: &str) -> Option<String> {
+    let (left, right) = name.split_once('-')?;
+    Some(format!("for a difference put spaces around the sign: `{left} - {right}`"))
+}

@@ -1,0 +1,114 @@
+//! A plan as a Mermaid flowchart.
+
+use std::fmt::Write;
+
+use super::picture::{Kind, Picture, TaskBox};
+use super::text::one_line;
+use crate::plan::Plan;
+
+/// Draws a plan as the text of a Mermaid flowchart, from left to right.
+///
+/// Each kind of task has its shape: jobs are boxes, sub-workflows have double sides, switches are rhombi, approvals
+/// hexagons, delays have round ends, and tasks that wait for a signal lean. Compensations hang on dotted lines.
+pub fn mermaid(plan: &Plan) -> String {
+    let picture = Picture::of(plan);
+    let mut text = String::from("flowchart LR\n");
+    // Writing to a string cannot fail.
+    let _ = write(&picture, &mut text);
+    text
+}
+
+fn write(picture: &Picture<'_>, out: &mut String) -> std::fmt::Result {
+    if picture.epochs.is_empty() {
+        for number in 0..picture.boxes.len() {
+            write_task(picture, number, "    ", out)?;
+        }
+    }
+    for (epoch, name) in picture.epochs.iter().enumerate() {
+        let tasks: Vec<_> = (0..picture.boxes.len()).filter(|task| picture.boxes[*task].epoch == epoch).collect();
+        if tasks.is_empty() {
+            continue;
+        }
+        writeln!(out, "    subgraph epoch{epoch}[\"{}\"]", escaped(name))?;
+        for number in tasks {
+            write_task(picture, number, "        ", out)?;
+        }
+        writeln!(out, "    end")?;
+    }
+    for arrow in &picture.arrows {
+        match &arrow.case {
+            Some(case) => writeln!(out, "    t{} -->|\"{}\"| t{}", arrow.from, escaped(case), arrow.to)?,
+            None => writeln!(out, "    t{} --> t{}", arrow.from, arrow.to)?,
+        }
+    }
+    if let Some(note) = picture.left_out() {
+        writeln!(out, "    note[\"{}\"]", escaped(&note))?;
+    }
+    write_styles(picture, out)
+}
+
+fn write_task(picture: &Picture<'_>, number: usize, indent: &str, out: &mut String) -> std::fmt::Result {
+    let task = &picture.boxes[number];
+    let (open, close) = shape(task.kind);
+    writeln!(out, "{indent}t{number}{open}\"{}\"{close}", label(task))?;
+    if task.has_compensation {
+        writeln!(out, "{indent}undo{number}([\"undo {}\"])", escaped(task.name))?;
+        writeln!(out, "{indent}t{number} -.-> undo{number}")?;
+    }
+    Ok(())
+}
+
+/// Compensations and notes are not steps of the plan, and look it.
+fn write_styles(picture: &Picture<'_>, out: &mut String) -> std::fmt::Result {
+    let mut aside: Vec<_> = (0..picture.boxes.len())
+        .filter(|task| picture.boxes[*task].has_compensation)
+        .map(|task| format!("undo{task}"))
+        .collect();
+    if picture.left_out().is_some() {
+        aside.push("note".to_owned());
+    }
+    if aside.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "    classDef aside stroke-dasharray: 4 3")?;
+    writeln!(out, "    class {} aside", aside.join(","))
+}
+
+fn shape(kind: Kind<'_>) -> (&'static str, &'static str) {
+    match kind {
+        Kind::Job => ("[", "]"),
+        Kind::Workflow { .. } => ("[[", "]]"),
+        Kind::Delay => ("([", "])"),
+        Kind::Approval => ("{{", "}}"),
+        Kind::WaitFor { .. } => ("[/", "/]"),
+        Kind::Switch => ("{", "}"),
+    }
+}
+
+/// The name, and under it what the shape does not say.
+fn label(task: &TaskBox<'_>) -> String {
+    let said_by_shape = match task.kind {
+        Kind::Job | Kind::Delay | Kind::Approval | Kind::Switch => true,
+        Kind::Workflow { .. } | Kind::WaitFor { .. } => false,
+    };
+    let name = escaped(task.name);
+    if said_by_shape && !task.is_repeated && !task.is_conditional {
+        return name;
+    }
+    format!("{name}<br>{}", escaped(&task.words()))
+}
+
+/// Text for between quotes. Everything that Mermaid or HTML could take for markup becomes an entity, in the spelling
+/// that Mermaid has for them.
+pub(super) fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in one_line(text).chars() {
+        match character {
+            '"' | '#' | '&' | '<' | '>' | '`' | '\\' | ';' | '%' | '$' => {
+                let _ = write!(escaped, "#{};", u32::from(character));
+            }
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}

@@ -1,0 +1,76 @@
+//! Mermaid.
+
+use super::{EVERYTHING, plan, plan_of};
+use crate::graph::{NEEDS_DRAWN_MAX, TASKS_DRAWN_MAX, mermaid};
+
+#[test]
+fn a_chain_is_boxes_and_arrows() {
+    let plan = plan("name: chain\ntasks: {a: {run: x}, b: {run: x, needs: a}, c: {run: x, needs: [a, b]}}");
+    insta::assert_snapshot!(mermaid(&plan), @r#"
+    flowchart LR
+        t0["a"]
+        t1["b"]
+        t2["c"]
+        t0 --> t1
+        t0 --> t2
+        t1 --> t2
+    "#);
+}
+
+// FEATURES: B1
+#[test]
+fn every_kind_has_its_shape_and_every_epoch_its_frame() {
+    insta::assert_snapshot!(mermaid(&plan(EVERYTHING)), @r#""#);
+}
+
+#[test]
+fn compensations_hang_on_dotted_lines() {
+    let plan = plan("name: undo\ntasks: {book: {run: x, compensation: y}, pay: {run: x, needs: book, compensation: y}}");
+    insta::assert_snapshot!(mermaid(&plan), @r#""#);
+}
+
+#[test]
+fn a_condition_and_a_repetition_are_said() {
+    let plan = plan(
+        "name: marks\ninputs: {n: integer}\ntasks: {a: {run: x, for_each: [1, 2]}, b: {delay: 1s, when: \"${inputs.n > 1}\"}}",
+    );
+    insta::assert_snapshot!(mermaid(&plan), @r#""#);
+}
+
+#[test]
+fn a_task_in_several_cases_names_them_all() {
+    let plan = plan(
+        "name: cases\ninputs: {n: integer}\ntasks: {a: {run: x}, pick: {switch: [{when: \"${inputs.n > 1}\", then: a}, {when: \
+         \"${inputs.n > 0}\", then: a}, {then: a}]}}",
+    );
+    insta::assert_snapshot!(mermaid(&plan), @r#""#);
+}
+
+#[test]
+fn names_cannot_break_out_of_their_labels() {
+    let mut plan = plan("name: a\nepochs: [e]\ntasks: {a: {epoch: e, run: x, compensation: y}}");
+    let hostile = "\"]; click t0 \"javascript:alert(1)\"\n%%{init: {}}%% <script>&`#35;$$x$$\\";
+    plan.tasks[0].name = hostile.into();
+    plan.epochs[0] = hostile.into();
+    let text = mermaid(&plan);
+    let quoted: Vec<&str> = text.lines().filter(|line| line.contains("click")).collect();
+    assert_eq!(quoted.len(), 3, "{text}");
+    for line in quoted {
+        assert_eq!(line.matches('"').count(), 2, "{line}");
+        let label = line.split('"').nth(1).unwrap();
+        assert!(!label.contains(['<', '>', '&', '`', '%', '$', '\\', '\n']), "{label}");
+    }
+}
+
+#[test]
+fn what_is_left_out_is_said() {
+    let exact = mermaid(&plan_of(&vec![Vec::new(); TASKS_DRAWN_MAX]));
+    assert!(exact.contains("t1999[") && !exact.contains("not drawn"));
+    let one_more = mermaid(&plan_of(&vec![Vec::new(); TASKS_DRAWN_MAX + 1]));
+    assert!(one_more.contains("note[\"not drawn: 1 more task\"]") && !one_more.contains("t2000["));
+    // 150 tasks that each need all before them.
+    let dense: Vec<Vec<usize>> = (0..150).map(|task| (0..task).collect()).collect();
+    let text = mermaid(&plan_of(&dense));
+    assert_eq!(text.matches(" --> ").count(), NEEDS_DRAWN_MAX);
+    assert!(text.contains("not drawn: 1175 more needs"));
+}

@@ -1,0 +1,24 @@
+//! The language of workflows.
+//!
+//! A user writes a definition in YAML or JSON. [`compile`] reads it, says what is wrong with it and where, and makes a
+//! [`Plan`] of it: what the engine executes. Everything here is a pure function of its arguments.
+
+mod bind;
+mod compile;
+pub mod cron;
+mod delay;
+mod diagnostic;
+mod expression;
+pub mod graph;
+mod job;
+pub mod limits;
+mod node;
+mod path;
+pub mod plan;
+pub mod scope;
+mod slice;
+mod template;
+
+pub use compile::{Source, compile};
+pub use diagnostic::{Diagnostic, Diagnostics, code};
+pub use plan::Plan;

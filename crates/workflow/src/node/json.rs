@@ -1,0 +1,201 @@
+//! Reads JSON. A text without escapes is borrowed, and where it is borrowed from tells its place.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::Number;
+
+use super::{Data, Entry, Node};
+use crate::diagnostic::{Place, Problems, code};
+use crate::limits;
+
+/// Reads a definition.
+pub(crate) fn read<'a>(source: &'a [u8], problems: &mut Problems) -> Option<Node<'a>> {
+    let text = match std::str::from_utf8(source) {
+        Ok(text) => text,
+        Err(error) => {
+            let message = format!("the text is not UTF-8: byte {} is not part of a character", error.valid_up_to());
+            problems.add(Place::default(), code::SYNTAX, "", message);
+            return None;
+        }
+    };
+    let reading = Reading { text, cursor: Cell::default(), nodes: Cell::new(0) };
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let read = Value { reading: &reading, depth: 0 }
+        .deserialize(&mut deserializer)
+        .and_then(|node| deserializer.end().map(|()| node));
+    match read {
+        Ok(node) => Some(node),
+        Err(error) => {
+            let place = Place { line: number(error.line()), column: number(error.column()) };
+            let code = if reading.nodes.get() > limits::NODES_MAX { code::TOO_LARGE } else { code::SYNTAX };
+            let message = error.to_string();
+            // The place is told beside the message.
+            let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
+            problems.add(place, code, "", format!("this is not JSON: {message}"));
+            None
+        }
+    }
+}
+
+fn number(size: usize) -> u32 {
+    u32::try_from(size).unwrap_or(u32::MAX)
+}
+
+struct Reading<'a> {
+    text: &'a str,
+    /// How far places have been counted: the offset, its line, and where that line begins.
+    cursor: Cell<(usize, u32, usize)>,
+    nodes: Cell<usize>,
+}
+
+impl<'a> Reading<'a> {
+    /// The place of a borrowed part of the text. Parts are asked for in their order.
+    fn place(&self, part: &str) -> Place {
+        let (mut offset, mut line, mut line_start) = self.cursor.get();
+        let Some(at) = (part.as_ptr() as usize).checked_sub(self.text.as_ptr() as usize) else {
+            return Place::default();
+        };
+        // The quote before it is where it begins.
+        let at = at.saturating_sub(1);
+        if at < offset || at > self.text.len() {
+            return Place { line: line + 1, column: 1 };
+        }
+        for (newline, _) in self.text.as_bytes()[offset..at].iter().enumerate().filter(|(_, byte)| **byte == b'\n') {
+            line += 1;
+            line_start = offset + newline + 1;
+        }
+        offset = at;
+        self.cursor.set((offset, line, line_start));
+        let column = self.text.get(line_start..at).map_or(0, |before| before.chars().count());
+        Place { line: line + 1, column: number(column) + 1 }
+    }
+
+    fn here(&self) -> Place {
+        Place { line: self.cursor.get().1 + 1, column: 1 }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Value<'r, 'a> {
+    reading: &'r Reading<'a>,
+    depth: usize,
+}
+
+impl<'a> DeserializeSeed<'a> for Value<'_, 'a> {
+    type Value = Node<'a>;
+
+    fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<Node<'a>, D::Error> {
+        let nodes = self.reading.nodes.get() + 1;
+        self.reading.nodes.set(nodes);
+        if nodes > limits::NODES_MAX {
+            return Err(D::Error::custom(format!("more than {} values are in it", limits::NODES_MAX)));
+        }
+        if self.depth > limits::DEPTH_MAX {
+            return Err(D::Error::custom(format!("values are nested deeper than {}", limits::DEPTH_MAX)));
+        }
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'r, 'a> Value<'r, 'a> {
+    fn deeper(self) -> Self {
+        Self { depth: self.depth + 1, ..self }
+    }
+
+    fn node(self, data: Data<'a>) -> Node<'a> {
+        Node::new(data, self.reading.here())
+    }
+}
+
+impl<'a> Visitor<'a> for Value<'_, 'a> {
+    type Value = Node<'a>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Node<'a>, E> {
+        Ok(self.node(Data::Null))
+    }
+
+    fn visit_bool<E>(self, truth: bool) -> Result<Node<'a>, E> {
+        Ok(self.node(Data::Bool(truth)))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Node<'a>, E> {
+        Ok(self.node(Data::Number(number.into())))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Node<'a>, E> {
+        Ok(self.node(Data::Number(number.into())))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<Node<'a>, E> {
+        let number = Number::from_f64(number).ok_or_else(|| E::custom("a number is not finite"))?;
+        Ok(self.node(Data::Number(number)))
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'a str) -> Result<Node<'a>, E> {
+        Ok(Node::new(Data::Text(Cow::Borrowed(text)), self.reading.place(text)))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Node<'a>, E> {
+        Ok(self.node(Data::Text(Cow::Owned(text.to_owned()))))
+    }
+
+    fn visit_seq<A: SeqAccess<'a>>(self, mut elements: A) -> Result<Node<'a>, A::Error> {
+        let place = self.reading.here();
+        let mut nodes = Vec::new();
+        while let Some(node) = elements.next_element_seed(self.deeper())? {
+            nodes.push(node);
+        }
+        Ok(Node::new(Data::List(nodes), place))
+    }
+
+    fn visit_map<A: MapAccess<'a>>(self, mut fields: A) -> Result<Node<'a>, A::Error> {
+        let place = self.reading.here();
+        let mut entries = Vec::new();
+        while let Some(key) = fields.next_key_seed(Key)? {
+            let place = match &key {
+                Cow::Borrowed(key) => self.reading.place(key),
+                Cow::Owned(_) => self.reading.here(),
+            };
+            let mut value = fields.next_value_seed(self.deeper())?;
+            // A value that cannot tell its own place is found beside its name.
+            if value.text().is_none() {
+                value.place = place;
+            }
+            entries.push(Entry { key, place, value });
+        }
+        Ok(Node::new(Data::Map(entries), place))
+    }
+}
+
+struct Key;
+
+impl<'a> DeserializeSeed<'a> for Key {
+    type Value = Cow<'a, str>;
+
+    fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<Cow<'a, str>, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'a> Visitor<'a> for Key {
+    type Value = Cow<'a, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'a str) -> Result<Cow<'a, str>, E> {
+        Ok(Cow::Borrowed(text))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Cow<'a, str>, E> {
+        Ok(Cow::Owned(text.to_owned()))
+    }
+}

@@ -1,0 +1,53 @@
+//! A tree as normalised JSON.
+
+use super::{Data, Node};
+
+/// Writes the tree and tells every value where it went. The order of fields stays as it is.
+pub(crate) fn normalise(root: &mut Node<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    write(root, &mut out);
+    out
+}
+
+fn write(node: &mut Node<'_>, out: &mut Vec<u8>) {
+    let start = out.len();
+    match &mut node.data {
+        Data::Null => out.extend_from_slice(b"null"),
+        Data::Bool(true) => out.extend_from_slice(b"true"),
+        Data::Bool(false) => out.extend_from_slice(b"false"),
+        Data::Number(number) => json(number, out),
+        Data::Text(text) => json(text, out),
+        Data::List(nodes) => {
+            out.push(b'[');
+            for (at, element) in nodes.iter_mut().enumerate() {
+                if at > 0 {
+                    out.push(b',');
+                }
+                write(element, out);
+            }
+            out.push(b']');
+        }
+        Data::Map(entries) => {
+            out.push(b'{');
+            for (at, entry) in entries.iter_mut().enumerate() {
+                if at > 0 {
+                    out.push(b',');
+                }
+                json(&entry.key, out);
+                out.push(b':');
+                write(&mut entry.value, out);
+            }
+            out.push(b'}');
+        }
+    }
+    node.span = (offset(start), offset(out.len()));
+}
+
+fn json<T: serde::Serialize>(value: &T, out: &mut Vec<u8>) {
+    serde_json::to_writer(out, value).expect("texts and numbers can be written to memory");
+}
+
+/// What grows beyond this is refused by its size right after.
+fn offset(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}

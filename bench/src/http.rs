@@ -14,13 +14,13 @@ const BATCH: &str = "echo jobs in batches of 500, sustained";
 const JSON: [(&str, &str); 1] = [("Content-Type", "application/json")];
 
 /// The same small job every time.
-struct Single {
+pub struct Single {
     head: RequestHead,
     body: Vec<u8>,
 }
 
 impl Single {
-    fn new(server: &Server) -> Self {
+    pub fn new(server: &Server) -> Self {
         let body = format!(r#"{{"run":{{"echo":{{"value":"{}"}}}}}}"#, "x".repeat(100)).into_bytes();
         Self { head: RequestHead::new("POST", &server.address, "/v1/jobs", &JSON), body }
     }

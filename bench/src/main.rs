@@ -16,6 +16,7 @@ mod report;
 mod server;
 mod spawning;
 mod start;
+mod workflows;
 
 use std::path::PathBuf;
 
@@ -73,5 +74,6 @@ fn main() -> anyhow::Result<()> {
     following::measure(scale, &mut report)?;
     deciding::measure(scale, &mut report)?;
     placing::measure(scale, &mut report)?;
+    workflows::measure(scale, &mut report)?;
     report.finish(arguments.json.as_deref())
 }

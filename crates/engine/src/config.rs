@@ -20,6 +20,8 @@ pub struct Config {
     pub catch_up_max: usize,
     /// Between an error and the next try.
     pub retry_backoff: Backoff,
+    /// Of words of runners that could not be taken so many are kept, the newest.
+    pub parked_words_max: usize,
     /// How long a runner may keep a job without saying that it started it.
     pub dispatch_timeout: Millis,
     /// How long a runner may take to confirm a stop.
@@ -67,6 +69,7 @@ impl Config {
             schedules_max: 10_000,
             catch_up_max: 1_000,
             retry_backoff: Backoff { first: Millis::from_secs(1), longest: Millis::from_secs(30) },
+            parked_words_max: 1_000,
             dispatch_timeout: Millis::from_secs(60),
             stop_timeout: Millis::from_secs(60),
             interactive_ages_after: Millis::from_secs(30),

@@ -8,7 +8,7 @@ use model::id::{Attempt, Incarnation, JobId, QueueId, RunnerId, ScheduleId, Shar
 use model::job::{Job, Scan};
 use model::json::Json;
 use model::machine::Ignored;
-use model::message::{FromRunner, Load, ToRunner};
+use model::message::{FromRunner, Load, Ticket, ToRunner};
 use model::queue::{Queue, QueueRef, QueueState, QueueToken};
 use model::spec::{Digest, KeyHash, PackedSpec};
 use model::state::State;
@@ -212,6 +212,12 @@ pub enum Input {
     Progress {
         request: RequestId,
         job: JobId,
+        percent: u8,
+        message: Option<String>,
+    },
+    /// The same, seen by its runner in what it prints.
+    Progressed {
+        ticket: Ticket,
         percent: u8,
         message: Option<String>,
     },

@@ -117,7 +117,9 @@ impl Shard {
                     KeyWaiter::Job { request, index, .. } => {
                         self.settle_submit(request, index, Err(Refusal::Unreadable), step);
                     }
-                    KeyWaiter::Queue { request, .. } | KeyWaiter::Workflow { request, .. } => step.answer(request, Answer::Refused(Refusal::Unreadable)),
+                    KeyWaiter::Queue { request, .. } | KeyWaiter::Workflow { request, .. } => {
+                        step.answer(request, Answer::Refused(Refusal::Unreadable))
+                    }
                 }
             }
         }

@@ -25,6 +25,7 @@ mod keys;
 pub mod leases;
 mod operate;
 mod output;
+mod parked;
 mod placement;
 mod policy;
 mod queues;
@@ -45,8 +46,8 @@ mod timers;
 mod transition;
 
 pub use config::Config;
-pub use flows::FlowStats;
 pub use fetch::{Fetch, Fetched, StoredWorkflow};
+pub use flows::FlowStats;
 pub use input::{
     Accepted, Actor, Answer, Effect, Input, NewQueue, NewSchedule, NewWorkflow, Refusal, RequestId, Submission, Word,
 };

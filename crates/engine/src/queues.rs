@@ -79,7 +79,9 @@ impl Shard {
                     Some(queue) => Answer::Queue(Box::new(queue.queue.clone())),
                     None => Answer::QueueExists(id),
                 },
-                Made::Queue { .. } | Made::Job { .. } | Made::Workflow { .. } | Made::Schedule { .. } => Answer::Refused(Refusal::KeyConflict),
+                Made::Queue { .. } | Made::Job { .. } | Made::Workflow { .. } | Made::Schedule { .. } => {
+                    Answer::Refused(Refusal::KeyConflict)
+                }
             };
             step.answer(request, answer);
             return Some(entry);

@@ -9,6 +9,7 @@ use model::id::{Incarnation, JobId, RunnerId};
 use model::job::Job;
 use model::machine::{Event, Fault, Ignored};
 use model::message::{Capacity, FromRunner, Load, Profile, RunnerCursor, RunnerWord, Ticket, ToRunner};
+use model::parked::ParkedWord;
 use model::spec::Lane;
 use model::state::State;
 use model::time::Millis;
@@ -292,6 +293,16 @@ impl Shard {
                 {
                     self.runner_changed_by_id(id);
                 }
+                let parked = ParkedWord {
+                    at: self.now,
+                    runner: id,
+                    incarnation,
+                    sequence: word.sequence,
+                    job: ticket.job,
+                    attempt: ticket.attempt,
+                    why: String::new(),
+                };
+                let outcome = self.take_or_park(ticket, outcome, parked, step);
                 self.ended(ticket, outcome, step);
             }
         }

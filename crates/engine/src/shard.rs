@@ -22,6 +22,7 @@ use crate::keys::KeyWaiter;
 use crate::leases::Leases;
 use crate::operate::{Operation, WaitingOperation};
 use crate::output::Scans;
+use crate::parked::Parked;
 use crate::placement::ask::AskId;
 use crate::placement::runner_list::Runners;
 use crate::ready::{Ready, TenantNumber};
@@ -142,6 +143,7 @@ pub struct Shard {
     /// Whether any topic has its results scanned, so that the rest need not be asked for theirs.
     pub(crate) scans_outputs: bool,
     pub(crate) flows: Flows,
+    pub(crate) parked: Parked,
     pub(crate) stats: Stats,
 }
 
@@ -184,6 +186,7 @@ impl Shard {
             scans: Scans::default(),
             scans_outputs: setup.scans_outputs(),
             flows: Flows::default(),
+            parked: Parked::default(),
             stats: Stats::default(),
             setup,
             config,
@@ -228,6 +231,7 @@ impl Shard {
             }
             Input::RemoveWorkflow { request, workflow, by } => self.remove_workflow(request, workflow, by, step),
             Input::Progress { request, job, percent, message } => self.progress(request, job, percent, message, step),
+            Input::Progressed { ticket, percent, message } => self.progressed(ticket, percent, message, step),
             Input::CreateSchedule { request, schedule } => self.create_schedule(request, *schedule, step),
             Input::PauseSchedule { request, schedule, paused, by } => {
                 self.pause_schedule(request, schedule, paused, &by, step);

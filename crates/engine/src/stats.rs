@@ -92,6 +92,8 @@ pub struct Stats {
     pub unplaced_by: [u64; UNPLACED_REASONS.len()],
     pub approvals_expired: u64,
     pub dead_letters: u64,
+    /// Words of runners that could not be taken.
+    pub parked_words: u64,
     pub flows: FlowStats,
 }
 

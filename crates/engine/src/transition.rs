@@ -45,6 +45,7 @@ fn hand(event: &Event, from: State, to: State) -> Hand {
         | Event::PolicyUnavailable { .. }
         | Event::Recheck
         | Event::ApprovalExpired
+        | Event::Unrunnable { .. }
         | Event::Unplaced { .. }
         | Event::Scanned { .. }
         | Event::Release

@@ -47,10 +47,12 @@ pub enum Keyspace {
     Signals = 18,
     /// schedule id → what starts workflows by the clock.
     Schedules = 19,
+    /// number → a runner's word that could not be taken.
+    Parked = 20,
 }
 
 impl Keyspace {
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Live,
         Self::Done,
         Self::Spec,
@@ -70,6 +72,7 @@ impl Keyspace {
         Self::Tasks,
         Self::Signals,
         Self::Schedules,
+        Self::Parked,
     ];
 
     pub fn from_code(code: u8) -> Option<Self> {
@@ -98,6 +101,7 @@ impl Keyspace {
             Self::Tasks => "tasks",
             Self::Signals => "signals",
             Self::Schedules => "schedules",
+            Self::Parked => "parked",
         }
     }
 }

@@ -3,8 +3,10 @@
 //! [`step`] decides and changes nothing; [`Job::apply`] changes the record as decided. Stale,
 //! duplicate and out-of-order events are [`Ignored`] with a reason: counted, never an error.
 
+mod apply;
+
 use crate::id::{Attempt, Incarnation, RunnerId};
-use crate::job::{Artifact, AttemptRecord, End, Job, Original, Outcome, Placement, Redacted, Scan};
+use crate::job::{End, Job, Outcome, Placement, Scan};
 use crate::limits;
 use crate::reason::{Reason, ReasonCode, cut};
 use crate::state::State;
@@ -38,6 +40,11 @@ pub enum Event {
         code: ReasonCode,
         message: String,
         until: Option<Millis>,
+    },
+    /// It cannot be run at all, whoever would run it.
+    Unrunnable {
+        code: ReasonCode,
+        message: String,
     },
     /// A runner was chosen for the next attempt.
     Dispatch {
@@ -205,6 +212,7 @@ pub fn step(job: &Job, event: &Event) -> Stepped {
         Event::Approval(approval) => approval_given(job, approval),
         Event::ApprovalExpired => approval_expired(job),
         Event::Unplaced { code, message, until } => unplaced(job, *code, message, *until),
+        Event::Unrunnable { code, message } => unrunnable(job, *code, message),
         Event::Dispatch { .. } => dispatch(job),
         Event::Adopted { attempt, incarnation } => adopted(job, *attempt, *incarnation),
         Event::Started { attempt, .. } => started(job, *attempt),
@@ -300,6 +308,11 @@ fn unplaced(job: &Job, code: ReasonCode, message: &str, until: Option<Millis>) -
     only_in(job, State::Scheduled)?;
     let to = if until.is_some() { State::Scheduled } else { State::Failed };
     Ok(Transition::to(to).saying(code, Some(message.to_owned())))
+}
+
+fn unrunnable(job: &Job, code: ReasonCode, message: &str) -> Stepped {
+    only_in(job, State::Pending)?;
+    Ok(Transition::to(State::Failed).saying(code, Some(message.to_owned())))
 }
 
 fn approval_given(job: &Job, approval: &Approval) -> Stepped {
@@ -622,165 +635,5 @@ impl Backoff {
     pub fn delay(self, tries: u32, spread: u64) -> Millis {
         let doubled = self.first.0.saturating_mul(1 << tries.min(20)).min(self.longest.0);
         Millis(doubled + spread % (doubled / 4 + 1))
-    }
-}
-
-impl Job {
-    /// Changes the record as [`step`] decided.
-    pub fn apply(&mut self, now: Millis, event: Event, transition: &Transition, backoff: Backoff) {
-        match transition.charge {
-            Charge::Nothing => {}
-            Charge::Retry => self.retries += 1,
-            Charge::Infrastructure => self.infrastructure_failures += 1,
-        }
-        match transition.wait {
-            Wait::No => {}
-            Wait::Backoff(tries) => {
-                let spread = self.id.0 ^ (self.id.0 >> 22) ^ u64::from(self.attempt.0).wrapping_mul(0x9E37_79B9);
-                self.eligible_at = now + backoff.delay(tries, spread);
-            }
-            Wait::Until(time) => self.eligible_at = self.eligible_at.max(time),
-        }
-        self.note(now, event);
-        let left_runner = self.state.is_on_runner() && !transition.to.is_on_runner();
-        if left_runner {
-            self.retracting = false;
-            self.close_attempt(now);
-        }
-        if transition.to != self.state {
-            self.enter(transition.to, now);
-            self.reason.clone_from(&transition.reason);
-        } else if transition.reason.is_some() {
-            self.reason.clone_from(&transition.reason);
-        }
-    }
-
-    /// Keeps what the event says beyond the state it leads to.
-    fn note(&mut self, now: Millis, event: Event) {
-        match event {
-            Event::Verdict(decision) => {
-                self.note_decision(decision);
-            }
-            Event::Approval(approval) => self.approval = Some(Box::new(approval)),
-            Event::Dispatch { runner, incarnation, placement } => {
-                let record = AttemptRecord::new(self.attempt.next(), runner, incarnation, now);
-                self.begin_attempt(AttemptRecord { placement, ..record });
-                self.dispatch_tries = 0;
-            }
-            Event::Unplaced { until, .. } => {
-                self.dispatch_tries += 1;
-                self.eligible_at = until.unwrap_or(self.eligible_at);
-            }
-            Event::Adopted { incarnation, .. } => {
-                if let Some(attempt) = self.last_attempt_mut() {
-                    attempt.incarnation = incarnation;
-                }
-            }
-            Event::Started { at, .. } => {
-                if let Some(attempt) = self.last_attempt_mut() {
-                    attempt.started_at = Some(at);
-                }
-            }
-            Event::Ended { outcome, .. } => self.note_outcome(now, *outcome),
-            Event::Scanned { scan, .. } => self.note_scan(*scan),
-            Event::Retract => self.retracting = true,
-            Event::Reschedule => {
-                self.result = None;
-                self.artifacts = None;
-                self.original = None;
-                self.infrastructure_failures = 0;
-                self.dispatch_tries = 0;
-                // Its own time may not have come yet.
-                self.eligible_at = self.eligible_at.max(now);
-            }
-            Event::Due
-            | Event::Lost { .. }
-            | Event::Cancel(_)
-            | Event::DeadlinePassed
-            | Event::AttemptTimedOut { .. }
-            | Event::DispatchTimedOut { .. }
-            | Event::StopOverdue { .. }
-            | Event::PolicyUnavailable { .. }
-            | Event::Recheck
-            | Event::ApprovalExpired
-            | Event::Release
-            | Event::Abandon => {}
-        }
-    }
-
-    fn note_outcome(&mut self, now: Millis, outcome: Outcome) {
-        if let Some(attempt) = self.last_attempt_mut() {
-            attempt.ended_at = Some(now);
-            attempt.end = Some(outcome.end);
-            attempt.exit_code = outcome.exit_code;
-            attempt.signal = outcome.signal;
-            attempt.usage = outcome.usage;
-            attempt.message = outcome.message.map(cut);
-            attempt.log = outcome.log.map(Box::new);
-        }
-        if let Some(decision) = outcome.policy {
-            self.note_output_decision(*decision);
-        }
-        self.result = outcome.result;
-        let mut artifacts = outcome.artifacts;
-        // A runner says no more than that; a record stays readable whatever one says.
-        artifacts.truncate(Artifact::fitting(&artifacts));
-        self.artifacts = (!artifacts.is_empty()).then(|| Box::new(artifacts));
-    }
-
-    /// What an earlier policy allowed or forbade is over: only its newest word counts.
-    fn note_decision(&mut self, decision: Decision) {
-        // The default "allow" of a server without a policy names no rule and is nobody's decision. It lifts nothing
-        // either: the policy may come back.
-        if decision.rule.is_empty() {
-            return;
-        }
-        match &decision.verdict {
-            Verdict::AllowWith(constraints) => self.constraints = Some(Box::new(constraints.clone())),
-            Verdict::RequireApproval => self.constraints.clone_from(&decision.constraints),
-            // Nobody has lifted them: the policy could not be asked.
-            Verdict::Allow if decision.rule == FAIL_OPEN_RULE => {}
-            Verdict::Allow | Verdict::Deny | Verdict::Throttle(_) => self.constraints = None,
-        }
-        if self.decisions.len() >= limits::HISTORY_ENTRIES_MAX {
-            self.decisions.remove(limits::HISTORY_ENTRIES_MAX / 2);
-        }
-        // Most jobs are decided about once.
-        self.decisions.reserve_exact(1);
-        self.decisions.push(decision);
-    }
-
-    fn note_output_decision(&mut self, decision: OutputDecision) {
-        let decision = OutputDecision { attempt: self.attempt, ..decision };
-        let decisions = self.output_decisions.get_or_insert_default();
-        if decisions.len() >= limits::HISTORY_ENTRIES_MAX {
-            decisions.remove(limits::HISTORY_ENTRIES_MAX / 2);
-        }
-        decisions.push(decision);
-    }
-
-    fn note_scan(&mut self, scan: Scan) {
-        self.note_output_decision(scan.decision);
-        let Some(Redacted { result, artifacts, log, keep_original }) = scan.redacted else { return };
-        let attempt_log = self.attempts.last_mut().map(|attempt| &mut attempt.log);
-        let old_log = match (attempt_log, log) {
-            (Some(place), Some(log)) => place.replace(Box::new(log)).map(|log| *log),
-            (Some(_), None) | (None, _) => None,
-        };
-        let old_artifacts =
-            std::mem::replace(&mut self.artifacts, (!artifacts.is_empty()).then(|| Box::new(artifacts)));
-        let old_result = std::mem::replace(&mut self.result, result);
-        self.original = keep_original.then(|| {
-            let artifacts = old_artifacts.map(|artifacts| *artifacts).unwrap_or_default();
-            Box::new(Original { result: old_result, artifacts, log: old_log })
-        });
-    }
-
-    fn close_attempt(&mut self, now: Millis) {
-        if let Some(attempt) = self.last_attempt_mut()
-            && attempt.ended_at.is_none()
-        {
-            attempt.ended_at = Some(now);
-        }
     }
 }

@@ -12,4 +12,4 @@ pub use record::{
     RollbackState, Signal, Tally, TaskRecord, Totals, Workflow, WorkflowSpec,
 };
 pub use schedule::{CatchUp, Overlap, Schedule, ScheduleSpec};
-pub use states::{TaskState, WorkflowState};
+pub use states::{TaskState, UnknownState, WorkflowState};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use client::approvals::Filter;
-use model::view::{ApprovalDetailView, ApprovalView, ApprovalWord, JobView, Page};
+use model::view::{ApprovalDetailView, ApprovalView, ApprovalWord, JobView, OriginView, Page};
 
 use crate::context::Context;
 use crate::jobs::list::{now, run_as_text};
@@ -119,6 +119,7 @@ fn table(approvals: &[ApprovalView], now: Duration, paint: Paint) -> String {
         ("TENANT", Align::Left),
         ("SUBMITTER", Align::Left),
         ("RULE", Align::Left),
+        ("WORKFLOW", Align::Left),
         ("WAITS", Align::Right),
         ("EXPIRES IN", Align::Right),
         ("MESSAGE", Align::Left),
@@ -132,6 +133,7 @@ fn table(approvals: &[ApprovalView], now: Duration, paint: Paint) -> String {
             Cell::new(&approval.tenant),
             Cell::option(approval.submitter.as_ref()),
             Cell::new(&approval.rule),
+            Cell::option(approval.origin.as_ref().map(origin)),
             Cell::new(duration::show(waits)),
             Cell::option(left.map(duration::show)),
             Cell::option(approval.message.as_ref().map(|message| shorten(message, MESSAGE_WIDTH))),
@@ -150,6 +152,7 @@ fn page(detail: &ApprovalDetailView, paint: Paint) -> String {
     pairs.add("asked", asked.asked_at);
     pairs.add_option("expires", asked.expires_at);
     pairs.add_option("decided", job.approval.as_ref().map(approval));
+    pairs.add_option("workflow", asked.origin.as_ref().map(origin));
     pairs.add("run", run_as_text(&job.run));
     pairs.add("topic", &asked.topic);
     pairs.add("tenant", &asked.tenant);
@@ -162,11 +165,19 @@ fn page(detail: &ApprovalDetailView, paint: Paint) -> String {
     format!("{}\n{}", pairs.render(paint), decisions(said).render(paint))
 }
 
+/// The workflow and the task of it that a job does.
+pub fn origin(origin: &OriginView) -> String {
+    let item = origin.item.map(|item| format!("[{item}]")).unwrap_or_default();
+    let task = origin.task.as_ref().map(|task| format!(" {task}{item}")).unwrap_or_default();
+    let undoes = if origin.compensation { " (undoes it)" } else { "" };
+    format!("{}{task}{undoes}", origin.workflow)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
-    use model::id::JobId;
+    use model::id::{JobId, WorkflowId};
     use model::time::{Millis, Timestamp};
 
     use super::*;
@@ -184,16 +195,21 @@ mod tests {
             expires_at: Some(Timestamp(Millis(86_400_000))),
             hash: "00".repeat(16),
             labels: BTreeMap::new(),
+            origin: None,
         }
     }
 
     #[test]
     fn a_list_is_one_line_per_job_with_the_time_that_is_left() {
         let expected = "\
-ID                 TOPIC   TENANT   SUBMITTER  RULE             WAITS  EXPIRES IN  MESSAGE
-job_0000000000001  deploy  default  ada        protected-topic  1h00m      23h00m  an operator must approve it
+ID                 TOPIC   TENANT   SUBMITTER  RULE             WORKFLOW               WAITS  EXPIRES IN  MESSAGE
+job_0000000000001  deploy  default  ada        protected-topic  -                      1h00m      23h00m  an operator must approve it
+job_0000000000001  deploy  default  ada        protected-topic  wf_0000000000002 ship  1h00m      23h00m  an operator must approve it
 ";
-        assert_eq!(table(&[asked()], Duration::from_secs(3600), Paint::NONE), expected);
+        let step =
+            OriginView { workflow: WorkflowId(2), task: Some("ship".to_owned()), item: None, compensation: false };
+        let approvals = [asked(), ApprovalView { origin: Some(step), ..asked() }];
+        assert_eq!(table(&approvals, Duration::from_secs(3600), Paint::NONE), expected);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use workflow::limits::DEFINITION_BYTES_MAX;
 use workflow::{Plan, Source};
 
 use crate::exit::{NotFound, Usage};
+pub use embed::beside;
 pub use invalid::{Invalid, Shown};
 pub use located::{Data, Located};
 

@@ -88,7 +88,8 @@ pub fn usage(error: &clap::Error) -> ExitCode {
 /// Whether a command line that cannot be understood is one of `submit --wait` or `run --wait`.
 fn asks_to_wait(arguments: impl Iterator<Item = String>) -> bool {
     let own: Vec<String> = arguments.take_while(|argument| argument != "--").collect();
-    own.iter().any(|argument| argument == "submit" || argument == "run") && own.iter().any(|argument| argument == "--wait")
+    own.iter().any(|argument| argument == "submit" || argument == "run")
+        && own.iter().any(|argument| argument == "--wait")
 }
 
 fn code_of(error: &anyhow::Error) -> u8 {

@@ -11,7 +11,7 @@ use client::logs::{Request, Stream};
 use crate::context::Context;
 use crate::interrupt::{Raced, race};
 use crate::{exit, ids};
-pub use absence::Absence;
+pub use absence::{Absence, is_absence};
 pub use copy::follow;
 use show::Show;
 

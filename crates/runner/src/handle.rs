@@ -29,6 +29,7 @@ use crate::load::LoadMeter;
 use crate::place::failure;
 use crate::pressure::{self, Pressure};
 use crate::process::{Env, Note};
+use crate::progress::Said;
 use crate::sampling::Sampling;
 use crate::spawning::{Inherited, SpawnerOptions, Spawning, key_of};
 use crate::{component, end_leftovers, logs, place, process};
@@ -89,6 +90,11 @@ pub trait Uplink: Send + Sync + 'static {
 
     /// How busy the machine is, about every second. Must not block either.
     fn load(&self, incarnation: Incarnation, load: Load);
+
+    /// How far a running attempt says it is. It may be lost, and nobody has to listen.
+    fn progress(&self, ticket: Ticket, said: Said) {
+        let _ = (ticket, said);
+    }
 }
 
 /// A runner; cheap to clone.
@@ -151,6 +157,7 @@ pub async fn start(options: Options, uplink: Arc<dyn Uplink>) -> io::Result<Hand
         defaults: options.defaults.clone(),
         blobs: options.blobs.clone(),
         spawning,
+        uplink: uplink.clone(),
     });
     let executor = wasm::Executor::new(options.wasm.clone()).map_err(io::Error::other)?;
     let mut adopted: BTreeMap<ShardId, Vec<(Ticket, oneshot::Sender<()>)>> = BTreeMap::new();

@@ -15,11 +15,13 @@ pub mod logs;
 mod place;
 pub mod pressure;
 mod process;
+mod progress;
 mod sampling;
 mod spawning;
 
 pub use handle::{Defaults, Departure, Handle, Options, Uplink, start};
 pub use leftovers::end_leftovers;
+pub use progress::Said;
 pub use sampling::{Current, Sampling};
 pub use spawner::protocol::{Kept, Protections};
 pub use spawning::SpawnerOptions;

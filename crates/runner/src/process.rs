@@ -21,9 +21,14 @@ use tokio::sync::oneshot;
 
 use crate::leftovers::{ATTEMPT_MARK, JOB_MARK, NODE_MARK};
 use crate::place::{self, Place, failure};
+use crate::progress::Watch;
 use crate::spawning::{Spawning, key_of};
-use crate::{Defaults, logs};
+use crate::{Defaults, Uplink, logs};
 
+/// A process that is a task of a workflow finds the workflow's id under this name.
+const WORKFLOW_MARK: &str = "OUTLAST_WORKFLOW";
+/// How often it is looked how far a process says it is.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// Of a process's standard output this much becomes its result.
 pub(crate) const RESULT_BYTES_MAX: usize = 64 * 1024;
 /// What a program without a sandbox finds in its environment besides what its job gives it.
@@ -37,7 +42,7 @@ const GIVEN: [(&str, &str); 4] = [
 ];
 
 /// What all attempts of a runner share.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Env {
     pub node: NodeId,
     pub logs: PathBuf,
@@ -46,6 +51,7 @@ pub(crate) struct Env {
     pub defaults: Defaults,
     pub blobs: Blobs,
     pub spawning: Spawning,
+    pub uplink: Arc<dyn Uplink>,
 }
 
 /// What must be known of an attempt when it ends, also by a server that did not start it.
@@ -61,18 +67,22 @@ pub(crate) struct Note {
     /// For words about it.
     #[cbor(n(3), default)]
     pub program: String,
+    /// Somebody wants to know how far it is.
+    #[cbor(n(4), default)]
+    pub tells_progress: bool,
 }
 
 impl Note {
     pub fn of(task: &Task) -> Self {
-        let (worker, program) = match &task.run {
+        let (worker, program, tells_progress) = match &task.run {
             Run::Process(process) => {
                 let named = process.function.as_ref().or(process.command.first());
-                (process.worker, named.cloned().unwrap_or_default())
+                (process.worker, named.cloned().unwrap_or_default(), process.env.contains_key(WORKFLOW_MARK))
             }
-            Run::Wasm(_) | Run::Echo(_) => (None, String::new()),
+            Run::Wasm(_) | Run::Echo(_) => (None, String::new(), false),
         };
-        Self { outputs: task.outputs.clone(), output_bytes: task.limits.output_bytes, worker, program }
+        let (outputs, output_bytes) = (task.outputs.clone(), task.limits.output_bytes);
+        Self { outputs, output_bytes, worker, program, tells_progress }
     }
 
     pub fn decode(bytes: &[u8]) -> Self {
@@ -195,6 +205,7 @@ pub(crate) async fn attend(
         // What has ended has ended, also if it was asked to stop at the same moment.
         biased;
         exit = &mut ended => exit,
+        () = watch_progress(env, ticket), if note.tells_progress => ended.await,
         Ok(()) = &mut stopped => {
             let grace_ms = env.stop_grace.as_millis().min(u128::from(u32::MAX)) as u32;
             env.spawning.order(Order::Stop { key: key_of(ticket), grace_ms }, Vec::new());
@@ -204,6 +215,17 @@ pub(crate) async fn attend(
     match exit {
         Ok(exit) => finish(env, ticket, note, exit).await,
         Err(_) => failure(End::Infrastructure, "the node's spawner could not be reached".to_owned()),
+    }
+}
+
+/// Tells how far an attempt says it is, until nobody asks any more.
+async fn watch_progress(env: &Env, ticket: Ticket) {
+    let mut watch = Watch::new(logs::path(&env.logs, ticket));
+    loop {
+        tokio::time::sleep(PROGRESS_INTERVAL).await;
+        if let Some(said) = watch.look() {
+            env.uplink.progress(ticket, said);
+        }
     }
 }
 

@@ -24,10 +24,12 @@ mod policy;
 mod problem;
 mod queues;
 mod range;
+mod schedules;
 mod submit;
 mod tenants;
 mod why;
 mod workers;
+mod workflows;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -45,6 +47,7 @@ use tokio::sync::watch;
 
 use crate::inbox::Inbox;
 use crate::options::Options;
+use crate::plans::Plans;
 use crate::policy::PolicyService;
 pub use policy::check_view;
 use problem::{Fault, Refused};
@@ -60,6 +63,7 @@ pub(crate) struct Core {
     pub runner: runner::Handle,
     pub node: model::id::NodeId,
     pub policy: PolicyService,
+    pub plans: Arc<Plans>,
     /// The newest commit, for those who wait for changes.
     pub commits: watch::Receiver<Position>,
 }
@@ -91,6 +95,8 @@ pub(crate) struct App {
     stopping: watch::Receiver<bool>,
     /// Spreads jobs that belong nowhere in particular over the shards.
     turn: AtomicUsize,
+    /// Schedules are made one after the other.
+    making_schedules: tokio::sync::Mutex<()>,
     subscribers: AtomicUsize,
     log_readers: AtomicUsize,
     audit_readers: AtomicUsize,
@@ -106,6 +112,7 @@ impl App {
             show_originals: options.show_originals,
             stopping,
             turn: AtomicUsize::new(0),
+            making_schedules: tokio::sync::Mutex::default(),
             subscribers: AtomicUsize::new(0),
             log_readers: AtomicUsize::new(0),
             audit_readers: AtomicUsize::new(0),
@@ -147,6 +154,26 @@ fn router(app: Arc<App>) -> Router {
         .route("/v1/jobs/{id}/retract", post(jobs::retract))
         .route("/v1/jobs/{id}/release", post(jobs::release))
         .route("/v1/jobs/{id}/why", get(why::why))
+        .route("/v1/jobs/{id}/progress", post(workflows::progress))
+        .route("/v1/workflows", post(workflows::start).get(workflows::list))
+        .route("/v1/workflows/validate", post(workflows::validate))
+        .route("/v1/workflows/{id}", get(workflows::show).delete(workflows::remove))
+        .route("/v1/workflows/{id}/tasks", get(workflows::tasks))
+        .route("/v1/workflows/{id}/tasks/{name}", get(workflows::task))
+        .route("/v1/workflows/{id}/history", get(workflows::history))
+        .route("/v1/workflows/{id}/definition", get(workflows::definition))
+        .route("/v1/workflows/{id}/graph", get(workflows::graph))
+        .route("/v1/workflows/{id}/cancel", post(workflows::cancel))
+        .route("/v1/workflows/{id}/pause", post(workflows::pause))
+        .route("/v1/workflows/{id}/resume", post(workflows::resume))
+        .route("/v1/workflows/{id}/rerun", post(workflows::rerun))
+        .route("/v1/workflows/{id}/signals/{name}", post(workflows::signal))
+        .route("/v1/schemas/workflow", get(workflows::schema))
+        .route("/v1/schedules", post(schedules::create).get(schedules::list))
+        .route("/v1/schedules/{schedule}", get(schedules::show).delete(schedules::remove))
+        .route("/v1/schedules/{schedule}/pause", post(schedules::pause))
+        .route("/v1/schedules/{schedule}/resume", post(schedules::resume))
+        .route("/v1/schedules/{schedule}/trigger", post(schedules::trigger))
         .route("/v1/approvals", get(approvals::list))
         .route("/v1/approvals/{id}", get(approvals::show))
         .route("/v1/approvals/{id}/approve", post(approvals::approve))

@@ -242,8 +242,12 @@ impl Cache {
             let oldest = self.slots.iter().min_by_key(|(_, slot)| slot.last_use).map(|(digest, _)| *digest);
             let Some(slot) = oldest.and_then(|digest| self.slots.remove(&digest)) else { return };
             self.bytes -= slot.bytes;
-            slot.texts.iter().for_each(|text| drop(self.texts.remove(text)));
-            slot.workflows.iter().for_each(|workflow| drop(self.workflows.remove(workflow)));
+            for text in &slot.texts {
+                self.texts.remove(text);
+            }
+            for workflow in &slot.workflows {
+                self.workflows.remove(workflow);
+            }
         }
     }
 }

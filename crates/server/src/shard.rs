@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use engine::{Answer, Effect, Input, RequestId, Shard, Step};
 use hashbrown::HashMap;
-use model::id::{Incarnation, JobId, RunnerId, ShardId, WorkflowId};
+use model::id::{Incarnation, JobId, RunnerId, ShardId, Shards, WorkflowId};
 use model::job::End;
 use model::message::{FromRunner, Load, RunnerWord, ShardFace, Ticket, ToRunner};
 use model::spec::Lane;
@@ -365,6 +365,15 @@ impl runner::Uplink for Uplink {
     fn load(&self, incarnation: Incarnation, load: Load) {
         for inbox in &self.inboxes {
             let _ = inbox.post(Message::Input(Box::new(Input::Load { runner: self.runner, incarnation, load })));
+        }
+    }
+
+    fn progress(&self, ticket: Ticket, said: runner::Said) {
+        let shards = u16::try_from(self.inboxes.len()).ok().and_then(Shards::new);
+        let owner = shards.map(|shards| usize::from(shards.owner(ticket.job.slot()).0));
+        if let Some(inbox) = owner.and_then(|owner| self.inboxes.get(owner)) {
+            let runner::Said { percent, message } = said;
+            let _ = inbox.post(Message::Input(Box::new(Input::Progressed { ticket, percent, message })));
         }
     }
 }

@@ -10,6 +10,7 @@ use model::queue::QueueRef;
 use model::state::State;
 
 use crate::coverage::Fault;
+use crate::flow_clients::FlowOperation;
 use crate::invariants::{self, Checked};
 use crate::plan::{SECOND, Time};
 use crate::world::{Event, Inbound, World, trace};
@@ -35,6 +36,7 @@ pub enum Operation {
     DrainQueue { queue: QueueRef },
     CancelQueue { queue: QueueRef },
     RemoveQueue { queue: QueueRef },
+    Flow(Box<FlowOperation>),
 }
 
 impl Operation {
@@ -54,6 +56,7 @@ impl Operation {
             Self::DrainQueue { queue } => Input::DrainQueue { request, queue, by: by() },
             Self::CancelQueue { queue } => Input::CancelQueue { request, queue, by: by() },
             Self::RemoveQueue { queue } => Input::RemoveQueue { request, queue, by: by() },
+            Self::Flow(operation) => operation.input(request),
         }
     }
 
@@ -72,6 +75,7 @@ impl Operation {
             Self::DrainQueue { .. } => "drain queue",
             Self::CancelQueue { .. } => "cancel queue",
             Self::RemoveQueue { .. } => "remove queue",
+            Self::Flow(operation) => operation.name(),
         }
     }
 
@@ -89,7 +93,8 @@ impl Operation {
             | Self::CreateQueue { .. }
             | Self::DrainQueue { .. }
             | Self::CancelQueue { .. }
-            | Self::RemoveQueue { .. } => None,
+            | Self::RemoveQueue { .. }
+            | Self::Flow(_) => None,
         }
     }
 }
@@ -111,7 +116,8 @@ impl Operation {
             | Self::CreateQueue { .. }
             | Self::DrainQueue { .. }
             | Self::CancelQueue { .. }
-            | Self::RemoveQueue { .. } => None,
+            | Self::RemoveQueue { .. }
+            | Self::Flow(_) => None,
         }
     }
 }
@@ -168,6 +174,9 @@ impl World {
     }
 
     fn choose_operation(&mut self) {
+        if self.choose_flow_operation() {
+            return;
+        }
         if self.rng.chance(self.plan.outputs.unasked) {
             self.scan_some_result();
         }
@@ -246,7 +255,9 @@ impl World {
     pub(crate) fn answer(&mut self, request: RequestId, answer: Answer) -> Checked {
         let ledger = &self.ledger;
         let known_job = |id| ledger.jobs.get(&id).map(|known| &known.record);
-        invariants::invariant_answers_follow_commits(&answer, known_job, |id| ledger.knows_queue(id))?;
+        let known_flow = |id| ledger.flows.known.contains_key(&id);
+        let known_queue = |id| ledger.knows_queue(id);
+        invariants::invariant_answers_follow_commits(&answer, known_job, known_queue, known_flow)?;
         if self.rng.chance(self.plan.lose_request) {
             self.coverage.fault(Fault::ReplyLost);
         } else {
@@ -279,6 +290,11 @@ impl World {
             Answer::Removed => self.coverage.note("answered: removed"),
             Answer::QueueRemoved => self.coverage.note("answered: queue removed"),
             Answer::QueueExists(_) => self.coverage.note("answered: queue exists"),
+            Answer::WorkflowExists(_) => self.coverage.note("answered: workflow exists"),
+            Answer::WorkflowRemoved => self.coverage.note("answered: workflow removed"),
+            Answer::ScheduleRemoved => self.coverage.note("answered: schedule removed"),
+            Answer::Progressed => self.coverage.note("answered: progressed"),
+            Answer::Workflow(_) | Answer::Schedule(_) => {}
             Answer::Job(_) | Answer::Why(_) => {}
         }
     }
@@ -317,5 +333,16 @@ fn refusal_name(refusal: &engine::Refusal) -> &'static str {
         Refusal::TenantFull { .. } => "refused: tenant full",
         Refusal::TenantTooFast { .. } => "refused: tenant too fast",
         Refusal::Unreadable => "refused: unreadable",
+        Refusal::UnknownWorkflow(_) => "refused: unknown workflow",
+        Refusal::WorkflowState { .. } => "refused: state of the workflow",
+        Refusal::UnknownTask { .. } => "refused: unknown task",
+        Refusal::NothingToRerun => "refused: nothing to run again",
+        Refusal::PartOfWorkflow(_) => "refused: part of a workflow",
+        Refusal::JobOfWorkflow(_) => "refused: job of a workflow",
+        Refusal::TooManySignals { .. } => "refused: too many signals",
+        Refusal::UnknownSchedule(_) => "refused: unknown schedule",
+        Refusal::ScheduleNameTaken { .. } => "refused: schedule name taken",
+        Refusal::TooManySchedules { .. } => "refused: too many schedules",
+        Refusal::NoProgress => "refused: no progress",
     }
 }

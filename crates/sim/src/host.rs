@@ -181,7 +181,7 @@ impl World {
         let id = self.shard_id(shard);
         let now = self.clock(shard);
         let setup = self.operators.newest_setup();
-        let restored = rehydrate::rehydrate(&self.store, NodeId(number), self.plan.config(id), setup, now);
+        let restored = rehydrate::rehydrate(&self.store, &self.plans, NodeId(number), self.plan.config(id), setup, now);
         let (shard_state, step) =
             restored.map_err(|detail| invariants::Violation { invariant: "records_can_be_read", detail })?;
         trace!(self, "shard {shard} process {number} epoch {} {} jobs", shard_state.epoch().0, shard_state.live_jobs());
@@ -230,7 +230,7 @@ impl World {
 
     pub(crate) fn read_store(&mut self, shard: usize, number: u64, fetch: &Fetch) {
         // The store of the simulation answers every read.
-        if let Ok(fetched) = rehydrate::answer(&self.store, self.shard_id(shard), fetch) {
+        if let Ok(fetched) = rehydrate::answer(&self.store, &self.plans, self.shard_id(shard), fetch) {
             // Now and then a read is slow: what it brings is old by then.
             let delay = if self.rng.one_in(8) { self.rng.below(3 * SECOND) } else { self.rng.below(20) };
             self.after(delay, Event::Fetched { shard, process: number, fetched });

@@ -1,12 +1,16 @@
 //! What must always be true (DESIGN.md §12), one function for each. They look at committed records and at what was
 //! told to anyone, never into the engine's own bookkeeping.
 
+mod flows;
 mod gate;
 mod outputs;
+mod tasks;
 mod traces;
 
+pub use flows::*;
 pub use gate::*;
 pub use outputs::*;
+pub use tasks::*;
 pub use traces::*;
 
 use engine::{Answer, TenantLimits};
@@ -18,6 +22,7 @@ use model::limits;
 use model::message::Ticket;
 use model::queue::{Counters, Queue, QueueState};
 use model::reason::ReasonCode;
+use model::spec::{Run, decode_run};
 use model::state::State;
 use model::time::Millis;
 use model::verdict::OutputVerdict;
@@ -267,6 +272,14 @@ pub fn result_of(ticket: Ticket) -> Json {
     Json::of(&format!("{}/{}", ticket.job, ticket.attempt))
 }
 
+/// The same where the job is known: those of workflows return what they are given, for others to read.
+pub fn result_of_job(job: &Job, ticket: Ticket) -> Json {
+    match decode_run(&job.spec) {
+        Ok(Run::Echo(echo)) if job.origin.is_some() => echo.value,
+        Ok(Run::Echo(_) | Run::Process(_) | Run::Wasm(_)) | Err(_) => result_of(ticket),
+    }
+}
+
 /// The same idempotency key never makes two things within its lifetime.
 pub fn invariant_a_key_makes_one_thing(before: Option<&KeyEntry>, after: &KeyEntry, lifetime: Millis) -> Checked {
     let holds = before.is_none_or(|before| before.made == after.made || before.at + lifetime <= after.at);
@@ -278,6 +291,7 @@ pub fn invariant_answers_follow_commits<'a>(
     answer: &Answer,
     known_job: impl Fn(JobId) -> Option<&'a Job>,
     known_queue: impl Fn(model::id::QueueId) -> bool,
+    known_flow: impl Fn(model::id::WorkflowId) -> bool,
 ) -> Checked {
     const NAME: &str = "invariant_answers_follow_commits";
     match answer {
@@ -293,7 +307,18 @@ pub fn invariant_answers_follow_commits<'a>(
             require(known_queue(queue.id), NAME, || format!("{} was told of and is not on record", queue.id))
         }
         Answer::QueueExists(id) => require(known_queue(*id), NAME, || format!("{id} never was")),
-        Answer::Removed | Answer::Why(_) | Answer::QueueRemoved | Answer::Refused(_) => Ok(()),
+        Answer::Workflow(told) => {
+            require(known_flow(told.id), NAME, || format!("{} was told of and is not on record", told.id))
+        }
+        Answer::WorkflowExists(id) => require(known_flow(*id), NAME, || format!("{id} never was")),
+        Answer::Removed
+        | Answer::Why(_)
+        | Answer::QueueRemoved
+        | Answer::WorkflowRemoved
+        | Answer::Schedule(_)
+        | Answer::ScheduleRemoved
+        | Answer::Progressed
+        | Answer::Refused(_) => Ok(()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What has been committed, read from the batches themselves and kept apart from the store: the witness against
 //! which everything else is checked.
 
+pub mod flows;
 mod story;
 mod trail;
 
@@ -27,6 +28,7 @@ use crate::coverage::Coverage;
 use crate::invariants::{self, Begun, Checked, Violation};
 use crate::policy::Policy;
 use crate::scanner::Scanner;
+use flows::{Flows, Tables, TouchedFlows};
 use story::{adopts, loss, note_start, note_states};
 use trail::Trail;
 
@@ -101,6 +103,7 @@ pub struct Ledger {
     /// Attempts that have passed from one incarnation of their runner to the next.
     adopted: BTreeSet<Ticket>,
     pub trail: Trail,
+    pub flows: Flows,
     /// What tenants have in all shards together.
     holdings: BTreeMap<String, Holding>,
     /// What people have said of jobs that wait for an approval.
@@ -125,6 +128,7 @@ impl Holding {
 struct Touched {
     jobs: BTreeSet<JobId>,
     queues: BTreeSet<QueueId>,
+    flows: TouchedFlows,
     /// The first job of each queue that was given out by this commit.
     began: BTreeMap<QueueId, JobId>,
 }
@@ -174,12 +178,19 @@ impl Ledger {
         let (jobs, queues) = self.trail.subjects();
         touched.jobs.extend(jobs);
         touched.queues.extend(queues);
+        let touched_flows = std::mem::take(&mut touched.flows);
+        let tables = Tables { shard: commit.shard, all: &self.tables };
+        let changed = self.flows.take(&touched_flows, &tables)?;
         for id in std::mem::take(&mut touched.jobs) {
             self.observe_job(id, commit, speakers, (&mut touched, coverage))?;
         }
         for id in &touched.queues {
             self.observe_queue(commit.shard, *id, &touched)?;
         }
+        self.flows.check(&changed, commit.now, config.retention, coverage)?;
+        let tables = Tables { shard: commit.shard, all: &self.tables };
+        let trail = &self.trail;
+        self.flows.check_schedules(&touched_flows, &changed, &tables, |name| trail.is_handled(name))?;
         for (tenant, limits) in speakers.tenants {
             let holding = self.holdings.get(tenant).copied().unwrap_or_default();
             invariants::invariant_tenants_stay_within_their_limits(tenant, *limits, holding)?;
@@ -312,6 +323,7 @@ impl Ledger {
             touched.began.entry(job.queue).or_insert(id);
         }
         let was = record.map_or(Holding::default(), Holding::of);
+        self.flows.job_changed(record, &job)?;
         self.count(record.map(|record| record.state), &job);
         self.hold(was, &job)?;
         self.jobs.insert(id, KnownJob { record: job, removed: false, max_retries, not_before });
@@ -431,6 +443,15 @@ impl Ledger {
         codec::decode::<RunnerCursor>(bytes).ok().map(|cursor| cursor.incarnation)
     }
 
+    /// Signals that no task has taken.
+    pub fn kept_signals(&self) -> usize {
+        self.tables
+            .iter()
+            .filter(|((_, keyspace), _)| *keyspace == Keyspace::Signals)
+            .map(|(_, table)| table.len())
+            .sum()
+    }
+
     pub fn knows_queue(&self, id: QueueId) -> bool {
         self.queues.contains_key(&id)
     }
@@ -470,7 +491,14 @@ fn note_touched(keyspace: Keyspace, key: &[u8], touched: &mut Touched) {
         | Keyspace::Meta
         | Keyspace::Audit
         | Keyspace::Scans
-        | Keyspace::Grants => {}
+        | Keyspace::Grants
+        | Keyspace::Parked => {}
+        Keyspace::Workflows
+        | Keyspace::WorkflowsDone
+        | Keyspace::WorkflowSpecs
+        | Keyspace::Tasks
+        | Keyspace::Signals
+        | Keyspace::Schedules => touched.flows.note(keyspace, key),
     }
 }
 

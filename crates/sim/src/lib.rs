@@ -8,6 +8,8 @@
 mod approvers;
 mod client;
 mod coverage;
+mod definitions;
+mod flow_clients;
 mod host;
 pub mod invariants;
 mod ledger;
@@ -27,6 +29,8 @@ mod world;
 
 pub use coverage::{Coverage, Fault};
 pub use sabotage::Sabotage;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use invariants::Violation;
 use world::World;
@@ -64,7 +68,11 @@ pub struct Failure {
 /// Runs one seed to its end.
 pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
     let mut world = World::new(seed, options.trace, options.sabotage);
-    let outcome = world.run();
+    let outcome = catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Err(Violation { invariant: "nothing_panics", detail: text.unwrap_or_default() })
+    });
     let World { trace, coverage, ledger, .. } = world;
     let trace_hash = trace.hash();
     match outcome {

@@ -8,6 +8,7 @@ use model::id::{ShardId, Shards};
 use model::machine::Backoff;
 use model::time::Millis;
 
+use crate::definitions::{self, Shape};
 use crate::rng::{Rate, Rng};
 
 /// Virtual milliseconds since the beginning.
@@ -146,6 +147,18 @@ pub struct Outputs {
     pub unasked: Rate,
 }
 
+/// The workflows of a seed.
+#[derive(Debug, Clone, Copy)]
+pub struct Flows {
+    pub shape: Shape,
+    /// Of what clients do.
+    pub share: Rate,
+    /// One of them has very many tasks.
+    pub large: bool,
+    pub schedules: Rate,
+    pub keyed: Rate,
+}
+
 /// Everything a seed has decided.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -178,6 +191,8 @@ pub struct Plan {
     pub verdicts: Verdicts,
     pub approvers: Approvers,
     pub outputs: Outputs,
+    /// In half of the seeds there are none.
+    pub flows: Option<Flows>,
     config: Config,
 }
 
@@ -240,6 +255,7 @@ impl Plan {
             verdicts: verdicts(rng),
             approvers: approvers(rng),
             outputs: outputs(rng),
+            flows: rng.one_in(2).then(|| flows(rng)),
             config: config(rng, shards),
         }
     }
@@ -344,6 +360,16 @@ fn outputs(rng: &mut Rng) -> Outputs {
         unanswered: rate(rng, 1_500),
         slow: rate(rng, 3_000),
         unasked: rate(rng, 3_000),
+    }
+}
+
+fn flows(rng: &mut Rng) -> Flows {
+    Flows {
+        shape: definitions::shape(rng),
+        share: Rate(rng.between(500, 4_000) as u32),
+        large: rng.one_in(12),
+        schedules: rate(rng, 1_500),
+        keyed: rate(rng, 6_000),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The policy: each set of rules makes up its mind about each job once, by its content, and says so late, twice or
 //! never; sometimes it is another set than the asking shard has in force.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use engine::{Gate, Submission};
 use model::id::JobId;
@@ -56,6 +56,8 @@ pub struct Policy {
     away_until: Time,
     /// Every decision that was ever told to anyone, by the content that it is about.
     said: BTreeMap<[u8; 16], Vec<Decision>>,
+    /// Jobs about which it was once said that the policy cannot be asked.
+    unavailable: BTreeSet<JobId>,
 }
 
 fn number_of(bytes: [u8; 16]) -> u64 {
@@ -66,7 +68,7 @@ fn number_of(bytes: [u8; 16]) -> u64 {
 
 impl Policy {
     pub fn new(seed: u64, verdicts: Verdicts) -> Self {
-        Self { seed, verdicts, away_until: 0, said: BTreeMap::new() }
+        Self { seed, verdicts, away_until: 0, said: BTreeMap::new(), unavailable: BTreeSet::new() }
     }
 
     pub fn opinion(&self, content: Digest, version: PolicyVersion) -> Opinion {
@@ -123,6 +125,10 @@ impl Policy {
         self.said.get(&content.0).is_some_and(|said| said.iter().any(same))
     }
 
+    pub fn was_unavailable(&self, job: JobId) -> bool {
+        self.unavailable.contains(&job)
+    }
+
     pub fn fails_open(&self) -> bool {
         self.verdicts.fail_open
     }
@@ -142,6 +148,7 @@ impl World {
         let away = self.now < self.policy.away_until || self.rng.chance(self.plan.verdicts.unavailable);
         let decision = if away && !self.policy.fails_open() {
             self.coverage.fault(Fault::PolicyUnavailable);
+            self.policy.unavailable.insert(job);
             None
         } else {
             let decision = if away { self.fail_open(asked, now) } else { self.decide(content, asked, now) };

@@ -1,5 +1,7 @@
 //! A shard's memory made from its records, and answers to what it asks for: what a shell does with its store.
 
+mod flows;
+
 use std::sync::Arc;
 
 use engine::{Config, Fetch, Fetched, Setup, Shard, Step};
@@ -11,6 +13,8 @@ use model::key;
 use model::time::Millis;
 use store::{Key, Order, Range, Store};
 
+pub use flows::Plans;
+
 fn unreadable(error: &dyn std::fmt::Display) -> String {
     error.to_string()
 }
@@ -18,6 +22,7 @@ fn unreadable(error: &dyn std::fmt::Display) -> String {
 /// Takes ownership of a shard and brings it back. The step is what coming back asks for.
 pub fn rehydrate(
     store: &dyn Store,
+    plans: &Plans,
     owner: NodeId,
     config: Config,
     setup: Arc<Setup>,
@@ -33,6 +38,7 @@ pub fn rehydrate(
         let runner = RunnerId::from_key(&key).ok_or("a runner's key")?;
         shard.restore_runner(runner, codec::decode(&value).map_err(|error| unreadable(&error))?);
     }
+    flows::restore(store, plans, id, &mut shard)?;
     for (_, value) in scan(store, id, Keyspace::Live)? {
         shard.restore_job(job(store, id, &value)?);
     }
@@ -45,9 +51,11 @@ pub fn rehydrate(
     if let Some(head) = store.get(id, Keyspace::Meta, key::META_AUDIT).map_err(|error| unreadable(&error))? {
         shard.restore_audit(codec::decode(&head).map_err(|error| unreadable(&error))?);
     }
-    let newest =
-        store.scan(id, Keyspace::Done, Range::all(), Order::Descending, 1).map_err(|error| unreadable(&error))?;
-    shard.see_id(newest.first().and_then(|(key, _)| JobId::from_key(key)).map_or(0, |id| id.0));
+    for keyspace in [Keyspace::Done, Keyspace::WorkflowsDone] {
+        let newest =
+            store.scan(id, keyspace, Range::all(), Order::Descending, 1).map_err(|error| unreadable(&error))?;
+        shard.see_id(newest.first().and_then(|(key, _)| JobId::from_key(key)).map_or(0, |id| id.0));
+    }
     let removed = store.get(id, Keyspace::Meta, key::META_LAST_ID).map_err(|error| unreadable(&error))?;
     shard.see_id(removed.and_then(|value| JobId::from_key(&value)).map_or(0, |id| id.0));
     let mut step = Step::new();
@@ -69,7 +77,7 @@ fn job(store: &dyn Store, shard: ShardId, value: &[u8]) -> Result<Job, String> {
 }
 
 /// The answer to what an engine asks for.
-pub fn answer(store: &dyn Store, shard: ShardId, fetch: &Fetch) -> Result<Fetched, String> {
+pub fn answer(store: &dyn Store, plans: &Plans, shard: ShardId, fetch: &Fetch) -> Result<Fetched, String> {
     match fetch {
         Fetch::Job { id } => {
             let found = store.get(shard, Keyspace::Done, &id.key()).map_err(|error| unreadable(&error))?;
@@ -101,5 +109,8 @@ pub fn answer(store: &dyn Store, shard: ShardId, fetch: &Fetch) -> Result<Fetche
             let more = found.len() == *limit;
             Ok(Fetched::OldKeys { keys: found.into_iter().map(|(key, _)| key.to_vec()).collect(), more })
         }
+        Fetch::Workflow { id } => flows::ended(store, plans, shard, *id),
+        Fetch::FinishedWorkflows { after, limit } => flows::finished(store, shard, *after, *limit),
+        Fetch::WorkflowRows { id, limit } => flows::rows(store, shard, *id, *limit),
     }
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use model::id::{Epoch, Incarnation, RunnerId};
 use model::job::{End, Outcome};
+use model::json::Json;
 use model::message::{Capacity, FromRunner, Profile, RunnerWord, ShardFace, Ticket, ToRunner};
+use model::spec::{EchoFailure, EchoRun, Run, decode_run};
 
 use crate::coverage::Fault;
 use crate::invariants::{self, Checked};
@@ -94,14 +96,14 @@ impl Runner {
         self.say(shard, RunnerWord::Here { capacity, profile, holding, question, oldest_kept });
     }
 
-    pub fn say_ended(&mut self, shard: usize, ticket: Ticket, end: End) {
+    pub fn say_ended(&mut self, shard: usize, ticket: Ticket, end: End, result: Json) {
         let Some(link) = self.links.get_mut(&shard) else { return };
         let was_in_hand = link.held.remove(&ticket).is_some();
         // A refusal for lack of room may be followed by the same ticket when there is some.
         if end != End::Busy {
             link.ended.insert(ticket, was_in_hand.then_some(end));
         }
-        let result = (end == End::Succeeded).then(|| invariants::result_of(ticket));
+        let result = (end == End::Succeeded).then_some(result);
         let outcome = Box::new(Outcome { result, ..Outcome::of(end) });
         self.say(shard, RunnerWord::Ended { ticket, at: model::time::Millis(0), outcome });
     }
@@ -249,7 +251,7 @@ impl World {
         let room = (process + echo + wasm) as usize;
         if self.rng.chance(self.plan.attempts.busy) || link.held.len() >= 2 * room {
             self.coverage.fault(Fault::RunnerBusy);
-            self.runners[index].say_ended(shard, ticket, End::Busy);
+            self.runners[index].say_ended(shard, ticket, End::Busy, Json::null());
             return Ok(());
         }
         link.held.insert(ticket, Held::Waiting);
@@ -274,7 +276,7 @@ impl World {
                 self.after(delay, Event::AttemptEnds { runner: index, incarnation, shard, ticket, end: End::Stopped });
             }
             None if link.ended.contains_key(&ticket) => {}
-            None => self.runners[index].say_ended(shard, ticket, End::Stopped),
+            None => self.runners[index].say_ended(shard, ticket, End::Stopped, Json::null()),
         }
     }
 
@@ -308,12 +310,32 @@ impl World {
             self.coverage.fault(Fault::RunnerHung);
             return;
         }
-        let end = self.draw_end();
+        let end = self.draw_end(ticket);
         let takes = self.rng.below(self.plan.attempts.takes_max);
         self.after(takes, Event::AttemptEnds { runner: index, incarnation, shard, ticket, end });
     }
 
-    pub(crate) fn draw_end(&mut self) -> End {
+    /// What an attempt that succeeds returns.
+    pub(crate) fn result_of(&self, ticket: Ticket) -> Json {
+        let job = self.ledger.jobs.get(&ticket.job).map(|known| &known.record);
+        job.map_or_else(|| invariants::result_of(ticket), |job| invariants::result_of_job(job, ticket))
+    }
+
+    /// How the jobs of workflows end that are made to fail.
+    fn end_as_told(&self, ticket: Ticket) -> Option<End> {
+        let job = &self.ledger.jobs.get(&ticket.job)?.record;
+        job.origin.as_ref()?;
+        match decode_run(&job.spec) {
+            Ok(Run::Echo(EchoRun { fail: Some(EchoFailure::Error), .. })) => Some(End::Error),
+            Ok(Run::Echo(EchoRun { fail: Some(EchoFailure::Fatal), .. })) => Some(End::Fatal),
+            Ok(Run::Echo(_) | Run::Process(_) | Run::Wasm(_)) | Err(_) => None,
+        }
+    }
+
+    pub(crate) fn draw_end(&mut self, ticket: Ticket) -> End {
+        if let Some(end) = self.end_as_told(ticket) {
+            return end;
+        }
         let attempts = self.plan.attempts;
         let ends: [(Rate, End); 4] = [
             (attempts.error, End::Error),
@@ -341,7 +363,8 @@ impl World {
         if runner.declared_lost == Some(incarnation) {
             self.coverage.fault(Fault::RunnerWorkedOn);
         }
-        runner.say_ended(shard, ticket, end);
+        let result = self.result_of(ticket);
+        self.runners[index].say_ended(shard, ticket, end, result);
         self.alive.remove(&ticket);
         self.send_words(index, shard, said);
     }
@@ -434,7 +457,7 @@ impl World {
                 .collect();
             for (shard, ticket) in held {
                 let delay = self.rng.below(60 * SECOND);
-                let end = End::Succeeded;
+                let end = self.end_as_told(ticket).unwrap_or(End::Succeeded);
                 self.after(delay, Event::AttemptEnds { runner: index, incarnation, shard, ticket, end });
             }
         }

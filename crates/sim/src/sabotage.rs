@@ -83,6 +83,8 @@ pub enum Sabotage {
     ForgetEnd,
     /// A job is cancelled, and nothing says by whom.
     CancelUnnoted,
+    /// Nobody says what workflows wait for.
+    NeverSignal,
 }
 
 impl World {
@@ -101,7 +103,8 @@ impl World {
             | Sabotage::DeafShards
             | Sabotage::ForgetTheLiving
             | Sabotage::ForgetLimits
-            | Sabotage::NeverScan => return Ok(()),
+            | Sabotage::NeverScan
+            | Sabotage::NeverSignal => return Ok(()),
             Sabotage::StartTwice => self.start_twice(),
             Sabotage::RunDenied => self.run_denied(),
             Sabotage::LoseJob
@@ -209,6 +212,11 @@ impl World {
     /// Whether nobody looks at results.
     pub(crate) fn is_unscanned(&self) -> bool {
         self.sabotage == Some(Sabotage::NeverScan)
+    }
+
+    /// Whether nobody says at the end what workflows wait for.
+    pub(crate) fn is_deaf_to_signals(&self) -> bool {
+        self.sabotage == Some(Sabotage::NeverSignal)
     }
 
     /// What a shard hears of this, if anything.

@@ -61,7 +61,10 @@ impl World {
         runner.say_here(shard, 0);
         for (ticket, kept) in kept {
             match kept {
-                Kept::Ended(end) => self.runners[index].say_ended(shard, ticket, end),
+                Kept::Ended(end) => {
+                    let result = self.result_of(ticket);
+                    self.runners[index].say_ended(shard, ticket, end, result);
+                }
                 // Whether the spawner was told of it before the crash or is told now makes no difference to anyone.
                 Kept::Alive(Held::Waiting) => {
                     let delay = self.rng.below(5);
@@ -81,8 +84,8 @@ impl World {
         self.runners[index].say(shard, RunnerWord::Started { ticket, at: model::time::Millis(0) });
         if self.rng.chance(self.plan.attempts.end_unattended) {
             self.coverage.fault(Fault::EndedUnattended);
-            let end = self.draw_end();
-            self.runners[index].say_ended(shard, ticket, end);
+            let (end, result) = (self.draw_end(ticket), self.result_of(ticket));
+            self.runners[index].say_ended(shard, ticket, end, result);
             self.alive.remove(&ticket);
         } else {
             self.attempt_runs(index, incarnation, shard, ticket);

@@ -15,12 +15,14 @@ use store::ModelStore;
 
 use crate::client::{Clients, Operation};
 use crate::coverage::{Coverage, Fault};
+use crate::flow_clients::FlowClients;
 use crate::host::{Host, StoreFaults};
 use crate::invariants::{Checked, Violation};
 use crate::ledger::Ledger;
 use crate::operators::Operators;
 use crate::plan::{MINUTE, Plan, SECOND, Time};
 use crate::policy::Policy;
+use crate::rehydrate::Plans;
 use crate::rng::Rng;
 use crate::runner::Runner;
 use crate::sabotage::Sabotage;
@@ -28,7 +30,7 @@ use crate::scanner::Scanner;
 use crate::trace::Trace;
 
 /// After the last fault everything must have come to rest within this time.
-const LIVENESS_MAX: Time = 60 * MINUTE;
+const LIVENESS_MAX: Time = 4 * 60 * MINUTE;
 /// More events than this mean that something goes round in circles.
 const EVENTS_MAX: u64 = 5_000_000;
 
@@ -181,6 +183,8 @@ pub struct World {
     pub(crate) hosts: Vec<Host>,
     pub(crate) runners: Vec<Runner>,
     pub(crate) clients: Clients,
+    pub(crate) flow_clients: FlowClients,
+    pub(crate) plans: Plans,
     pub(crate) policy: Policy,
     pub(crate) operators: Operators,
     pub(crate) scanner: Scanner,
@@ -217,6 +221,8 @@ impl World {
             operators: Operators::new(&plan, &mut rng),
             scanner: Scanner::new(seed, plan.outputs),
             clients: Clients::new(plan.clients, plan.operations),
+            flow_clients: FlowClients::default(),
+            plans: Plans::default(),
             rng,
             now: 0,
             store,
@@ -382,9 +388,12 @@ impl World {
 
     /// Whether everything has ended; the end of the run, one way or the other.
     fn look_for_rest(&mut self) -> Checked {
+        self.tidy_flows();
         let left_over = self.left_over();
         let unfinished = || self.ledger.jobs.values().map(|known| &known.record).filter(|job| !job.state.is_terminal());
-        if unfinished().next().is_none() && left_over.is_empty() {
+        let flows = &self.ledger.flows;
+        let open = || flows.open.iter().filter_map(|id| flows.known.get(id));
+        if unfinished().next().is_none() && open().next().is_none() && left_over.is_empty() {
             trace!(self, "at rest");
             self.at_rest = true;
             self.note_final_stats();
@@ -392,6 +401,7 @@ impl World {
         }
         let healed_for = self.now - self.healed_at.unwrap_or(self.now);
         if healed_for > LIVENESS_MAX {
+            crate::invariants::invariant_every_workflow_ends(open(), healed_for)?;
             crate::invariants::invariant_every_job_ends(unfinished(), healed_for)?;
             return crate::invariants::invariant_nothing_is_left_over(&left_over);
         }
@@ -408,6 +418,14 @@ impl World {
         let scans = self.ledger.open_scans();
         if scans > 0 {
             left.push(format!("{scans} results are still to be scanned"));
+        }
+        let schedules = self.ledger.flows.schedules.values().filter(|known| !known.removed).count();
+        if schedules > 0 {
+            left.push(format!("{schedules} schedules are still there"));
+        }
+        let signals = self.ledger.kept_signals();
+        if signals > 0 {
+            left.push(format!("{signals} signals are kept for nobody"));
         }
         left
     }

@@ -51,7 +51,13 @@ pub fn compile(source: Source<'_>) -> Result<Arc<Plan>, Diagnostics> {
     };
     node::refuse_duplicates(&root, &mut problems);
     prepare::prepare(&mut root, None);
-    let normalised = node::normalise(&mut root);
+    let (normalised, nodes) = node::normalise(&mut root);
+    // Shorthands are written out now: what is kept must be readable again.
+    if nodes > limits::NODES_MAX {
+        let message = format!("{nodes} values are too many for one definition: at most {}", limits::NODES_MAX);
+        problems.add(Place::default(), code::TOO_LARGE, "", message);
+        return Err(failed(problems));
+    }
     if normalised.len() > limits::DEFINITION_BYTES_MAX {
         return too_large(problems, normalised.len());
     }
@@ -76,8 +82,7 @@ impl Plan {
 }
 
 fn too_large(mut problems: Problems, bytes: usize) -> Result<Arc<Plan>, Diagnostics> {
-    let message =
-        format!("a definition of {bytes} bytes is too large: at most {}", limits::DEFINITION_BYTES_MAX);
+    let message = format!("a definition of {bytes} bytes is too large: at most {}", limits::DEFINITION_BYTES_MAX);
     problems.add(Place::default(), code::TOO_LARGE, "", message);
     Err(failed(problems))
 }

@@ -4,7 +4,7 @@ use model::limits::DURATION_MAX;
 use model::time::Millis;
 use serde_json::Value;
 
-use crate::expression::kind;
+use crate::expression::{Budget, kind};
 use crate::scope::{RenderError, Scope};
 use crate::template::Template;
 
@@ -17,7 +17,10 @@ enum Kind {
     For(Millis),
     Until(Millis),
     /// A text that tells: a duration or a time, or a time only.
-    Told { template: Template, only_time: bool },
+    Told {
+        template: Template,
+        only_time: bool,
+    },
 }
 
 impl Delay {
@@ -41,7 +44,7 @@ impl Delay {
             Kind::Told { template, only_time } => (template, *only_time),
         };
         let refused = |message: String| RenderError { field: template.field().to_string(), message };
-        let value = template.cow(scope)?;
+        let value = template.cow(scope, &mut Budget::default())?;
         let Value::String(text) = &*value else {
             let message = format!("it must come to a text like `90s` or `2026-01-31T12:00:00Z`, not {}", kind(&value));
             return Err(refused(message));

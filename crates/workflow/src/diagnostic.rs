@@ -61,10 +61,6 @@ pub struct Diagnostics(
 );
 
 impl Diagnostics {
-    pub(crate) fn one(diagnostic: Diagnostic) -> Self {
-        Self(vec![diagnostic], 0)
-    }
-
     /// How many there are beyond those that are told.
     pub fn more(&self) -> usize {
         self.1

@@ -9,7 +9,7 @@ mod types;
 
 use serde_json::Number;
 
-pub(crate) use evaluate::{Evaluation, Failure, kind, write_text};
+pub(crate) use evaluate::{Budget, Evaluation, Failure, kind, write_text};
 pub(crate) use functions::Function;
 pub(crate) use parse::{Names, Wrong, parse};
 pub(crate) use types::Type;

@@ -22,3 +22,6 @@ mod template;
 pub use compile::{Source, compile};
 pub use diagnostic::{Diagnostic, Diagnostics, code};
 pub use plan::Plan;
+
+/// The language as a JSON Schema (2020-12), for editors.
+pub const SCHEMA: &str = include_str!("../../../schemas/workflow.v1.json");

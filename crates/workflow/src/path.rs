@@ -6,6 +6,8 @@ use std::fmt;
 pub(crate) enum Path<'a> {
     Root,
     Field(&'a Path<'a>, &'a str),
+    /// A definition within the definition there.
+    Definition(&'a Path<'a>, &'a str),
     /// A task of the definition there.
     Task(&'a Path<'a>, &'a str),
     Element(&'a Path<'a>, usize),
@@ -14,6 +16,10 @@ pub(crate) enum Path<'a> {
 impl<'a> Path<'a> {
     pub fn field(&'a self, name: &'a str) -> Path<'a> {
         Path::Field(self, name)
+    }
+
+    pub fn definition(&'a self, name: &'a str) -> Path<'a> {
+        Path::Definition(self, name)
     }
 
     pub fn task(&'a self, name: &'a str) -> Path<'a> {
@@ -37,14 +43,20 @@ impl Path<'_> {
     fn write(&self, out: &mut dyn fmt::Write, only_within: bool) -> fmt::Result {
         let join = |outer: &Path<'_>, out: &mut dyn fmt::Write| {
             outer.write(out, only_within)?;
-            let is_start = matches!(outer, Path::Root) || only_within && matches!(outer, Path::Task(..));
+            let is_start =
+                matches!(outer, Path::Root) || only_within && matches!(outer, Path::Task(..) | Path::Definition(..));
             if is_start { Ok(()) } else { out.write_char('.') }
         };
         match self {
             Self::Root => Ok(()),
-            Self::Task(..) if only_within => Ok(()),
+            Self::Task(..) | Self::Definition(..) if only_within => Ok(()),
             Self::Field(outer, name) => {
                 join(outer, out)?;
+                shortened(name, out)
+            }
+            Self::Definition(outer, name) => {
+                join(outer, out)?;
+                out.write_str("workflows.")?;
                 shortened(name, out)
             }
             Self::Task(outer, name) => {

@@ -85,11 +85,18 @@ pub struct Task {
 pub enum Act {
     Job(Box<JobTemplate>),
     /// Starts a child: the place of its plan in [`Plan::children`], and its inputs.
-    Workflow { child: u32, with: ValueTemplate },
+    Workflow {
+        child: u32,
+        with: ValueTemplate,
+    },
     Delay(Delay),
     /// Waits for a person's word.
-    Approval { message: Template },
-    WaitFor { signal: Box<str> },
+    Approval {
+        message: Template,
+    },
+    WaitFor {
+        signal: Box<str>,
+    },
     /// The first case that holds lets its tasks run; those of the others are skipped.
     Switch(Box<[Case]>),
 }

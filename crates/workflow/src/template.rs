@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::expression::{Evaluation, Expression, Failure, kind, write_text};
+use crate::expression::{Budget, Evaluation, Expression, Failure, kind, write_text};
 use crate::limits;
 use crate::scope::{RenderError, Scope};
 use crate::slice::Slice;
@@ -50,7 +50,7 @@ impl Template {
 
     /// Its value, which must be a boolean.
     pub fn truth(&self, scope: &Scope<'_>) -> Result<bool, RenderError> {
-        match &*self.cow(scope)? {
+        match &*self.cow(scope, &mut Budget::default())? {
             Value::Bool(truth) => Ok(*truth),
             other => Err(self.error(0, &format!("a boolean is needed, not {}", kind(other)))),
         }
@@ -58,16 +58,17 @@ impl Template {
 
     /// Its value as text: a string as it is, anything else as JSON.
     pub fn text(&self, scope: &Scope<'_>) -> Result<String, RenderError> {
+        self.text_within(scope, &mut Budget::default())
+    }
+
+    pub(crate) fn text_within(&self, scope: &Scope<'_>, budget: &mut Budget) -> Result<String, RenderError> {
         let mut text = String::new();
         match &self.0.parts {
-            Parts::Whole(expression) => {
-                let value = self.evaluate(0, expression, scope)?;
-                match value {
-                    Cow::Owned(Value::String(whole)) if whole.len() <= limits::RENDERED_BYTES_MAX => text = whole,
-                    value => write_text(&value, &mut text).map_err(|failure| self.error(0, &failure))?,
-                }
-            }
-            Parts::Joined(parts) => self.join(parts, scope, &mut text)?,
+            Parts::Whole(expression) => match self.evaluate(0, expression, scope, budget)? {
+                Cow::Owned(Value::String(whole)) if whole.len() <= limits::RENDERED_BYTES_MAX => text = whole,
+                value => write_text(&value, &mut text).map_err(|failure| self.error(0, &failure))?,
+            },
+            Parts::Joined(parts) => self.join(parts, scope, budget, &mut text)?,
         }
         Ok(text)
     }
@@ -78,18 +79,18 @@ impl Template {
     }
 
     pub(crate) fn bounded_value(&self, scope: &Scope<'_>, bytes_max: usize) -> Result<Value, RenderError> {
-        let value = self.cow(scope)?;
+        let value = self.cow(scope, &mut Budget::default())?;
         bounded_bytes(&value, bytes_max).map_err(|failure| self.error(0, &failure))?;
         Ok(value.into_owned())
     }
 
     /// Its value without a copy where it stands in the scope.
-    pub(crate) fn cow<'a>(&'a self, scope: &'a Scope<'a>) -> Result<Cow<'a, Value>, RenderError> {
+    pub(crate) fn cow<'a>(&'a self, scope: &'a Scope<'a>, budget: &mut Budget) -> Result<Cow<'a, Value>, RenderError> {
         match &self.0.parts {
-            Parts::Whole(expression) => self.evaluate(0, expression, scope),
+            Parts::Whole(expression) => self.evaluate(0, expression, scope, budget),
             Parts::Joined(parts) => {
                 let mut text = String::new();
-                self.join(parts, scope, &mut text)?;
+                self.join(parts, scope, budget, &mut text)?;
                 Ok(Cow::Owned(Value::String(text)))
             }
         }
@@ -99,13 +100,19 @@ impl Template {
         &self.0.field
     }
 
-    fn join(&self, parts: &[Part], scope: &Scope<'_>, text: &mut String) -> Result<(), RenderError> {
+    fn join(
+        &self,
+        parts: &[Part],
+        scope: &Scope<'_>,
+        budget: &mut Budget,
+        text: &mut String,
+    ) -> Result<(), RenderError> {
         let mut at = 0;
         for part in parts {
             match part {
                 Part::Text(part) => text.push_str(part),
                 Part::Expression(expression) => {
-                    let value = self.evaluate(at, expression, scope)?;
+                    let value = self.evaluate(at, expression, scope, budget)?;
                     write_text(&value, text).map_err(|failure| self.error(at, &failure))?;
                     at += 1;
                 }
@@ -122,8 +129,9 @@ impl Template {
         at: usize,
         expression: &'a Expression,
         scope: &'a Scope<'a>,
+        budget: &mut Budget,
     ) -> Result<Cow<'a, Value>, RenderError> {
-        Evaluation::new(scope).evaluate(expression).map_err(|failure| self.error(at, &failure))
+        Evaluation::new(scope, budget).evaluate(expression).map_err(|failure| self.error(at, &failure))
     }
 
     /// Names the expression: its text is found again where the definition is kept.

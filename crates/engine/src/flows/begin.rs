@@ -24,7 +24,9 @@ impl Shard {
             return Did::It;
         }
         match flow.decide(place, self.now) {
-            Deed::Skip => self.settle(id, place, End::bare(TaskState::Skipped, Reason::new(ReasonCode::ConditionFalse)), step),
+            Deed::Skip => {
+                self.settle(id, place, End::bare(TaskState::Skipped, Reason::new(ReasonCode::ConditionFalse)), step)
+            }
             Deed::Fail(reason) => {
                 self.stats.flows.template_errors += 1;
                 self.settle(id, place, End::bare(TaskState::Failed, reason), step);

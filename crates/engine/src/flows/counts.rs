@@ -73,7 +73,10 @@ impl Shard {
                 let live = each.slots.iter().filter(|item| item.state.is_live()).count() as u32;
                 let left = each.slots.iter().filter(|item| !item.state.is_terminal()).count() as u32;
                 if (live, left) != (each.live, each.left) {
-                    return wrong(format!("items of task {task} of {id}: {}/{} are {live}/{left}", each.live, each.left));
+                    return wrong(format!(
+                        "items of task {task} of {id}: {}/{} are {live}/{left}",
+                        each.live, each.left
+                    ));
                 }
             }
         }

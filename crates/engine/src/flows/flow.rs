@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use model::id::WorkflowId;
-use model::reason::Reason;
+use model::reason::{Reason, ReasonCode};
 use model::spec::Digest;
 use model::time::{Millis, Timestamp};
 use model::workflow::{Place, Signal, TaskRecord, TaskState, Workflow, WorkflowState};
@@ -244,15 +244,18 @@ impl Flow {
 
     /// What a task's end, if it has ended, means for those that need it.
     pub fn class(&self, task: u32) -> Class {
-        let tolerated = self.plan.tasks[task as usize].on_failure == OnFailure::Continue;
-        match self.slots[task as usize].state {
+        let slot = &self.slots[task as usize];
+        let upstream = |row: &TaskRecord| row.reason.as_ref().is_some_and(|why| why.code == ReasonCode::UpstreamFailed);
+        let tolerated = self.plan.tasks[task as usize].on_failure == OnFailure::Continue
+            && !slot.record.as_deref().is_some_and(upstream);
+        match slot.state {
             TaskState::Waiting
             | TaskState::Running
             | TaskState::Sleeping
             | TaskState::Listening
             | TaskState::Merged => Class::Open,
             TaskState::Succeeded => Class::Good,
-            TaskState::Failed | TaskState::Quarantined if tolerated => Class::Good,
+            TaskState::Failed | TaskState::Cancelled | TaskState::Quarantined if tolerated => Class::Good,
             TaskState::Skipped => Class::Skipped,
             TaskState::Failed | TaskState::Cancelled | TaskState::Quarantined => Class::Bad,
         }

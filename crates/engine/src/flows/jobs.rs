@@ -74,6 +74,11 @@ impl Shard {
         if self.jobs.len() >= self.config.live_jobs_max {
             return None;
         }
+        let queue = match self.is_cancelled_queue(queue) {
+            // Nothing runs there any more, but what was done is undone all the same.
+            true if compensation => self.implicit_queue(&spec.tenant, step).ok()?,
+            true | false => queue,
+        };
         self.keep_queue(queue, id);
         self.admit_again(queue).ok()?;
         let origin = Origin { workflow: id, place, compensation };
@@ -180,7 +185,11 @@ impl JobWord {
             job: id,
             state: job.state,
             reason: job.reason.clone(),
-            result: if job.state == State::Succeeded { word_of_approver(job).or_else(|| job.result.clone()) } else { None },
+            result: if job.state == State::Succeeded {
+                word_of_approver(job).or_else(|| job.result.clone())
+            } else {
+                None
+            },
             attempts: job.attempt.0,
             usage,
         }

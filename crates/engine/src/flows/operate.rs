@@ -2,6 +2,7 @@
 
 use model::audit::Action;
 use model::id::{JobId, WorkflowId};
+use model::message::Ticket;
 use model::reason::{Reason, ReasonCode, cut};
 use model::state::State;
 use model::workflow::{AfterStop, NoteKind, Progress, TaskState, WorkflowState};
@@ -138,6 +139,20 @@ impl Shard {
         message: Option<String>,
         step: &mut Step,
     ) {
+        let known = self.note_progress(job, percent, message, step);
+        let answer = if known { Answer::Progressed } else { Answer::Refused(Refusal::NoProgress) };
+        step.answer(request, answer);
+    }
+
+    /// The same, heard from its runner: of an older attempt it counts nothing.
+    pub(crate) fn progressed(&mut self, ticket: Ticket, percent: u8, message: Option<String>, step: &mut Step) {
+        if self.jobs.get(&ticket.job).is_some_and(|entry| entry.job.attempt == ticket.attempt) {
+            self.note_progress(ticket.job, percent, message, step);
+        }
+    }
+
+    /// Says whether there is a running task to note it of.
+    fn note_progress(&mut self, job: JobId, percent: u8, message: Option<String>, step: &mut Step) -> bool {
         let now = self.now;
         let running = self.jobs.get(&job).filter(|entry| entry.job.state == State::Running);
         let origin = running.and_then(|entry| entry.job.origin.as_deref().copied()).filter(|from| !from.compensation);
@@ -147,16 +162,9 @@ impl Shard {
                 && flow.row(origin.place).is_some_and(|row| row.job == Some(job));
             flow.row_mut(origin.place, now).filter(|_| current)
         });
-        let answer = match row {
-            Some(row) => {
-                row.progress = Some(Box::new(Progress { percent: percent.min(100), message: message.map(cut), at: now }));
-                Answer::Progressed
-            }
-            None => Answer::Refused(Refusal::NoProgress),
-        };
-        if let (Answer::Progressed, Some(origin)) = (&answer, origin) {
-            self.tell_task(origin.workflow, origin.place, step);
-        }
-        step.answer(request, answer);
+        let (Some(row), Some(origin)) = (row, origin) else { return false };
+        row.progress = Some(Box::new(Progress { percent: percent.min(100), message: message.map(cut), at: now }));
+        self.tell_task(origin.workflow, origin.place, step);
+        true
     }
 }

@@ -94,7 +94,14 @@ impl Shard {
         self.fetch_flow(id, Late::Rerun { request, from, by }, step);
     }
 
-    pub(super) fn rerun(&mut self, request: RequestId, id: WorkflowId, from: Option<String>, by: &Actor, step: &mut Step) {
+    pub(super) fn rerun(
+        &mut self,
+        request: RequestId,
+        id: WorkflowId,
+        from: Option<String>,
+        by: &Actor,
+        step: &mut Step,
+    ) {
         match self.try_rerun(id, from, by, step) {
             Ok(()) => self.answer_flow(request, id, step),
             Err(refusal) => step.answer(request, Answer::Refused(refusal)),

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use model::id::WorkflowId;
 use model::reason::{Reason, ReasonCode};
-use model::workflow::{
-    CompensationState, Place, Signal, TaskRecord, TaskState, Workflow, WorkflowSpec, WorkflowState,
-};
+use model::workflow::{CompensationState, Place, Signal, TaskRecord, TaskState, Workflow, WorkflowSpec, WorkflowState};
 use serde_json::Value;
 use workflow::Plan;
 use workflow::plan::Act;
@@ -27,15 +25,19 @@ impl Flow {
                 if let Some(items) = row.items {
                     slot.each = Some(Box::new(Each::new(vec![Value::Null; items as usize])));
                 }
+                if row.state.is_terminal() {
+                    self.open_in_epoch[self.plan.tasks[place.task as usize].epoch as usize] -= 1;
+                }
                 slot.state = row.state;
                 slot.record = Some(Box::new(row));
             }
             Some(item) => {
-                let each = slot.each.as_mut().and_then(|each| each.slots.get_mut(item as usize));
-                if let Some(item) = each {
-                    item.state = row.state;
-                    item.record = Some(Box::new(row));
-                }
+                let Some(each) = slot.each.as_mut() else { return };
+                let Some(item) = each.slots.get_mut(item as usize) else { return };
+                each.live += u32::from(row.state.is_live());
+                each.left -= u32::from(row.state.is_terminal());
+                item.state = row.state;
+                item.record = Some(Box::new(row));
             }
         }
     }
@@ -71,6 +73,8 @@ impl Flow {
                 }
             }
         }
+        // Items that were left out have no rows: whether they were is decided anew while the workflow is being stopped.
+        (self.record.tasks, self.record.items) = super::counts::tally(self);
     }
 
     fn derive_items(&mut self, task: u32) {
@@ -131,6 +135,7 @@ impl Shard {
         self.see_id(record.id.0);
         let mut flow = Flow::new(record, plan, value_of(&spec.inputs));
         flow.stored = true;
+        self.stats.flows.rolling_back += u64::from(flow.record.state == WorkflowState::RollingBack);
         if let Some((parent, _)) = flow.record.parent
             && let Some(parent) = self.flows.map.get_mut(&parent)
         {
@@ -214,7 +219,9 @@ impl Shard {
             let items = slot.each.iter().flat_map(|each| each.slots.iter().enumerate());
             let items = items.map(|(item, slot)| (Place::item(task, item as u32), slot.record.as_deref()));
             for (place, row) in items.chain([(Place::of(task), slot.record.as_deref())]) {
-                let Some(row) = row.filter(|row| row.state == TaskState::Running && row.items.is_none()) else { continue };
+                let Some(row) = row.filter(|row| row.state == TaskState::Running && row.items.is_none()) else {
+                    continue;
+                };
                 let found = match (row.job, row.child) {
                     (Some(job), _) => self.jobs.contains_key(&job),
                     (None, Some(child)) => self.flows.map.contains_key(&child),
@@ -244,7 +251,6 @@ impl Shard {
                 self.check_settled(id, step);
             }
             WorkflowState::RollingBack => {
-                self.stats.flows.rolling_back += 1;
                 flow.stack = flow.undo_stack();
                 let undoing = flow.undoing_place();
                 flow.undoing = undoing;
@@ -300,9 +306,10 @@ impl Flow {
             if slot.record.as_deref().is_some_and(running) {
                 return Some(Place::of(task));
             }
-            let item = slot.each.as_ref().and_then(|each| {
-                each.slots.iter().position(|item| item.record.as_deref().is_some_and(running))
-            });
+            let item = slot
+                .each
+                .as_ref()
+                .and_then(|each| each.slots.iter().position(|item| item.record.as_deref().is_some_and(running)));
             if let Some(item) = item {
                 return Some(Place::item(task, item as u32));
             }

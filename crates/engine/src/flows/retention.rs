@@ -26,7 +26,6 @@ pub(crate) struct FlowSweep {
     pub(super) touched: BTreeSet<WorkflowId>,
 }
 
-
 impl FlowSweep {
     pub fn is_under_way(&self) -> bool {
         self.asked

@@ -8,7 +8,6 @@ use model::machine::Event;
 use model::reason::Reason;
 use model::spec::{EchoRun, JobSpec, Run};
 use model::state::State;
-use model::verdict::{Decision, Verdict};
 use model::workflow::{
     AfterStop, Compensation, CompensationState, NoteKind, Place, Rollback, RollbackState, TaskState, WorkflowState,
 };
@@ -19,9 +18,6 @@ use super::late::Late;
 use super::work::Did;
 use crate::shard::Shard;
 use crate::step::Step;
-
-/// The rule in the name of which the stand-in for a compensation that cannot be read is let in, to be a dead letter.
-const UNREADABLE_RULE: &str = "saga";
 
 impl Flow {
     /// What is still to be undone, the next one last.
@@ -121,17 +117,8 @@ impl Shard {
         let run = Run::Echo(EchoRun { value, ..EchoRun::default() });
         let spec = JobSpec { tenant: flow.record.tenant.clone(), ..JobSpec::new(run) };
         let job = self.enter_flow_job(id, place, spec, true, step)?;
-        let decision = Decision {
-            at: self.now,
-            verdict: Verdict::Allow,
-            rule: UNREADABLE_RULE.to_owned(),
-            message: None,
-            policy: None,
-            constraints: None,
-        };
-        let _ = self.fire(job, Event::Verdict(decision), step);
         let message = reason.message.unwrap_or_default();
-        let _ = self.fire(job, Event::Unplaced { code: reason.code, message, until: None }, step);
+        let _ = self.fire(job, Event::Unrunnable { code: reason.code, message }, step);
         // What its end means is said here: nothing else must be made of it.
         self.flows.news.retain(|news| *news != job);
         Some(job)

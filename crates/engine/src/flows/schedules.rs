@@ -235,20 +235,11 @@ impl Shard {
         let mut due = choose(&slots, entry.schedule.spec.catch_up)?;
         if more && entry.schedule.spec.catch_up != CatchUp::All {
             // Of so many the newest counts; the others are left out.
-            let newest = self.newest_slot(entry, due.through);
+            let newest = entry.cron.latest(due.through, self.now).unwrap_or(due.through);
             due.start = if entry.schedule.spec.catch_up == CatchUp::Once { vec![newest] } else { Vec::new() };
             due.through = newest;
         }
         Some(due)
-    }
-
-    /// The newest slot up to now, of very many.
-    fn newest_slot(&self, entry: &Entry, from: Millis) -> Millis {
-        let mut newest = from;
-        while let Some(slot) = entry.cron.next_after(newest).filter(|slot| *slot <= self.now) {
-            newest = slot;
-        }
-        newest
     }
 
     /// Gives a slot its turn. False: it waits until the workflow before it has ended.

@@ -61,7 +61,8 @@ impl Shard {
         }
         let undoable = flow.is_undoable(place);
         // A sub-workflow that did not succeed may have done something, too.
-        let counts = end.state == TaskState::Succeeded || (matches!(flow.task(place).act, Act::Workflow { .. }) && from.is_live());
+        let counts = end.state == TaskState::Succeeded
+            || (matches!(flow.task(place).act, Act::Workflow { .. }) && from.is_live());
         let order = if undoable && counts && from != TaskState::Merged {
             flow.record.last_order += 1;
             flow.record.last_order
@@ -122,18 +123,28 @@ impl Shard {
         }
         let failure = each.failure.clone();
         let stopped = each.slots.iter().any(|item| item.state == TaskState::Cancelled);
+        let left_out = each.slots.iter().any(|item| item.state == TaskState::Cancelled && item.record.is_none());
         let whole = match failure {
             Some(reason) if flow.record.state == WorkflowState::Stopping && stopped => {
                 End::bare(TaskState::Cancelled, reason)
             }
             Some(reason) => End::bare(TaskState::Failed, reason),
+            None if left_out => End::bare(TaskState::Cancelled, Reason::new(ReasonCode::WorkflowStopped)),
             None => End { result: self.gather_results(id, place.task), ..End::of(TaskState::Succeeded) },
         };
         let task = Place::of(place.task);
         match whole.result.as_ref().map(|result| result.as_bytes().len()) {
             Some(bytes) if bytes > limits::RESULT_BYTES_MAX => {
-                let message = format!("the results of its items take {bytes} bytes; a template reads at most {}", limits::RESULT_BYTES_MAX);
-                self.settle(id, task, End::bare(TaskState::Failed, Reason::with(ReasonCode::TemplateError, message)), step);
+                let message = format!(
+                    "the results of its items take {bytes} bytes; a template reads at most {}",
+                    limits::RESULT_BYTES_MAX
+                );
+                self.settle(
+                    id,
+                    task,
+                    End::bare(TaskState::Failed, Reason::with(ReasonCode::TemplateError, message)),
+                    step,
+                );
             }
             Some(_) | None => self.settle(id, task, whole, step),
         }
@@ -259,7 +270,9 @@ impl Shard {
             if !flow.is_going() || epoch + 1 >= flow.open_in_epoch.len() || flow.open_in_epoch[epoch] > 0 {
                 return;
             }
-            let failed = |number: usize| flow.plan.tasks[number].epoch as usize == epoch && flow.class(number as u32) == Class::Bad;
+            let failed = |number: usize| {
+                flow.plan.tasks[number].epoch as usize == epoch && flow.class(number as u32) == Class::Bad
+            };
             if (0..flow.slots.len()).any(failed) {
                 return;
             }

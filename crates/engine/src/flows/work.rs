@@ -190,9 +190,10 @@ impl Shard {
                 flow.ready.push_back(task);
                 return self.flows.wake(id);
             }
-            Fate::UpstreamFailed(need) => {
-                (TaskState::Cancelled, Reason::with(ReasonCode::UpstreamFailed, format!("`{}` did not succeed", name(need))))
-            }
+            Fate::UpstreamFailed(need) => (
+                TaskState::Cancelled,
+                Reason::with(ReasonCode::UpstreamFailed, format!("`{}` did not succeed", name(need))),
+            ),
             Fate::NotChosen(need) => {
                 (TaskState::Skipped, Reason::with(ReasonCode::NotChosen, format!("`{}` chose otherwise", name(need))))
             }

@@ -23,3 +23,4 @@ mod tenants;
 mod timers;
 mod unplaced;
 mod why;
+mod workflows;

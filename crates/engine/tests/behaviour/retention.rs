@@ -24,7 +24,7 @@ fn with_runner() -> Fixture {
 fn removed(shard: &Fixture) -> Vec<JobId> {
     let of_job = |change: &Change| match change {
         Change::JobRemoved { id, .. } => Some(*id),
-        Change::Job { .. } | Change::Queue { .. } | Change::QueueRemoved { .. } => None,
+        _ => None,
     };
     shard.changes.iter().filter_map(of_job).collect()
 }

@@ -1,8 +1,9 @@
 //! What runners say: at least once, in any order, from any incarnation; applied once and in order.
 
 use engine::Input;
+use model::batch::Keyspace;
 use model::id::{Incarnation, RunnerId};
-use model::job::End;
+use model::job::{End, Outcome};
 use model::json::Json;
 use model::message::{FromRunner, RunnerWord};
 use model::state::State;
@@ -64,6 +65,7 @@ fn an_inventory_does_not_overtake_words_that_can_still_come() {
     assert_eq!(shard.job(id).result, Some(Json::of(&1)), "the result was not lost");
 }
 
+// FEATURES: B5
 #[test]
 fn what_a_runner_can_no_longer_say_is_not_waited_for() {
     let mut shard = Fixture::with_runner(1);
@@ -333,4 +335,44 @@ fn words_about_unknown_jobs_change_nothing() {
     let word = shard.words(RUNNER, |runner| runner.end(nobody, now, End::Succeeded));
     shard.give(Input::Runner(word));
     assert_eq!(shard.shard.live_jobs(), 0);
+}
+
+// FEATURES: B5
+#[test]
+fn a_word_that_cannot_be_taken_is_parked_and_the_stream_goes_on() {
+    let mut shard = Fixture::with_runner(2);
+    let (bad, good) = (shard.submit(&echo()), shard.submit(&echo()));
+    let result = Some(model::json::Json::of(&"x".repeat(model::limits::RESULT_BYTES_MAX)));
+    let ticket = shard.current(bad);
+    shard.start(ticket);
+    shard.end_with(ticket, Outcome { result, ..Outcome::of(End::Succeeded) });
+    assert_eq!(shard.state(bad), State::Failed, "trying again would give the same");
+    assert!(shard.job(bad).reason.unwrap().message.unwrap().contains("could not be taken"));
+    assert_eq!(shard.records.len(Keyspace::Parked), 1);
+    assert_eq!(shard.shard.stats().parked_words, 1);
+    shard.play(good, End::Succeeded);
+    assert_eq!(shard.state(good), State::Succeeded);
+    shard.crash();
+    assert_eq!(shard.records.len(Keyspace::Parked), 1);
+}
+
+// FEATURES: B5
+#[test]
+fn of_parked_words_the_newest_are_kept() {
+    let config = engine::Config { parked_words_max: 4, ..config_of(0, 1) };
+    let mut shard = Fixture::with(config);
+    shard.runner(RUNNER, room(1));
+    let result = Some(model::json::Json::of(&"x".repeat(model::limits::RESULT_BYTES_MAX)));
+    for round in 0..9 {
+        let job = shard.submit(&echo());
+        let ticket = shard.current(job);
+        shard.start(ticket);
+        shard.end_with(ticket, Outcome { result: result.clone(), ..Outcome::of(End::Succeeded) });
+        if round == 6 {
+            shard.crash();
+        }
+    }
+    assert_eq!(shard.records.len(Keyspace::Parked), 4);
+    let first = shard.records.table(Keyspace::Parked).next().unwrap().0.to_vec();
+    assert_eq!(first, 6_u64.to_be_bytes());
 }

@@ -33,7 +33,7 @@ fn subscribers_are_told_of_every_state() {
     shard.play(id, End::Succeeded);
     let of_job = |change: &Change| match change {
         Change::Job { id: of, state, .. } if *of == id => Some(*state),
-        Change::Job { .. } | Change::JobRemoved { .. } | Change::Queue { .. } | Change::QueueRemoved { .. } => None,
+        _ => None,
     };
     let told: Vec<State> = shard.changes.iter().filter_map(of_job).collect();
     let record: Vec<State> = shard.job(id).states.iter().map(|entry| entry.state).collect();

@@ -75,12 +75,7 @@ pub struct OriginView {
 impl OriginView {
     /// Without the task's name.
     pub fn new(origin: &Origin) -> Self {
-        Self {
-            workflow: origin.workflow,
-            task: None,
-            item: origin.place.item,
-            compensation: origin.compensation,
-        }
+        Self { workflow: origin.workflow, task: None, item: origin.place.item, compensation: origin.compensation }
     }
 }
 
@@ -334,11 +329,7 @@ pub struct CompensationView {
 
 impl From<&Compensation> for CompensationView {
     fn from(compensation: &Compensation) -> Self {
-        Self {
-            state: compensation.state.as_str().to_owned(),
-            job: compensation.job,
-            at: Timestamp(compensation.at),
-        }
+        Self { state: compensation.state.as_str().to_owned(), job: compensation.job, at: Timestamp(compensation.at) }
     }
 }
 

@@ -52,8 +52,10 @@ impl Loader {
 
     /// Puts the definitions of the files that the tasks of `definition` refer to below its `workflows`.
     fn embed(&mut self, definition: &mut Located, path: &Path, at: &str) -> Result<()> {
-        let mut names: Vec<String> =
-            definition.get("workflows").map(|own| own.fields().iter().map(|(name, _)| name.clone()).collect()).unwrap_or_default();
+        let mut names: Vec<String> = definition
+            .get("workflows")
+            .map(|own| own.fields().iter().map(|(name, _)| name.clone()).collect())
+            .unwrap_or_default();
         for (name, nested) in definition.get_mut("workflows").map(Located::fields_mut).unwrap_or_default() {
             self.embed(nested, path, &below(at, &format!("workflows.{name}")))?;
         }
@@ -62,13 +64,15 @@ impl Loader {
         let mut embedded = Vec::new();
         let mut bytes = 0;
         for (task, body) in definition.get_mut("tasks").map(Located::fields_mut).unwrap_or_default() {
-            let Some(reference) = body.get_mut("workflow").filter(|reference| is_file(reference, &own)) else { continue };
+            let Some(reference) = body.get_mut("workflow").filter(|reference| is_file(reference, &own)) else {
+                continue;
+            };
             let place = Reference {
                 file: called(path),
                 field: below(at, &format!("tasks.{task}.workflow")),
                 place: (reference.line, reference.column),
             };
-            let target = path.parent().unwrap_or(Path::new("")).join(reference.text().unwrap_or_default());
+            let target = beside(path, reference.text().unwrap_or_default());
             let known = place.explain(identity(&target))?;
             if let Some(name) = found.get(&known) {
                 reference.data = Data::Text(name.clone());
@@ -130,9 +134,20 @@ impl Reference {
     }
 }
 
+/// The file that another one means by a name.
+pub fn beside(path: &Path, name: &str) -> PathBuf {
+    // `a/./b` is `a/b`.
+    path.parent().unwrap_or(Path::new("")).join(name).components().collect()
+}
+
 fn refers_to_files(definition: &Located) -> bool {
-    let names: Vec<String> =
-        definition.get("workflows").map(Located::fields).unwrap_or_default().iter().map(|(name, _)| name.clone()).collect();
+    let names: Vec<String> = definition
+        .get("workflows")
+        .map(Located::fields)
+        .unwrap_or_default()
+        .iter()
+        .map(|(name, _)| name.clone())
+        .collect();
     let tasks = definition.get("tasks").map(Located::fields).unwrap_or_default();
     let nested = definition.get("workflows").map(Located::fields).unwrap_or_default();
     tasks.iter().any(|(_, task)| task.get("workflow").is_some_and(|reference| is_file(reference, &names)))
@@ -189,4 +204,142 @@ fn add_workflows(definition: &mut Located, more: Vec<(String, Located)>) {
 
 fn below(at: &str, field: &str) -> String {
     if at.is_empty() { field.to_owned() } else { format!("{at}.{field}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::Value;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    const LEAF: &str = "name: leaf\ninputs: {n: integer}\ntasks:\n  one: {run: 'echo ${inputs.n}'}\n";
+
+    fn files(files: &[(&str, &str)]) -> TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = directory.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        directory
+    }
+
+    fn load(directory: &TempDir, name: &str) -> Result<Arc<Plan>> {
+        Loader::default().load(&directory.path().join(name))
+    }
+
+    fn sent(plan: &Plan) -> Value {
+        serde_json::from_slice(&plan.source).unwrap()
+    }
+
+    fn refusal(directory: &TempDir, name: &str) -> String {
+        let error = load(directory, name).unwrap_err();
+        assert!(error.is::<Invalid>(), "{error}");
+        error.to_string().replace(&format!("{}/", directory.path().display()), "")
+    }
+
+    #[test]
+    fn files_become_definitions_below_the_one_that_refers_to_them() {
+        let middle = "name: middle\ntasks:\n  inner: {workflow: ../leaf.yaml, with: {n: 1}}\n";
+        let top = "name: top\ntasks:\n  a: {workflow: ./sub/middle.yml}\n  b: {workflow: leaf.yaml, with: {n: 2}}\n  c: {workflow: ./leaf.yaml, with: {n: 3}}\n";
+        let directory = files(&[("top.yaml", top), ("sub/middle.yml", middle), ("leaf.yaml", LEAF)]);
+        let sent = sent(&load(&directory, "top.yaml").unwrap());
+        assert_eq!(sent["tasks"]["a"]["workflow"], "middle");
+        assert_eq!(
+            (&sent["tasks"]["b"]["workflow"], &sent["tasks"]["c"]["workflow"]),
+            (&"leaf".into(), &"leaf".into())
+        );
+        assert_eq!(sent["workflows"]["middle"]["workflows"]["leaf"]["name"], "leaf");
+        assert_eq!(sent["workflows"].as_object().unwrap().len(), 2, "a file that is named twice is there once");
+    }
+
+    #[test]
+    fn names_beside_it_count_more_than_files_and_are_not_taken_twice() {
+        let own = "{inputs: {n: integer}, name: own, tasks: {x: {run: 'true'}}}";
+        let top = format!(
+            "name: top\nworkflows: {{leaf: {own}, own.yaml: {own}}}\ntasks:\n  a: {{workflow: ./leaf.yaml, with: {{n: 1}}}}\n  b: {{workflow: leaf, with: {{n: 1}}}}\n  c: {{workflow: own.yaml, with: {{n: 1}}}}\n"
+        );
+        let directory = files(&[("top.yaml", &top), ("leaf.yaml", LEAF)]);
+        let sent = sent(&load(&directory, "top.yaml").unwrap());
+        assert_eq!(sent["tasks"]["a"]["workflow"], "leaf-2");
+        assert_eq!(
+            (&sent["workflows"]["leaf"]["name"], &sent["workflows"]["leaf-2"]["name"]),
+            (&"own".into(), &"leaf".into())
+        );
+        assert_eq!(sent["tasks"]["c"]["workflow"], "own.yaml");
+    }
+
+    #[test]
+    fn a_definition_within_a_definition_refers_to_files_as_well() {
+        let top = "name: top\nworkflows:\n  inner:\n    name: inner\n    tasks:\n      a: {workflow: ./leaf.yaml, with: {n: 1}}\ntasks:\n  t: {workflow: inner}\n";
+        let directory = files(&[("top.yaml", top), ("leaf.yaml", LEAF)]);
+        let sent = sent(&load(&directory, "top.yaml").unwrap());
+        assert_eq!(sent["workflows"]["inner"]["workflows"]["leaf"]["name"], "leaf");
+    }
+
+    #[test]
+    fn files_that_start_each_other_are_refused_with_the_circle() {
+        let to = |name: &str| format!("name: x\ntasks:\n  t: {{workflow: ./{name}}}\n");
+        let directory = files(&[
+            ("a.yaml", &to("b.yaml")),
+            ("b.yaml", &to("c.yaml")),
+            ("c.yaml", &to("b.yaml")),
+            ("self.yaml", &to("self.yaml")),
+        ]);
+        insta::assert_snapshot!(refusal(&directory, "a.yaml"), @"
+        c.yaml has a problem
+        c.yaml:3:17: tasks.t.workflow: these files start each other in a circle: b.yaml → c.yaml → b.yaml
+        ");
+        insta::assert_snapshot!(refusal(&directory, "self.yaml"), @"
+        self.yaml has a problem
+        self.yaml:3:17: tasks.t.workflow: these files start each other in a circle: self.yaml → self.yaml
+        ");
+    }
+
+    #[test]
+    fn problems_are_told_in_the_file_where_they_are() {
+        let leaf = "name: leaf\ntasks:\n  one: {run: 'true'}\n  two:\n    needs: [on]\n    run: 'true'\n";
+        let top = "name: top\ntasks:\n  a:\n    workflow: ./leaf.yaml\n  b:\n    needs: [c]\n    run: 'true'\n";
+        let directory = files(&[
+            ("bad-leaf.yaml", &top.replace("./leaf", "./broken")),
+            ("broken.yaml", leaf),
+            ("bad-top.yaml", top),
+            ("leaf.yaml", &leaf.replace("[on]", "[one]")),
+            ("lost.yaml", "name: x\ntasks:\n  t: {workflow: ./nowhere.yaml}\n"),
+        ]);
+        insta::assert_snapshot!(refusal(&directory, "bad-leaf.yaml"), @"
+        broken.yaml has a problem
+        broken.yaml:5:13: tasks.two.needs[0]: there is no task `on`
+          help: did you mean `one`?
+        ");
+        insta::assert_snapshot!(refusal(&directory, "bad-top.yaml"), @"
+        bad-top.yaml has a problem
+        bad-top.yaml:6:13: tasks.b.needs[0]: there is no task `c`
+        ");
+        insta::assert_snapshot!(refusal(&directory, "lost.yaml"), @"
+        lost.yaml has a problem
+        lost.yaml:3:17: tasks.t.workflow: there is no file nowhere.yaml
+        ");
+    }
+
+    #[test]
+    fn a_file_without_references_is_compiled_as_it_stands() {
+        let plain = "name: x\ntasks:\n  t: {needs: [u], run: 'cat a.yaml'}\n";
+        let directory = files(&[("plain.yaml", plain)]);
+        insta::assert_snapshot!(refusal(&directory, "plain.yaml"), @"
+        plain.yaml has a problem
+        plain.yaml:3:15: tasks.t.needs[0]: there is no task `u`
+        ");
+    }
+
+    #[test]
+    fn names_are_made_of_the_letters_that_names_have() {
+        let taken = ["a-b".to_owned(), "a-b-2".to_owned()];
+        assert_eq!(free_name(Path::new("x/a b.yaml"), &taken), "a-b-3");
+        let long = free_name(Path::new(&format!("{}.yaml", "é".repeat(200))), &[]);
+        assert!(long.len() <= workflow::limits::NAME_BYTES_MAX, "{long}");
+    }
 }

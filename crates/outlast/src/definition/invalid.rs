@@ -88,7 +88,12 @@ impl Shown {
 impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.diagnostics.len() + self.more;
-        write!(f, "{} has {}", self.file, if count == 1 { "a problem".to_owned() } else { format!("{count} problems") })?;
+        write!(
+            f,
+            "{} has {}",
+            self.file,
+            if count == 1 { "a problem".to_owned() } else { format!("{count} problems") }
+        )?;
         for shown in &self.diagnostics {
             write!(f, "\n{shown}")?;
         }

@@ -36,10 +36,15 @@ pub enum Data {
 impl Located {
     /// Reads YAML, of which JSON is a part. `file` is its name, for what is said about it.
     pub fn parse(text: &str, file: &str) -> Result<Self> {
-        serde_saphyr::from_str(text).map_err(|error| {
+        serde_saphyr::from_str_with_options(text, yaml_1_2()).map_err(|error| {
             let place = error.location().map(|location| (number(location.line()), number(location.column())));
             Invalid::syntax(file, &error.without_snippet().to_string(), place).into()
         })
+    }
+
+    /// The value alone.
+    pub fn value(&self) -> Result<serde_json::Value> {
+        Ok(serde_json::to_value(self)?)
     }
 
     /// Something that stands nowhere.
@@ -90,15 +95,22 @@ impl Located {
                 });
                 fitting.max_by_key(|(length, _, _)| *length).map(|(_, value, rest)| (value, rest))
             }
-            Data::List(values) => path.strip_prefix('[').and_then(|rest| rest.split_once(']')).and_then(|(at, rest)| {
-                let value = values.get(at.parse::<usize>().ok()?)?;
-                Some((value, rest))
-            }),
+            Data::List(values) => {
+                path.strip_prefix('[').and_then(|rest| rest.split_once(']')).and_then(|(at, rest)| {
+                    let value = values.get(at.parse::<usize>().ok()?)?;
+                    Some((value, rest))
+                })
+            }
             Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) | Data::Raw(_) => None,
         };
         let below = next.and_then(|(value, rest)| value.place_of(rest.strip_prefix('.').unwrap_or(rest)));
         below.or((self.line > 0).then_some((self.line, self.column)))
     }
+}
+
+/// As the language of workflows has it: `no`, `off` and `n` are texts.
+fn yaml_1_2() -> serde_saphyr::Options {
+    serde_saphyr::options! { strict_booleans: true }
 }
 
 fn number(number: u64) -> u32 {
@@ -206,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_document_keeps_its_order_and_becomes_the_json_it_means() {
-        let located = Located::parse("z: 1\na: [-2, 2.5, null, ~, 'no', true]\nm: {}\n", "x").unwrap();
+        let located = Located::parse("z: 1\na: [-2, 2.5, null, ~, no, true]\nm: {}\n", "x").unwrap();
         assert_eq!(serde_json::to_string(&located).unwrap(), r#"{"z":1,"a":[-2,2.5,null,null,"no",true],"m":{}}"#);
         let json = Located::parse("{\"b\": [18446744073709551615],\n\t\"a\": \"\\u00e9\"}", "x").unwrap();
         assert_eq!(serde_json::to_string(&json).unwrap(), "{\"b\":[18446744073709551615],\"a\":\"é\"}");

@@ -12,6 +12,7 @@ use model::view::{
 };
 
 use super::list::{run_as_text, took};
+use crate::approvals::origin;
 use crate::context::Context;
 use crate::paint::{Paint, Tone, tame};
 use crate::table::{Align, Cell, Pairs, Table};
@@ -56,6 +57,7 @@ pub fn facts(job: &JobView) -> Pairs {
     pairs.add_cell("state", Cell::new(job.state).tone(Tone::of_state(job.state)));
     pairs.add_option("reason", job.reason.as_ref());
     pairs.add_option("message", job.message.as_ref());
+    pairs.add_option("workflow", job.origin.as_ref().map(origin));
     pairs.add("run", run_as_text(&job.run));
     pairs.add("topic", &job.topic);
     pairs.add("queue", job.queue);

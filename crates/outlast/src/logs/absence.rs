@@ -24,16 +24,20 @@ impl Absence {
     /// Waits a little, or gives the error back if it is final.
     pub async fn bear(&mut self, error: Error) -> Result<()> {
         let since = *self.since.get_or_insert_with(Instant::now);
-        let may_come_back = match &error {
-            Error::Unreachable { .. } => true,
-            // It is back, but has not taken up its work yet.
-            Error::Refused(problem) => problem.status == 503,
-            Error::Protocol(_) | Error::Address(_) | Error::File { .. } => false,
-        };
-        if !may_come_back || since.elapsed() > ABSENCE_MAX {
+        if !is_absence(&error) || since.elapsed() > ABSENCE_MAX {
             return Err(error.into());
         }
         sleep(ABSENCE_PAUSE).await;
         Ok(())
+    }
+}
+
+/// Whether it says that the server is away, and may come back.
+pub fn is_absence(error: &Error) -> bool {
+    match error {
+        Error::Unreachable { .. } => true,
+        // It is back, but has not taken up its work yet.
+        Error::Refused(problem) => problem.status == 503,
+        Error::Protocol(_) | Error::Address(_) | Error::File { .. } => false,
     }
 }

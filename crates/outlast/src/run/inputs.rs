@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use workflow::Plan;
 use workflow::plan::Kind;
 
-use crate::definition::{called, read};
+use crate::definition::{Located, called, read};
 use crate::exit::Usage;
 use crate::paint::tame;
 
@@ -27,12 +27,8 @@ pub fn gather(file: Option<&Path>, given: &[(String, String)], plan: &Plan) -> R
 }
 
 fn from_file(path: &Path) -> Result<Map<String, Value>> {
-    let text = read(path)?;
     let file = called(path);
-    // JSON is a part of YAML.
-    let value: Value =
-        serde_saphyr::from_str(&text).map_err(|error| Usage(format!("{file} is neither JSON nor YAML: {error}")))?;
-    match value {
+    match Located::parse(&read(path)?, &file)?.value()? {
         Value::Object(inputs) => Ok(inputs),
         Value::Null => Ok(Map::new()),
         Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
@@ -105,7 +101,8 @@ mod tests {
         }
     }
 
-    const DEFINITION: &str = "name: x\ninputs: {shards: integer, note: {type: string, default: none}}\ntasks:\n  a: {run: 'true'}\n";
+    const DEFINITION: &str =
+        "name: x\ninputs: {shards: integer, note: {type: string, default: none}}\ntasks:\n  a: {run: 'true'}\n";
 
     #[test]
     fn options_count_more_than_the_file_and_both_are_checked() {

@@ -50,11 +50,10 @@ pub fn read(path: &Path) -> Result<ScheduleStart> {
     };
     let (_, definition) = fields.remove(at);
     let plan = plan(definition, path)?;
-    let rest: Rest = serde_json::to_value(&document).and_then(serde_json::from_value).map_err(|error| {
-        // The message names the field between backticks.
-        let field = error.to_string().split('`').nth(1).unwrap_or_default().to_owned();
-        let field = if whole.get(&field).is_some() { field } else { String::new() };
-        refuse("invalid_value", &field, error.to_string())
+    let rest: Rest = serde_path_to_error::deserialize(document.value()?).map_err(|error| {
+        let field = error.path().to_string();
+        let field = if field == "." { String::new() } else { field };
+        refuse("invalid_value", &field, error.into_inner().to_string())
     })?;
     let zone = rest.timezone.as_deref().unwrap_or("UTC");
     Cron::parse(&rest.cron, zone).map_err(|error| refuse("invalid_value", "cron", error.to_string()))?;
@@ -82,7 +81,7 @@ pub fn read(path: &Path) -> Result<ScheduleStart> {
 /// A text is the name of a file beside this one.
 fn plan(definition: Located, path: &Path) -> Result<Arc<Plan>> {
     match definition.text() {
-        Some(name) => definition::open(&path.parent().unwrap_or(Path::new("")).join(name)),
+        Some(name) => definition::open(&definition::beside(path, name)),
         None => definition::within(definition, path, "workflow"),
     }
 }
@@ -96,7 +95,11 @@ mod tests {
 
     fn read_text(text: &str) -> Result<ScheduleStart> {
         let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join("report.yaml"), "name: report\ninputs: {days: integer}\ntasks: {a: {run: 'true'}}\n").unwrap();
+        fs::write(
+            directory.path().join("report.yaml"),
+            "name: report\ninputs: {days: integer}\ntasks: {a: {run: 'true'}}\n",
+        )
+        .unwrap();
         let file = directory.path().join("nightly.yaml");
         fs::write(&file, text).unwrap();
         read(&file)
@@ -110,7 +113,8 @@ mod tests {
         assert_eq!((schedule.name.as_str(), schedule.jitter_ms), ("nightly", 30_000));
         assert!(schedule.definition.unwrap().as_str().contains("\"report\""));
         assert_eq!(schedule.overlap, model::workflow::Overlap::Replace);
-        let schedule = read_text("name: n\ncron: '@daily'\nworkflow:\n  name: own\n  tasks:\n    a: {run: 'true'}\n").unwrap();
+        let schedule =
+            read_text("name: n\ncron: '@daily'\nworkflow:\n  name: own\n  tasks:\n    a: {run: 'true'}\n").unwrap();
         assert!(schedule.definition.unwrap().as_str().contains("\"own\""));
     }
 
@@ -122,7 +126,11 @@ mod tests {
             (format!("name: n\ncron: '@daily'\njitter: 30\n{own}"), "nightly.yaml:3:9: jitter: "),
             (format!("name: n\ncron: '@daily'\n{own}croon: x\n"), "nightly.yaml:7:8: croon: "),
             ("name: n\ncron: '@daily'\n".to_owned(), "nightly.yaml:1:1: workflow: "),
-            ("name: n\ncron: '@daily'\nworkflow:\n  name: own\n  tasks:\n    a: {needs: [b], run: 'true'}\n".to_owned(), "nightly.yaml:6:16: workflow.tasks.a.needs[0]: "),
+            (
+                "name: n\ncron: '@daily'\nworkflow:\n  name: own\n  tasks:\n    a: {needs: [b], run: 'true'}\n"
+                    .to_owned(),
+                "nightly.yaml:6:17: workflow.tasks.a.needs[0]: ",
+            ),
             ("[1]".to_owned(), "nightly.yaml:1:1: "),
         ] {
             let error = read_text(&text).unwrap_err();

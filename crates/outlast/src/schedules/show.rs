@@ -119,12 +119,34 @@ mod tests {
     #[test]
     fn a_list_is_one_line_per_schedule() {
         let now = Duration::from_millis(schedule().created_at.0.0);
-        let trouble = ScheduleView { trouble: Some("no such queue".to_owned()), paused: true, next_slot: None, ..schedule() };
-        insta::assert_snapshot!(table(&[schedule(), trouble], now, Paint::NONE), @"");
+        let trouble =
+            ScheduleView { trouble: Some("no such queue".to_owned()), paused: true, next_slot: None, ..schedule() };
+        insta::assert_snapshot!(table(&[schedule(), trouble], now, Paint::NONE), @"
+        NAME     STATE   CRON        TIMEZONE       WORKFLOW  NEXT IN  STARTED  SKIPPED  LAST  TROUBLE
+        nightly  active  30 2 * * *  Europe/Berlin  report      1d01h        0        0  -     -
+        nightly  paused  30 2 * * *  Europe/Berlin  report          -        0        0  -     no such queue
+        ");
     }
 
     #[test]
     fn a_page_says_what_it_does_and_when() {
-        insta::assert_snapshot!(page(&schedule(), Paint::NONE), @"");
+        insta::assert_snapshot!(page(&schedule(), Paint::NONE), @r#"
+        name       nightly
+        id         sch_0000000000001
+        state      active
+        cron       30 2 * * *
+        timezone   Europe/Berlin
+        next       2026-01-02T01:30:00.000Z
+        workflow   report
+        inputs     {"days":1}
+        started    0
+        skipped    0
+        catch up   once: one run makes up for all slots that were missed
+        overlap    forbid: a slot is left out while the one before runs
+        jitter     30s
+        tenant     default
+        created    2026-01-01T00:00:00.000Z
+        submitter  ada
+        "#);
     }
 }

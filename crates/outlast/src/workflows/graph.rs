@@ -79,7 +79,9 @@ fn format(options: &Options) -> Result<Format> {
         (None, Some("svg")) => Ok(Format::Svg),
         (None, Some("mmd" | "mermaid" | "md")) => Ok(Format::Mermaid),
         (None, None) if options.to.is_none() => Ok(Format::Mermaid),
-        (None, _) => Err(Usage("the ending of the file is neither .svg nor .mmd; --format says what it is".to_owned()).into()),
+        (None, _) => {
+            Err(Usage("the ending of the file is neither .svg nor .mmd; --format says what it is".to_owned()).into())
+        }
     }
 }
 

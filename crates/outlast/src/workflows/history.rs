@@ -116,6 +116,12 @@ mod tests {
         let history = serde_json::from_value(json!({"id": "wf_0000000000001", "state": "failed", "items": items,
             "notes_dropped": 2, "next_cursor": null}))
         .unwrap();
-        insta::assert_snapshot!(table(&history, Paint::NONE), @"");
+        insta::assert_snapshot!(table(&history, Paint::NONE), @"
+        AT                        AFTER  EVENT       TASK      STATE   BY   JOB                WHY
+        2026-01-01T00:00:00.000Z    0ms  started     -         -       -    -                  -
+        2026-01-01T00:00:02.500Z   2.5s  task ended  build[3]  failed  -    job_0000000000001  job failed: it exited with 1
+        2026-01-01T00:01:00.000Z  1m00s  signalled   -         -       ada  -                  go
+        (2 events of the workflow between these are not kept)
+        ");
     }
 }

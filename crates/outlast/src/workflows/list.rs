@@ -132,6 +132,10 @@ mod tests {
     fn a_list_is_one_line_per_workflow() {
         let workflow = example::workflow("failed");
         let now = Duration::from_millis(workflow.created_at.0.0) + Duration::from_secs(90);
-        insta::assert_snapshot!(table(&[workflow, example::workflow("running")], now, Paint::NONE), @"");
+        insta::assert_snapshot!(table(&[workflow, example::workflow("running")], now, Paint::NONE), @"
+        ID                NAME            STATE    TASKS  FAILED    AGE  TOOK  TENANT
+        wf_0000000000001  build-and-test  failed     3/3       1  1m30s   12s  default
+        wf_0000000000001  build-and-test  running    1/3       -  1m30s     -  default
+        ");
     }
 }

@@ -60,10 +60,13 @@ fn facts(view: &WorkflowView) -> Pairs {
     pairs.add("tenant", &view.tenant);
     pairs.add("queue", view.queue);
     pairs.add_option("submitter", view.submitter.as_ref());
-    pairs.add_option("part of", view.parent.as_ref().map(|parent| {
-        let task = parent.task.as_ref().map(|task| format!(", task {task}")).unwrap_or_default();
-        format!("{}{task}", parent.workflow)
-    }));
+    pairs.add_option(
+        "part of",
+        view.parent.as_ref().map(|parent| {
+            let task = parent.task.as_ref().map(|task| format!(", task {task}")).unwrap_or_default();
+            format!("{}{task}", parent.workflow)
+        }),
+    );
     pairs.add_option("schedule", view.schedule.map(|from| format!("{} for {}", from.id, from.slot)));
     pairs.add_option("deadline", view.deadline);
     pairs.add_option("labels", (!view.labels.is_empty()).then(|| labels(&view.labels)));
@@ -72,7 +75,8 @@ fn facts(view: &WorkflowView) -> Pairs {
     let usage = view.usage;
     let (jobs, attempts) = (usage.jobs, usage.attempts);
     let cpu = duration::show(Duration::try_from_secs_f64(usage.cpu_seconds).unwrap_or_default());
-    let used = format!("{jobs} jobs, {attempts} attempts, cpu {cpu}, memory peak {}", size::show(usage.memory_peak_bytes));
+    let used =
+        format!("{jobs} jobs, {attempts} attempts, cpu {cpu}, memory peak {}", size::show(usage.memory_peak_bytes));
     pairs.add_option("used", (jobs > 0).then_some(used));
     pairs
 }
@@ -85,6 +89,20 @@ mod tests {
     #[test]
     fn a_page_is_the_tree_and_what_else_there_is_to_know() {
         let view = example::workflow("succeeded");
-        insta::assert_snapshot!(page(&view, &Children::new(), 80, Paint::NONE), @"");
+        insta::assert_snapshot!(page(&view, &Children::new(), 80, Paint::NONE), @r#"
+        build-and-test  succeeded  12s  2/2 tasks  wf_0000000000001
+        ├─ ✓ fetch  succeeded   1.2s
+        └─ ✓ build  succeeded    11s
+
+        created    2026-01-01T00:00:00.000Z
+        ended      2026-01-01T00:00:12.300Z
+        tenant     default
+        queue      q_0000000000002
+        submitter  ada
+        inputs     {"shards":3}
+        used       3 jobs, 4 attempts, cpu 420ms, memory peak 3.0 MiB
+
+        build-and-test succeeded in 12s, 3 jobs, 0.42s cpu
+        "#);
     }
 }

@@ -134,7 +134,12 @@ mod tests {
 
     #[test]
     fn a_list_is_one_line_per_task() {
-        insta::assert_snapshot!(table(&example::tasks(), Paint::NONE), @"");
+        insta::assert_snapshot!(table(&example::tasks(), Paint::NONE), @"
+        TASK     KIND  STATE       TOOK  ITEMS  JOB  NOTE
+        fetch    job   succeeded   1.2s      -  -    -
+        build    job   failed     900ms      -  -    job failed: it exited with 1
+        publish  job   cancelled      -      -  -    upstream failed
+        ");
     }
 
     #[test]

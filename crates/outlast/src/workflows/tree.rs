@@ -9,6 +9,8 @@ mod draw;
 pub mod example;
 mod fit;
 mod line;
+#[cfg(test)]
+mod tests;
 
 pub use branches::{Children, Whole, elapsed, ended_words, reason_words, task_note, task_word};
 pub use draw::{Look, draw};

@@ -18,7 +18,7 @@ use super::plain::Plain;
 use super::tree::{Children, Look, Whole, draw};
 use crate::context::Context;
 use crate::interrupt::{Raced, race};
-use crate::logs::Absence;
+use crate::logs::{Absence, is_absence};
 use crate::output;
 use crate::paint::{Paint, Tone};
 use crate::screen::{self, Screen};
@@ -35,6 +35,8 @@ const FRAME: Duration = Duration::from_millis(120);
 const CHILDREN_MAX: usize = 16;
 /// Of the tasks that the server leaves out of a large workflow, at most this many are asked for.
 const URGENT_MAX: usize = 50;
+/// In at most this many requests.
+const URGENT_PAGES_MAX: usize = 12;
 
 /// How the watching ended.
 pub enum Watched {
@@ -106,7 +108,9 @@ async fn until_end(id: WorkflowId, client: &Client, surface: &mut Surface) -> Re
                 children = surface.children();
             }
             Err(error) => {
-                surface.away(&error)?;
+                if is_absence(&error) {
+                    surface.away(&error)?;
+                }
                 absence.bear(error).await?;
                 children = surface.children();
                 // When it is back, what happened meanwhile is worth a look at once.
@@ -167,10 +171,19 @@ fn started_by(view: &WorkflowView) -> impl Iterator<Item = WorkflowId> + '_ {
 /// Adds tasks that run or failed to a workflow that is too large to be shown whole.
 async fn add_urgent(client: &Client, view: &mut WorkflowView) -> Result<(), Error> {
     let states = vec![TaskState::Failed, TaskState::Quarantined, TaskState::Running, TaskState::Listening];
-    let filter = TaskFilter { states, limit: Some(URGENT_MAX), cursor: None };
-    let urgent = client.workflow_tasks(view.id, &filter).await?;
+    let mut filter = TaskFilter { states, limit: Some(URGENT_MAX), cursor: None };
+    let mut urgent = Vec::new();
+    // A page may be short, or empty, and still have a next one.
+    for _ in 0..URGENT_PAGES_MAX {
+        let page = client.workflow_tasks(view.id, &filter).await?;
+        urgent.extend(page.items.into_iter().filter(|task| task.item.is_none()));
+        filter.cursor = page.next_cursor;
+        if urgent.len() >= URGENT_MAX || filter.cursor.is_none() {
+            break;
+        }
+    }
     let tasks = view.tasks.get_or_insert_default();
-    for task in urgent.items.into_iter().filter(|task| task.item.is_none()) {
+    for task in urgent {
         if !tasks.iter().any(|known| known.name == task.name) {
             tasks.push(task);
             view.tasks_left_out = view.tasks_left_out.saturating_sub(1);
@@ -223,7 +236,9 @@ impl Surface {
         match self {
             Self::Silent => Children::new(),
             Self::Plain { children, .. } => children.clone(),
-            Self::Terminal(terminal) => terminal.last.as_ref().map(|(_, children, _)| children.clone()).unwrap_or_default(),
+            Self::Terminal(terminal) => {
+                terminal.last.as_ref().map(|(_, children, _)| children.clone()).unwrap_or_default()
+            }
         }
     }
 

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::fixture::{Server, finish};
+use crate::fixture::{Server, finish, run_alone};
 
 const SEPARATOR: &str = "--- end of output ---";
 
@@ -89,7 +89,20 @@ fn examples_work(page_name: &str, at_least: usize) {
 
 #[test]
 fn the_examples_of_the_readme_work_as_written() {
-    examples_work("README.md", 6);
+    examples_work("README.md", 8);
+}
+
+#[test]
+fn the_workflows_of_the_readme_are_valid() {
+    let page = page("README.md");
+    let blocks: Vec<&str> = page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(!blocks.is_empty());
+    let directory = tempfile::tempdir().unwrap();
+    for block in blocks {
+        let file = directory.path().join("flow.yaml");
+        std::fs::write(&file, block).unwrap();
+        run_alone(["workflows", "validate", file.to_str().unwrap()]).expect(0);
+    }
 }
 
 #[test]

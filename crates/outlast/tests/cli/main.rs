@@ -5,6 +5,7 @@
 mod bench;
 mod disk;
 mod docs;
+mod examples;
 mod fixture;
 mod governance;
 mod jobs;
@@ -15,3 +16,4 @@ mod submit;
 mod survive;
 mod usage;
 mod workers;
+mod workflows;

@@ -19,6 +19,7 @@ use super::actor::actor;
 use super::list::Parameters;
 use super::path::Path;
 use super::problem::{Fault, Refused};
+use super::workflows::view::complete_origin;
 use super::{App, Core, body, jobs};
 use crate::error::Error;
 use crate::reads;
@@ -52,7 +53,10 @@ fn waiting(app: &App, core: &Core, found: &Found) -> Result<Option<ApprovalView>
     }
     let job = reads::complete(core.store.as_ref(), found.shard, job)?;
     let spec = job.decode_spec().map_err(|source| Error::Record { shard: found.shard.0, source })?;
-    Ok(ApprovalView::new(&job, &spec, app.approval_expiry))
+    let mut shown = ApprovalView::new(&job, &spec, app.approval_expiry);
+    let origin = shown.as_mut().and_then(|shown| shown.origin.as_mut());
+    complete_origin(core, job.origin.as_deref(), origin)?;
+    Ok(shown)
 }
 
 pub(crate) async fn show(
@@ -64,10 +68,11 @@ pub(crate) async fn show(
     let job = jobs::load(&core, jobs::parse_id(&id)?)?;
     let shard = core.shard_of(job.id.slot());
     let spec = job.decode_spec().map_err(|source| Error::Record { shard: shard.0, source })?;
-    let Some(approval) = ApprovalView::new(&job, &spec, app.approval_expiry) else {
+    let Some(mut approval) = ApprovalView::new(&job, &spec, app.approval_expiry) else {
         let detail = format!("the job is {}, and nobody was asked to approve it", job.state);
         return Err(Refused::saying(Fault::WrongState, detail));
     };
+    complete_origin(&core, job.origin.as_deref(), approval.origin.as_mut())?;
     let decisions = job.decisions.iter().map(DecisionView::from).collect();
     Ok(JsonBody(ApprovalDetailView { approval, job: jobs::view(&core, &job)?, decisions }))
 }

@@ -4,7 +4,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use model::limits;
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
 
 use super::problem::{Fault, Refused};
 
@@ -40,6 +40,12 @@ pub(crate) fn media(headers: &HeaderMap) -> Result<Media, Refused> {
     }
 }
 
+/// Whether a body is said to be YAML.
+pub(crate) fn is_yaml(headers: &HeaderMap) -> bool {
+    let (_, kind) = declared(headers);
+    ["application/yaml", "application/x-yaml", "text/yaml"].iter().any(|known| kind.eq_ignore_ascii_case(known))
+}
+
 /// Like [`media`] for routes that take JSON only.
 pub(crate) fn expect_json(headers: &HeaderMap) -> Result<(), Refused> {
     match media(headers)? {
@@ -72,7 +78,7 @@ pub(crate) fn too_large(max: usize) -> Refused {
 }
 
 /// Reads one job's worth of JSON. The fast way first; only a failure is looked into.
-pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refused> {
+pub(crate) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Refused> {
     if bytes.len() > limits::JOB_BODY_BYTES_MAX {
         return Err(too_large(limits::JOB_BODY_BYTES_MAX));
     }
@@ -80,12 +86,12 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refused> {
 }
 
 /// Reads JSON whose size was limited before.
-pub(crate) fn parse_large<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refused> {
+pub(crate) fn parse_large<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Refused> {
     serde_json::from_slice(bytes).map_err(|_| explain::<T>(bytes))
 }
 
 /// Says what is wrong, where, and what was probably meant.
-fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Refused {
+fn explain<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Refused {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let error = match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
         Ok(_) => return Refused::saying(Fault::InvalidJson, "there is something behind the JSON value"),

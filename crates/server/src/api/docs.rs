@@ -62,9 +62,14 @@ fn render(document: &Value) -> String {
             }
         }
     }
-    for (schema, title) in
-        [("JobSpec", "A job"), ("Run", "What it runs"), ("QueueSpec", "A queue"), ("Manifest", "A worker")]
-    {
+    for (schema, title) in [
+        ("JobSpec", "A job"),
+        ("Run", "What it runs"),
+        ("WorkflowStart", "A workflow"),
+        ("ScheduleSpec", "A schedule"),
+        ("QueueSpec", "A queue"),
+        ("Manifest", "A worker"),
+    ] {
         let shape = serde_json::to_string_pretty(&document["components"]["schemas"][schema]).unwrap_or_default();
         let _ = write!(page, "</table><h2>{title}</h2><pre><code>{}</code></pre><table>", escape(&shape));
     }

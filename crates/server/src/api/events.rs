@@ -14,7 +14,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::stream::{self, Stream};
 use model::change::Change;
 use model::codec;
-use model::id::{JobId, QueueId};
+use model::id::{JobId, QueueId, WorkflowId};
 use model::queue::QueueRef;
 use model::time::Timestamp;
 use model::view::ChangeView;
@@ -36,30 +36,47 @@ struct Interest {
     kind: Option<String>,
     job: Option<JobId>,
     queue: Option<QueueId>,
+    workflow: Option<WorkflowId>,
 }
 
 impl Interest {
     fn from(core: &Core, parameters: &Parameters) -> Result<Self, Refused> {
         let kind = parameters.text("kind").map(str::to_owned);
-        if let Some(unknown) =
-            kind.as_deref().filter(|kind| !["job", "job_removed", "queue", "queue_removed"].contains(kind))
-        {
-            return Err(bad("kind", format!("`{unknown}` is none of job, job_removed, queue, queue_removed")));
+        if let Some(unknown) = kind.as_deref().filter(|kind| !KINDS.contains(kind)) {
+            return Err(bad("kind", format!("`{unknown}` is none of {}", KINDS.join(", "))));
         }
+        let workflow = parameters.text("workflow").map(|text| {
+            let parsed: Result<WorkflowId, _> = text.parse();
+            parsed.map_err(|error| Refused::saying(Fault::InvalidId, error.to_string()).at("workflow"))
+        });
         let queue = match parameters.queue()? {
             Some(QueueRef::Id(id)) => Some(id),
             Some(reference) => Some(super::queues::load(core, reference)?.id),
             None => None,
         };
-        Ok(Self { kind, job: parameters.job()?, queue })
+        Ok(Self { kind, job: parameters.job()?, queue, workflow: workflow.transpose()? })
     }
 
     fn wants(&self, change: &Change) -> bool {
         self.kind.as_deref().is_none_or(|kind| kind == kind_of(change))
             && self.job.is_none_or(|job| change.job() == Some(job))
-            && self.queue.is_none_or(|queue| change.queue() == queue)
+            && self.queue.is_none_or(|queue| change.queue() == Some(queue))
+            && self.workflow.is_none_or(|workflow| change.workflow() == Some(workflow))
     }
 }
+
+/// Everything that [`kind_of`] names.
+const KINDS: [&str; 9] = [
+    "job",
+    "job_removed",
+    "queue",
+    "queue_removed",
+    "workflow",
+    "workflow_removed",
+    "task",
+    "schedule",
+    "schedule_removed",
+];
 
 fn kind_of(change: &Change) -> &'static str {
     match change {
@@ -67,6 +84,11 @@ fn kind_of(change: &Change) -> &'static str {
         Change::JobRemoved { .. } => "job_removed",
         Change::Queue { .. } => "queue",
         Change::QueueRemoved { .. } => "queue_removed",
+        Change::Workflow { .. } => "workflow",
+        Change::WorkflowRemoved { .. } => "workflow_removed",
+        Change::Task { .. } => "task",
+        Change::Schedule { .. } => "schedule",
+        Change::ScheduleRemoved { .. } => "schedule_removed",
     }
 }
 
@@ -197,6 +219,9 @@ fn view(change: &Change, cursor: Cursor) -> ChangeView {
         kind: kind_of(change).to_owned(),
         job: change.job(),
         queue: change.queue(),
+        workflow: change.workflow(),
+        place: None,
+        schedule: None,
         state: None,
         attempt: None,
         reason: None,
@@ -209,7 +234,21 @@ fn view(change: &Change, cursor: Cursor) -> ChangeView {
             view.reason = reason.map(|reason| reason.as_str().to_owned());
         }
         Change::Queue { state, .. } => view.state = Some(state.as_str().to_owned()),
-        Change::JobRemoved { .. } | Change::QueueRemoved { .. } => {}
+        Change::Workflow { state, reason, .. } => {
+            view.state = Some(state.as_str().to_owned());
+            view.reason = reason.map(|reason| reason.as_str().to_owned());
+        }
+        Change::Task { place, state, reason, .. } => {
+            view.place = Some((*place).into());
+            view.state = Some(state.as_str().to_owned());
+            view.reason = reason.map(|reason| reason.as_str().to_owned());
+        }
+        Change::Schedule { id, paused, .. } => {
+            view.schedule = Some(*id);
+            view.state = Some(if *paused { "paused" } else { "active" }.to_owned());
+        }
+        Change::ScheduleRemoved { id, .. } => view.schedule = Some(*id),
+        Change::JobRemoved { .. } | Change::QueueRemoved { .. } | Change::WorkflowRemoved { .. } => {}
     }
     view
 }

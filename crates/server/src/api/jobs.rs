@@ -21,6 +21,7 @@ use super::actor::actor;
 use super::list::{self, Filter, Parameters};
 use super::path::Path;
 use super::problem::{Fault, Refused};
+use super::workflows::view::complete_origin;
 use super::{App, Core};
 use crate::error::Error;
 use crate::inbox::Watched;
@@ -41,6 +42,7 @@ pub(crate) fn view(core: &Core, job: &Job) -> Result<JobView, Refused> {
     let spec = job.decode_spec().map_err(|source| Error::Record { shard: shard.0, source })?;
     let mut shown = JobView::new(job, spec);
     add_usage(core, job, &mut shown);
+    complete_origin(core, job.origin.as_deref(), shown.origin.as_mut())?;
     Ok(shown)
 }
 

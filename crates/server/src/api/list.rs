@@ -17,6 +17,7 @@ use model::view::{JobView, Page};
 use store::{Key, Order, Range, Store};
 
 use super::problem::{Fault, Refused};
+use super::workflows::view::complete_origin;
 use super::{Core, docs, jobs};
 use crate::error::Error;
 use crate::reads;
@@ -299,11 +300,13 @@ fn wanted(core: &Core, filter: &Filter, shard: ShardId, job: &Job) -> Result<Opt
         return Ok(None);
     }
     let spec = job.decode_spec().map_err(|source| Error::Record { shard: shard.0, source })?;
-    Ok(filter.wants(&spec).then(|| {
-        let mut shown = JobView::new(job, spec);
-        jobs::add_usage(core, job, &mut shown);
-        shown
-    }))
+    if !filter.wants(&spec) {
+        return Ok(None);
+    }
+    let mut shown = JobView::new(job, spec);
+    jobs::add_usage(core, job, &mut shown);
+    complete_origin(core, job.origin.as_deref(), shown.origin.as_mut())?;
+    Ok(Some(shown))
 }
 
 /// Cursors are opaque to clients: the last job that was shown.

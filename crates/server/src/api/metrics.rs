@@ -1,5 +1,6 @@
 //! Numbers for Prometheus. `docs/metrics.md` says what each of them means.
 
+mod flows;
 mod governance;
 mod jobs;
 #[cfg(test)]
@@ -59,6 +60,9 @@ impl Reading<'_> {
             governance::kernel(kernel, &mut text);
         }
         self.outputs(&mut text);
+        self.workflows(&mut text);
+        self.sagas(&mut text);
+        self.schedules(&mut text);
         self.node(&mut text);
         text.into_string()
     }

@@ -30,6 +30,11 @@ impl Needs {
         Self { blobs: spec.blobs().collect(), worker, function }
     }
 
+    /// Blobs alone.
+    pub fn of_blobs(blobs: Vec<BlobId>) -> Self {
+        Self { blobs, ..Self::default() }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.blobs.is_empty() && self.worker.is_none()
     }

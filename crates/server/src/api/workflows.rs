@@ -28,7 +28,7 @@ pub(crate) use history::history;
 pub(crate) use listing::list;
 pub(crate) use operate::{cancel, pause, progress, remove, rerun, resume, signal};
 pub(crate) use show::show;
-pub(crate) use start::{Ask, start, validate};
+pub(crate) use start::{Ask, created, start, text_of, validate};
 pub(crate) use tasks::{one as task, page as tasks};
 
 /// The largest body of a request that steers a workflow.
@@ -65,9 +65,7 @@ fn load_plan(core: &Core, id: WorkflowId) -> Result<Arc<Plan>, Refused> {
 }
 
 /// Reads the store away from the threads that answer requests.
-async fn blocking<T: Send + 'static>(
-    read: impl FnOnce() -> Result<T, Refused> + Send + 'static,
-) -> Result<T, Refused> {
+async fn blocking<T: Send + 'static>(read: impl FnOnce() -> Result<T, Refused> + Send + 'static) -> Result<T, Refused> {
     tokio::task::spawn_blocking(read).await.map_err(|error| Error::Panicked(error.to_string()))?
 }
 

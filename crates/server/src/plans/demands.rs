@@ -100,10 +100,7 @@ mod tests {
             (r#"{"defaults":{"sandbox":"none"},"tasks":{}}"#, Some("defaults.sandbox")),
             (r#"{"tasks":{"a":{"run":"x","sandbox":"none"}}}"#, Some("tasks.a.sandbox")),
             (r#"{"tasks":{"a":{"compensation":"undo"}}}"#, None),
-            (
-                r#"{"tasks":{"a":{"compensation":{"run":"x","sandbox":"none"}}}}"#,
-                Some("tasks.a.compensation.sandbox"),
-            ),
+            (r#"{"tasks":{"a":{"compensation":{"run":"x","sandbox":"none"}}}}"#, Some("tasks.a.compensation.sandbox")),
             (
                 r#"{"tasks":{},"workflows":{"w":{"tasks":{"b":{"sandbox":"none"}}}}}"#,
                 Some("workflows.w.tasks.b.sandbox"),

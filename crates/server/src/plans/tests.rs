@@ -64,7 +64,7 @@ async fn what_was_not_used_for_the_longest_time_goes_first() {
     assert!(cache.by_digest(second.plan.digest).is_none());
     assert!(cache.by_workflow(WorkflowId(2)).is_none());
     assert_eq!(cache.texts.len(), PLANS_MAX, "what led to it went with it");
-    assert_eq!(cache.bytes, cache.slots.values().map(|slot| slot.bytes).sum());
+    assert_eq!(cache.bytes, cache.slots.values().map(|slot| slot.bytes).sum::<usize>());
 }
 
 #[tokio::test]

@@ -116,8 +116,7 @@ impl<'a> Rows<'a> {
             self.range = self.range.after(last);
         }
         let known = found.iter().filter_map(|(key, value)| Some((key::place_of_task(key)?.1, value)));
-        let rows: Result<Vec<_>, Error> =
-            known.map(|(place, value)| Ok((place, decode(self.shard, value)?))).collect();
+        let rows: Result<Vec<_>, Error> = known.map(|(place, value)| Ok((place, decode(self.shard, value)?))).collect();
         self.ahead = rows?.into_iter();
         Ok(self.ahead.next())
     }

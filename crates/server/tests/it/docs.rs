@@ -9,9 +9,14 @@ use crate::governance::{GATES, governed};
 use crate::http::Request;
 use crate::schema::{check, resolve};
 use crate::subscription::{Subscription, Transport};
+use crate::workflows;
 
 const ROUTER: &str = include_str!("../../src/api.rs");
-const FAULTS: [&str; 2] = [include_str!("../../src/api/problem.rs"), include_str!("../../src/api/problem/content.rs")];
+const FAULTS: [&str; 3] = [
+    include_str!("../../src/api/problem.rs"),
+    include_str!("../../src/api/problem/content.rs"),
+    include_str!("../../src/api/problem/flows.rs"),
+];
 
 async fn document(server: &Server) -> Value {
     let reply = server.get("/openapi.json").await;
@@ -137,6 +142,12 @@ async fn queues_changes_and_problems_are_shown_as_described() {
     let job = text(&server.run(&failing).await["id"]);
     server.act(&format!("/v1/queues/{id}/drain")).await.expect(200);
     assert_eq!(server.delete(&format!("/v1/jobs/{job}")).await.status, 204);
+    let definition = workflows::of(json!({"a": workflows::says(1)}));
+    let workflow = text(&workflows::run(&server, &definition).await["id"]);
+    assert_eq!(server.delete(&format!("/v1/workflows/{workflow}")).await.status, 204);
+    let schedule = json!({"name": "y", "cron": "@yearly", "definition": definition});
+    server.post("/v1/schedules", &schedule).await.expect(201);
+    assert_eq!(server.delete("/v1/schedules/y").await.status, 204);
     assert_eq!(server.delete(&format!("/v1/queues/{id}")).await.status, 204);
     let mut changes = Subscription::open(&server, Transport::Socket, "since=start").await;
     let seen = changes.until(|change| change["kind"] == "queue_removed").await;
@@ -152,7 +163,9 @@ async fn queues_changes_and_problems_are_shown_as_described() {
     let piece = Request::new("PUT", format!("/v1/blobs/blob:{:064}", 0)).header("content-range", "bytes 1-1/2");
     let piece = piece.header("content-type", "application/octet-stream").body("x");
     let offset = server.send(piece).await.refused(409, "wrong_offset");
-    check_all(&document, "Problem", &[unknown, field, missing, offset]);
+    let wrong = server.post("/v1/workflows", &json!({"yaml": "name: x"})).await.refused(400, "invalid_definition");
+    check_all(&document, "Diagnostic", &[wrong["diagnostics"][0].clone()]);
+    check_all(&document, "Problem", &[unknown, field, missing, offset, wrong]);
 }
 
 #[tokio::test]
@@ -195,6 +208,50 @@ async fn what_governs_jobs_is_shown_as_described() {
 }
 
 #[tokio::test]
+async fn workflows_and_schedules_are_shown_as_described() {
+    let server = Server::start().await;
+    let document = document(&server).await;
+    let tasks = json!({
+        "done": {"run": {"echo": {"value": 1}}, "compensation": {"run": {"echo": {"value": 2}}}},
+        "each": {"for_each": [1], "run": {"echo": {"value": "${item}"}}},
+        "ask": {"approval": "well?"},
+        "fails": {"needs": ["ask", "done", "each"], "run": {"echo": {"fail": "fatal"}}},
+    });
+    let start = || {
+        let body = json!({"definition": workflows::of(tasks.clone()), "labels": {"a": "b"}});
+        Request::post("/v1/workflows").header("idempotency-key", "k").json(&body)
+    };
+    let started = server.send(start()).await.expect(201);
+    let again = server.send(start()).await.expect(200);
+    let id = text(&started["id"]);
+    let path = format!("/v1/workflows/{id}");
+    let waiting = workflows::when(&server, &id, |shown| workflows::task(shown, "ask")["job"].is_string()).await;
+    server.act(&format!("/v1/approvals/{}/approve", text(&workflows::task(&waiting, "ask")["job"]))).await.expect(200);
+    let ended = workflows::ended(&server, &id).await;
+    for shown in [&started, &again, &waiting, &ended] {
+        check(&document, &schema("Workflow"), shown);
+    }
+    check_all(&document, "Rollback", &[ended["rollback"].clone()]);
+    check_all(&document, "Tally", &[ended["counts"].clone()]);
+    check_all(&document, "WorkflowUsage", &[ended["usage"].clone()]);
+    check_all(&document, "Reason", &[ended["reason"].clone()]);
+    check_all(&document, "Compensation", &[workflows::task(&ended, "done")["compensation"].clone()]);
+    let one = server.get(&format!("{path}/tasks/ask")).await.expect(200);
+    check(&document, &schema("Task"), &one);
+    let page = server.get(&format!("{path}/tasks")).await.expect(200);
+    page["items"].as_array().unwrap().iter().for_each(|task| check(&document, &schema("Task"), task));
+    let history = server.get(&format!("{path}/history")).await.expect(200);
+    check(&document, &schema("WorkflowHistory"), &history);
+    check_all(&document, "WorkflowEvent", &[history["items"][0].clone()]);
+    let valid = server.post("/v1/workflows/validate", &json!({"definition": workflows::of(tasks.clone())})).await;
+    check_all(&document, "Valid", &[valid.expect(200)]);
+    let schedule = json!({"name": "y", "cron": "@yearly", "definition": workflows::of(tasks)});
+    check_all(&document, "Schedule", &[server.post("/v1/schedules", &schedule).await.expect(201)]);
+    let job = server.job(&text(&workflows::task(&ended, "done")["job"])).await;
+    check_all(&document, "Origin", &[job["origin"].clone()]);
+}
+
+#[tokio::test]
 async fn blobs_workers_and_nodes_are_shown_as_described() {
     let server = Server::start().await;
     let document = document(&server).await;
@@ -224,6 +281,10 @@ async fn states_and_limits_are_described_as_they_are() {
     let document = document(&server).await;
     let states = model::state::State::ALL.map(model::state::State::as_str);
     assert_eq!(document["components"]["schemas"]["State"]["enum"], json!(states));
+    let states = model::workflow::WorkflowState::ALL.map(model::workflow::WorkflowState::as_str);
+    assert_eq!(document["components"]["schemas"]["WorkflowState"]["enum"], json!(states));
+    let states = model::workflow::TaskState::ALL.map(model::workflow::TaskState::as_str);
+    assert_eq!(document["components"]["schemas"]["TaskState"]["enum"], json!(states));
     let spec = &document["components"]["schemas"]["JobSpec"]["properties"];
     assert_eq!(spec["topic"]["maxLength"], model::limits::NAME_BYTES_MAX);
     assert_eq!(spec["max_retries"]["maximum"], model::limits::RETRIES_MAX);

@@ -61,7 +61,7 @@ pub fn invariant_starts_follow_the_rules_in_force(
         Verdict::Deny | Verdict::Throttle(_) => false,
     };
     require(allowed, NAME, || about("was not allowed"))?;
-    let failed_open = decision.rule == FAIL_OPEN_RULE && policy.fails_open();
+    let failed_open = decision.rule == FAIL_OPEN_RULE && (policy.fails_open() || undoes(job));
     let true_word = failed_open || policy.opinion(job.digest, version).admits(decision);
     require(true_word, NAME, || about("began on what the rules do not say"))
 }
@@ -84,10 +84,24 @@ pub fn invariant_decisions_are_never_invented(before: Option<&Job>, after: &Job,
     let known = before.map_or(&[][..], |before| &before.decisions);
     let new = appended(known, &after.decisions).unwrap_or(&after.decisions);
     new.iter().try_for_each(|decision| {
-        require(policy.has_said(after.digest, decision), "invariant_decisions_are_never_invented", || {
+        let said = policy.has_said(after.digest, decision) || is_of_workflow(after, decision, policy);
+        require(said, "invariant_decisions_are_never_invented", || {
             format!("nobody has said {decision:?}: {}", describe(after))
         })
     })
+}
+
+/// What undoes a step of a workflow does not wait for a policy that cannot be asked.
+fn undoes(job: &Job) -> bool {
+    job.origin.as_ref().is_some_and(|origin| origin.compensation)
+}
+
+/// Whether it was said by the workflow that the job is part of: a task that asks for a person's word, or a compensation
+/// about which the policy could not be asked.
+fn is_of_workflow(job: &Job, decision: &Decision, policy: &Policy) -> bool {
+    let asks = decision.verdict == Verdict::RequireApproval && decision.rule == "workflow_approval";
+    let failed_open = decision.verdict == Verdict::Allow && decision.rule == FAIL_OPEN_RULE;
+    job.origin.is_some() && ((asks && !undoes(job)) || (failed_open && undoes(job) && policy.was_unavailable(job.id)))
 }
 
 /// 4: every approval on record is somebody's word on this very content.

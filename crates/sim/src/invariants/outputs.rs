@@ -11,7 +11,7 @@ use model::spec::decode_topic;
 use model::state::State;
 use model::verdict::{OutputDecision, OutputVerdict, Phase};
 
-use super::{Checked, appended, describe, entered, require, result_of};
+use super::{Checked, appended, describe, entered, require, result_of_job};
 use crate::scanner::Scanner;
 
 fn ticket_of(job: &Job) -> Ticket {
@@ -165,7 +165,7 @@ pub fn invariant_results_are_of_the_newest_attempt(job: &Job, scanner: &Scanner)
     let ticket = ticket_of(job);
     let scan = scanner.content(ticket);
     let copy = scan.redacted.filter(|_| job.output_decisions().contains(&scan.decision));
-    let original = result_of(ticket);
+    let original = result_of_job(job, ticket);
     let expected = if copy.is_some() { redacted_of(ticket) } else { original.clone() };
     require(job.result.as_ref() == Some(&expected), NAME, || {
         format!("{:?} is shown instead of {expected:?}: {}", job.result, describe(job))

@@ -205,7 +205,17 @@ pub fn invariant_acts_are_never_invented(entry: &Entry, asked: bool) -> Checked 
         | Action::Retried
         | Action::Removed
         | Action::LetterPurged
-        | Action::OriginalRead => true,
+        | Action::OriginalRead
+        | Action::WorkflowCancelled
+        | Action::WorkflowPaused
+        | Action::WorkflowResumed
+        | Action::WorkflowRerun
+        | Action::WorkflowRemoved
+        | Action::ScheduleCreated
+        | Action::SchedulePaused
+        | Action::ScheduleResumed
+        | Action::ScheduleRemoved
+        | Action::ScheduleTriggered => true,
         Action::Allowed
         | Action::Constrained
         | Action::ApprovalAsked

@@ -16,11 +16,18 @@ pub struct Trail {
     entries: Vec<Entry>,
     /// What was ever asked to be done to a job.
     asked: BTreeSet<(JobId, &'static str)>,
+    /// The same for workflows and schedules, by what the log calls them.
+    asked_by_name: BTreeSet<(String, &'static str)>,
 }
 
 impl Trail {
     pub fn note_asked(&mut self, job: JobId, action: Action) {
         self.asked.insert((job, action.as_str()));
+    }
+
+    /// Somebody has asked for something to be done to a workflow or a schedule.
+    pub fn note_asked_of(&mut self, name: String, action: Action) {
+        self.asked_by_name.insert((name, action.as_str()));
     }
 
     /// A new commit is looked at.
@@ -32,7 +39,9 @@ impl Trail {
     pub fn follow(&mut self, shard: ShardId, place: &[u8], value: &[u8], coverage: &mut Coverage) -> Checked {
         let head = self.heads.entry(shard).or_insert(Head::START);
         let entry = invariants::invariant_the_chain_is_unbroken(shard, head.follow(value), place)?;
-        let asked = entry.job.is_some_and(|job| self.asked.contains(&(job, entry.action.as_str())));
+        let by_name = |name: &String| self.asked_by_name.contains(&(name.clone(), entry.action.as_str()));
+        let asked = entry.job.is_some_and(|job| self.asked.contains(&(job, entry.action.as_str())))
+            || entry.message.as_ref().is_some_and(by_name);
         invariants::invariant_acts_are_never_invented(&entry, asked)?;
         coverage.note("audit entries");
         coverage.note(entry.action.as_str());
@@ -60,6 +69,12 @@ impl Trail {
         let jobs = self.entries.iter().filter_map(|entry| entry.job).collect();
         let queues = self.entries.iter().filter_map(|entry| entry.queue).collect();
         (jobs, queues)
+    }
+
+    /// Whether somebody has paused or resumed this schedule with the newest commit.
+    pub fn is_handled(&self, schedule: &str) -> bool {
+        let handled = |entry: &&Entry| matches!(entry.action, Action::SchedulePaused | Action::ScheduleResumed);
+        self.entries.iter().filter(handled).any(|entry| entry.message.as_deref() == Some(schedule))
     }
 
     pub fn policy_changes(&self) -> usize {

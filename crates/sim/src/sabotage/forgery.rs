@@ -64,7 +64,8 @@ impl World {
             | Sabotage::ForgetTheLiving
             | Sabotage::StartTwice
             | Sabotage::ForgetLimits
-            | Sabotage::NeverScan => None,
+            | Sabotage::NeverScan
+            | Sabotage::NeverSignal => None,
         }
     }
 }

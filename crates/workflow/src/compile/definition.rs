@@ -1,5 +1,6 @@
 //! One definition: its own fields, and what they have to do with each other.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -8,7 +9,7 @@ use super::Compiler;
 use super::edges::{Edges, Need};
 use super::job::{DEFAULT_JOB_FIELDS, Defaults, JOB_FIELDS};
 use super::shape::{Holes, Shape};
-use super::task::{Draft, Within};
+use super::task::Within;
 use super::templates::{Known, Site};
 use crate::diagnostic::{closest, code};
 use crate::limits;
@@ -119,21 +120,21 @@ impl Compiler {
     }
 
     fn children<'n>(&mut self, node: &'n Node<'_>, path: Path<'_>, outer: &mut Vec<&'n str>) -> Vec<Child<'n>> {
-        let path = path.field("workflows");
+        let field = path.field("workflows");
         let Some(node) = node.get("workflows") else {
             return Vec::new();
         };
-        let Some(entries) = self.map(node, path, "an object of definitions") else {
+        let Some(entries) = self.map(node, field, "an object of definitions") else {
             return Vec::new();
         };
         if outer.len() >= limits::NESTING_MAX {
             let message = format!("definitions are nested deeper than {}", limits::NESTING_MAX);
-            self.problems.add(node.place, code::TOO_LARGE, path, message);
+            self.problems.add(node.place, code::TOO_LARGE, field, message);
             return Vec::new();
         }
         let mut children = Vec::with_capacity(entries.len());
         for entry in entries {
-            let path = path.field(&entry.key);
+            let path = path.definition(&entry.key);
             self.valid_name(&entry.key, entry.place, path);
             let plan = self.definition(&entry.value, path, outer).map(Arc::new);
             children.push(Child { name: &entry.key, plan });
@@ -141,10 +142,9 @@ impl Compiler {
         children
     }
 
-    #[expect(clippy::type_complexity, reason = "read once, right where it is called")]
-    fn tasks<'n>(
+    fn tasks(
         &mut self,
-        definition: &'n Node<'_>,
+        definition: &Node<'_>,
         path: Path<'_>,
         inputs: &[crate::plan::Input],
         epochs: &[&str],
@@ -154,10 +154,11 @@ impl Compiler {
         let entries = self.task_entries(definition, path)?;
         let tasks: Vec<&str> = entries.iter().map(|entry| &*entry.key).collect();
         let numbers: HashMap<&str, u32, _> = (0u32..).zip(&tasks).map(|(at, name)| (*name, at)).collect();
-        let known = Known { inputs, tasks, numbers };
+        let suggestions_left = Cell::new(2 * limits::DIAGNOSTICS_MAX);
+        let known = Known { inputs, tasks, numbers, suggestions_left };
         let (mut defaults, on_failure, timeout) = self.defaults(definition, path, &known);
         let mut edges = Edges::new(entries.len());
-        let mut drafts: Vec<Option<Draft>> = Vec::with_capacity(entries.len());
+        let mut drafts: Vec<Option<Task>> = Vec::with_capacity(entries.len());
         for (number, entry) in (0u32..).zip(entries) {
             let within = Within { known: &known, epochs, children, outer, on_failure, timeout };
             let path = path.task(&entry.key);
@@ -177,8 +178,10 @@ impl Compiler {
                 edges.reads.push(task);
             }
         }
-        self.check_edges(&mut edges, &drafts, entries, epochs, path);
-        let mut tasks: Vec<Task> = drafts.into_iter().map(|draft| draft.map(|draft| draft.task)).collect::<Option<_>>()?;
+        if !self.check_edges(&mut edges, entries, epochs, path) {
+            return None;
+        }
+        let mut tasks = drafts.into_iter().collect::<Option<Vec<Task>>>()?;
         edges.install(&mut tasks);
         Some((tasks, outputs))
     }
@@ -283,9 +286,9 @@ impl Compiler {
         None
     }
 
-    pub(super) fn needs<'n>(
+    pub(super) fn needs(
         &mut self,
-        node: &'n Node<'_>,
+        node: &Node<'_>,
         number: u32,
         within: &Within<'_>,
         edges: &mut Edges,

@@ -1,7 +1,6 @@
 //! What comes before what: needs, their cycles, and the order of epochs.
 
 use super::Compiler;
-use super::task::Draft;
 use crate::diagnostic::{Place, code};
 use crate::limits;
 use crate::node::Entry;
@@ -37,7 +36,7 @@ impl Edges {
         Self {
             needs: Vec::new(),
             chosen: Vec::new(),
-            epochs: Vec::with_capacity(tasks),
+            epochs: vec![0; tasks],
             reads: Vec::new(),
             tasks,
             starts: Vec::new(),
@@ -99,20 +98,19 @@ impl Edges {
 }
 
 impl Compiler {
+    /// Whether they can be installed.
     pub(super) fn check_edges(
         &mut self,
         edges: &mut Edges,
-        drafts: &[Option<Draft>],
         entries: &[Entry<'_>],
         epochs: &[&str],
         path: Path<'_>,
-    ) {
-        let _ = drafts;
+    ) -> bool {
         let count = edges.needs.len() + edges.chosen.len();
         if count > limits::NEEDS_MAX {
             let message = format!("{count} needs are too many: at most {}", limits::NEEDS_MAX);
             self.problems.add(entries[0].place, code::TOO_LARGE, path.field("tasks"), message);
-            return;
+            return false;
         }
         self.chosen_once(edges, entries, path);
         edges.gather();
@@ -120,6 +118,7 @@ impl Compiler {
         if !epochs.is_empty() {
             self.epoch_order(edges, entries, epochs, path);
         }
+        true
     }
 
     /// Two switches could not agree about a task.
@@ -198,7 +197,7 @@ impl Compiler {
     }
 
     fn epoch_order(&mut self, edges: &Edges, entries: &[Entry<'_>], epochs: &[&str], path: Path<'_>) {
-        let epoch = |task: u32| edges.epochs.get(task as usize).copied().unwrap_or(0);
+        let epoch = |task: u32| edges.epochs[task as usize];
         for task in 0..entries.len() as u32 {
             for (needed, place) in edges.of(task) {
                 if epoch(*needed) > epoch(task) {

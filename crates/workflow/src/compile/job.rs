@@ -63,28 +63,30 @@ impl Compiler {
         let lane = self.lane(run, path.field("run"));
         let tries = self.tries(entries, path, defaults.tries);
         let mut holes = Vec::new();
-        if let Some((_, node, shape)) = lane {
+        let mut fields = None;
+        if let Some((lane, node)) = lane {
             let shift = -i64::from(run.span.0);
-            let path = path.field("run");
-            let name = run_name(node.0);
-            self.shaped(node.1, shape, path.field(name), site, &mut Holes { list: &mut holes, shift });
+            let shape = match lane {
+                Lane::Process => PROCESS,
+                Lane::Echo => ECHO,
+                Lane::Wasm => WASM,
+            };
+            let path_of_run = path.field("run");
+            let mut found = Holes { list: &mut holes, shift };
+            self.shaped(node, shape, path_of_run.field(lane.as_str()), site, &mut found);
+            fields = self.job_fields(entries, lane, tries, defaults, path, site);
         }
-        let fields = match &lane {
-            Some((lane, ..)) => self.job_fields(entries, *lane, tries, defaults, path, site),
-            None => None,
-        };
         if self.problems.count() > before {
             return None;
         }
         let run_template = ValueTemplate::new(Slice::new(&self.source, run.span), holes);
         let template = JobTemplate::new(run_template, fields);
-        self.try_constant(&template, run, path);
+        self.try_constant(&template, run, path, site);
         Some(template)
     }
 
-    /// What kind of job it is, what is said of that, and what that must look like.
-    #[expect(clippy::type_complexity, reason = "read once, right where it is called")]
-    fn lane<'n, 'a>(&mut self, run: &'n Node<'a>, path: Path<'_>) -> Option<(Lane, (Lane, &'n Node<'a>), Shape)> {
+    /// What kind of job it is, and what is said of that.
+    fn lane<'n, 'a>(&mut self, run: &'n Node<'a>, path: Path<'_>) -> Option<(Lane, &'n Node<'a>)> {
         let entries = self.map(run, path, "a command, or an object with `process`, `echo` or `wasm`,")?;
         self.known_fields(entries, path, &["process", "echo", "wasm"]);
         let [only] = entries else {
@@ -92,18 +94,13 @@ impl Compiler {
             self.problems.add(run.place, code::CONFLICT, path, message);
             return None;
         };
-        let (lane, shape) = match &*only.key {
-            "process" => (Lane::Process, PROCESS),
-            "echo" => (Lane::Echo, ECHO),
-            "wasm" => (Lane::Wasm, WASM),
-            _ => return None,
-        };
+        let lane = Lane::ALL.into_iter().find(|lane| lane.as_str() == only.key)?;
         if lane == Lane::Wasm && only.value.get("component").is_none() {
             let message = "which component? Name its blob";
             self.problems.add(only.place, code::MISSING_FIELD, path.field("wasm").field("component"), message);
         }
         self.map(&only.value, path.field(&only.key), "an object")?;
-        Some((lane, (lane, &only.value), shape))
+        Some((lane, &only.value))
     }
 
     fn tries(&mut self, entries: &[Entry<'_>], path: Path<'_>, defaults: Tries) -> Tries {
@@ -149,6 +146,7 @@ impl Compiler {
         path: Path<'_>,
         site: &mut Site<'_>,
     ) -> Option<Arc<Fields>> {
+        let before = self.problems.count();
         let mut text = Vec::new();
         let mut holes = Vec::new();
         for (name, shape) in JOB_FIELDS {
@@ -170,7 +168,7 @@ impl Compiler {
                 (None, None) => {}
             }
         }
-        if text.is_empty() && tries == Tries::default() {
+        if text.is_empty() && tries == Tries::default() || self.problems.count() > before {
             return None;
         }
         text.extend_from_slice(if text.is_empty() { b"{}" } else { b"}" });
@@ -209,7 +207,7 @@ impl Compiler {
     }
 
     /// A job without templates is tried out now: what a spec does not allow is told here and not when it runs.
-    fn try_constant(&mut self, template: &JobTemplate, run: &Node<'_>, path: Path<'_>) {
+    fn try_constant(&mut self, template: &JobTemplate, run: &Node<'_>, path: Path<'_>, site: &Site<'_>) {
         if !template.is_constant() {
             return;
         }
@@ -225,10 +223,11 @@ impl Compiler {
         let facts = JobFacts {
             workflow: model::id::WorkflowId(0),
             task: "",
-            item: None,
+            item: site.has_item.then_some(0),
             run: 0,
             tenant: "default",
-            compensation: false,
+            // Only there is a `result`.
+            compensation: site.has_result,
         };
         if let Err(error) = template.render(&scope, &facts) {
             let field = error.field.as_str();
@@ -239,10 +238,10 @@ impl Compiler {
 
     fn refused(&mut self, entries: &[Entry<'_>], path: Path<'_>, error: &RenderError) {
         let first = error.field.split(['.', '[']).next().unwrap_or_default();
-        let place = entries.iter().find(|entry| entry.key == first).map_or_else(
-            || entries.first().map(|entry| entry.place).unwrap_or_default(),
-            |entry| entry.value.place,
-        );
+        let place = entries
+            .iter()
+            .find(|entry| entry.key == first)
+            .map_or_else(|| entries.first().map(|entry| entry.place).unwrap_or_default(), |entry| entry.value.place);
         self.problems.add(place, code::INVALID_VALUE, format!("{path}.{}", error.field), error.message.clone());
     }
 }
@@ -254,10 +253,6 @@ fn place_of(run: &Node<'_>, field: &str) -> Option<crate::diagnostic::Place> {
         node = node.get(name)?;
     }
     Some(node.place)
-}
-
-fn run_name(lane: Lane) -> &'static str {
-    lane.as_str()
 }
 
 /// Writes the fields of a job as one object of their own.
@@ -281,8 +276,12 @@ impl Writer<'_, '_> {
     /// A default that makes no sense for this kind of job is left out, so that one default can serve different jobs.
     fn inherited(&mut self, node: &Node<'_>, name: &str, shape: Shape, lane: Lane, path: Path<'_>) {
         match (name, &node.data) {
-            ("limits", Data::Map(entries)) => self.entries(entries.iter().filter(|entry| limits_fit(lane, &entry.key)), shape, path),
-            ("sandbox", Data::Text(text)) if lane == Lane::Wasm && text == "none" => self.text.extend_from_slice(b"null"),
+            ("limits", Data::Map(entries)) => {
+                self.entries(entries.iter().filter(|entry| limits_fit(lane, &entry.key)), shape, path)
+            }
+            ("sandbox", Data::Text(text)) if lane == Lane::Wasm && text == "none" => {
+                self.text.extend_from_slice(b"null")
+            }
             _ => self.value(node, shape, path),
         }
     }

@@ -4,10 +4,11 @@ use super::Compiler;
 use super::edges::{Edges, Need};
 use super::job::{Defaults, JOB_FIELDS};
 use super::shape::{Holes, Shape};
-use super::task::{Done, Within};
+use super::task::Within;
 use super::templates::Site;
 use crate::delay::{Delay, TIME_FORM, parse_time};
 use crate::diagnostic::code;
+use crate::expression::Type;
 use crate::job::JobTemplate;
 use crate::limits;
 use crate::node::{Data, Entry, Node};
@@ -28,7 +29,7 @@ impl Compiler {
         edges: &mut Edges,
         path: Path<'_>,
         site: &mut Site<'_>,
-    ) -> Done {
+    ) -> Option<Act> {
         let node = &entries.iter().find(|entry| entry.key == kind)?.value;
         let field = path.field(kind);
         match kind {
@@ -70,7 +71,7 @@ impl Compiler {
         within: &Within<'_>,
         path: Path<'_>,
         site: &mut Site<'_>,
-    ) -> Done {
+    ) -> Option<Act> {
         let child = self.child(node, path.field("workflow"), within);
         let with = entries.iter().find(|entry| entry.key == "with").map(|entry| &entry.value);
         let field = path.field("with");
@@ -79,7 +80,14 @@ impl Compiler {
             Some(with) => {
                 match &with.data {
                     Data::Map(_) => {}
-                    Data::Text(text) if has_templates(text) => {}
+                    Data::Text(text) if has_templates(text) => {
+                        let (_, kind) = self.template(with, text, field, &mut Site::clone_of(site))?;
+                        if !kind.may_be(Type::Object) {
+                            let message = format!("this comes to {}: an object is needed", kind.shown());
+                            self.problems.add(with.place, code::WRONG_TYPE, field, message);
+                            return None;
+                        }
+                    }
                     _ => {
                         self.wrong_type(with, field, "an object of inputs");
                         return None;
@@ -100,9 +108,7 @@ impl Compiler {
     /// `10s`, `${…}`, `{until: time}` or `{until: ${…}}`.
     fn delay(&mut self, node: &Node<'_>, path: Path<'_>, site: &mut Site<'_>) -> Option<Delay> {
         match &node.data {
-            Data::Text(text) if has_templates(text) => {
-                self.template(node, text, path, site).map(|(template, _)| Delay::told(template, false))
-            }
+            Data::Text(text) if has_templates(text) => self.told_delay(node, text, path, site, false),
             Data::Map(entries) => {
                 self.known_fields(entries, path, &["until"]);
                 let Some(until) = node.get("until") else {
@@ -112,7 +118,7 @@ impl Compiler {
                 let path = path.field("until");
                 let text = self.text(until, path)?;
                 if has_templates(text) {
-                    return self.template(until, text, path, site).map(|(template, _)| Delay::told(template, true));
+                    return self.told_delay(until, text, path, site, true);
                 }
                 let time = parse_time(text);
                 if time.is_none() {
@@ -127,12 +133,34 @@ impl Compiler {
         }
     }
 
-    fn approval(&mut self, node: &Node<'_>, path: Path<'_>, site: &mut Site<'_>) -> Done {
+    fn told_delay(
+        &mut self,
+        node: &Node<'_>,
+        text: &str,
+        path: Path<'_>,
+        site: &mut Site<'_>,
+        only_time: bool,
+    ) -> Option<Delay> {
+        let (template, kind) = self.template(node, text, path, site)?;
+        if !kind.may_be(Type::Text) {
+            let message = format!("this comes to {}: a text like `90s` is needed", kind.shown());
+            self.problems.add(node.place, code::WRONG_TYPE, path, message);
+            return None;
+        }
+        Some(Delay::told(template, only_time))
+    }
+
+    fn approval(&mut self, node: &Node<'_>, path: Path<'_>, site: &mut Site<'_>) -> Option<Act> {
         let message = match &node.data {
             Data::Map(entries) => {
                 self.known_fields(entries, path, &["message"]);
                 let Some(message) = node.get("message") else {
-                    self.problems.add(node.place, code::MISSING_FIELD, path.field("message"), "what is to be approved?");
+                    self.problems.add(
+                        node.place,
+                        code::MISSING_FIELD,
+                        path.field("message"),
+                        "what is to be approved?",
+                    );
                     return None;
                 };
                 self.text_template(message, path.field("message"), site)
@@ -144,7 +172,7 @@ impl Compiler {
         message.map(|message| Act::Approval { message })
     }
 
-    fn wait_for(&mut self, node: &Node<'_>, path: Path<'_>) -> Done {
+    fn wait_for(&mut self, node: &Node<'_>, path: Path<'_>) -> Option<Act> {
         let signal = match &node.data {
             Data::Map(entries) => {
                 self.known_fields(entries, path, &["signal"]);
@@ -167,7 +195,7 @@ impl Compiler {
         edges: &mut Edges,
         path: Path<'_>,
         site: &mut Site<'_>,
-    ) -> Done {
+    ) -> Option<Act> {
         let Data::List(nodes) = &node.data else {
             self.wrong_type(node, path, "a list of `{when: …, then: …}`");
             return None;

@@ -42,7 +42,10 @@ fn prepare_task(task: &mut Node<'_>) {
                     entry.place = place;
                 }
                 if let Data::Map(fields) = &mut entry.value.data {
-                    fields.iter_mut().filter(|field| field.key == "run").for_each(|run| write_out_command(&mut run.value));
+                    fields
+                        .iter_mut()
+                        .filter(|field| field.key == "run")
+                        .for_each(|run| write_out_command(&mut run.value));
                 }
             }
             _ => {}

@@ -62,11 +62,8 @@ pub(super) const PROCESS: Shape = Shape::Fields(&[
     ("worker", Shape::Text),
     ("function", Shape::Text),
 ]);
-pub(super) const ECHO: Shape = Shape::Fields(&[
-    ("value", Shape::Any),
-    ("delay_ms", Shape::Integer),
-    ("fail", Shape::Word(&["error", "fatal"])),
-]);
+pub(super) const ECHO: Shape =
+    Shape::Fields(&[("value", Shape::Any), ("delay_ms", Shape::Integer), ("fail", Shape::Word(&["error", "fatal"]))]);
 pub(super) const WASM: Shape =
     Shape::Fields(&[("component", Shape::Text), ("args", Shape::Texts), ("env", STRINGS), ("stdin", Shape::Text)]);
 pub(super) const LIMITS: Shape = Shape::Fields(&[

@@ -12,7 +12,7 @@ use crate::diagnostic::{Place, closest, code};
 use crate::expression::Type;
 use crate::node::{Data, Entry, Node};
 use crate::path::Path;
-use crate::plan::{Act, ForEach, OnFailure, Task};
+use crate::plan::{ForEach, OnFailure, Task};
 use crate::slice::Slice;
 use crate::template::{ValueTemplate, has_templates};
 
@@ -71,12 +71,8 @@ pub(super) struct Within<'a> {
     pub timeout: Option<Millis>,
 }
 
-/// A task whose needs are not known yet.
-pub(super) struct Draft {
-    pub task: Task,
-}
-
 impl Compiler {
+    /// A task whose needs are not known yet: those are added to the edges.
     pub(super) fn task<'n, 'a>(
         &mut self,
         number: u32,
@@ -85,14 +81,14 @@ impl Compiler {
         defaults: &mut Defaults<'n, 'a>,
         edges: &mut Edges,
         path: Path<'_>,
-    ) -> Option<Draft> {
+    ) -> Option<Task> {
         let node = &entry.value;
         let entries = self.map(node, path, "an object, like `{run: …}`,")?;
         self.known_task_fields(entries, path);
         let before = self.problems.count();
         let kind = self.kind(entry, entries, path);
         let epoch = self.epoch(entry, within, path);
-        edges.epochs.push(epoch);
+        edges.epochs[number as usize] = epoch;
         if let Some(needs) = node.get("needs") {
             self.needs(needs, number, within, edges, path.field("needs"));
         }
@@ -104,7 +100,8 @@ impl Compiler {
         site.has_item = node.get("for_each").is_some();
         let act = kind.and_then(|kind| self.act(kind, number, entries, within, defaults, edges, path, &mut site));
         let merge = node.get("merge").and_then(|node| self.text_template(node, path.field("merge"), &mut site));
-        let on_failure = node.get("on_failure").and_then(|node| self.one_of(node, path.field("on_failure"), &ON_FAILURE));
+        let on_failure =
+            node.get("on_failure").and_then(|node| self.one_of(node, path.field("on_failure"), &ON_FAILURE));
         let timeout = node.get("timeout").and_then(|node| self.timeout(node, path.field("timeout")));
         self.take_references(number, entry.place, site, edges);
         let compensation = node.get("compensation").and_then(|compensation| {
@@ -122,21 +119,19 @@ impl Compiler {
         if self.problems.count() > before {
             return None;
         }
-        Some(Draft {
-            task: Task {
-                name: (&*entry.key).into(),
-                needs: Box::default(),
-                dependents: Box::default(),
-                epoch,
-                when,
-                for_each: for_each.map(|items| Box::new(ForEach { items, concurrency })),
-                act: act?,
-                merge,
-                on_failure: on_failure.unwrap_or(within.on_failure),
-                timeout: timeout.or(within.timeout),
-                compensation,
-                is_read: false,
-            },
+        Some(Task {
+            name: (&*entry.key).into(),
+            needs: Box::default(),
+            dependents: Box::default(),
+            epoch,
+            when,
+            for_each: for_each.map(|items| Box::new(ForEach { items, concurrency })),
+            act: act?,
+            merge,
+            on_failure: on_failure.unwrap_or(within.on_failure),
+            timeout: timeout.or(within.timeout),
+            compensation,
+            is_read: false,
         })
     }
 
@@ -167,6 +162,8 @@ impl Compiler {
                 self.problems.add(task.place, code::MISSING_FIELD, path, message);
                 return None;
             }
+            // The same one twice is told as that.
+            [first, second] if first.key == second.key => &*first.key,
             [first, second, ..] => {
                 let message = format!("a task does one thing: `{}` or `{}`", first.key, second.key);
                 self.problems.add(second.place, code::CONFLICT, path, message);
@@ -222,13 +219,14 @@ impl Compiler {
         match &node.data {
             Data::List(elements) => {
                 if elements.len() > crate::limits::ITEMS_MAX {
-                    let message = format!("{} items are too many: at most {}", elements.len(), crate::limits::ITEMS_MAX);
+                    let message =
+                        format!("{} items are too many: at most {}", elements.len(), crate::limits::ITEMS_MAX);
                     self.problems.add(node.place, code::TOO_LARGE, path, message);
                     return None;
                 }
             }
             Data::Text(text) if has_templates(text) => {
-                let (_, kind) = self.template(node, text, path, &mut Site::new(site.known))?;
+                let (_, kind) = self.template(node, text, path, &mut Site::clone_of(site))?;
                 if !kind.may_be(Type::List) {
                     let message = format!("this comes to {}: a list is needed", kind.shown());
                     self.problems.add(node.place, code::WRONG_TYPE, path, message);
@@ -277,6 +275,3 @@ fn shown(names: &[&str]) -> String {
     let more = if names.len() > SHOWN_MAX { ", …" } else { "" };
     format!("{}{more}", names[..names.len().min(SHOWN_MAX)].join(", "))
 }
-
-/// What a task does.
-pub(super) type Done = Option<Act>;

@@ -1,5 +1,6 @@
 //! Texts of a definition become templates.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -18,6 +19,8 @@ pub(super) struct Known<'a> {
     pub inputs: &'a [Input],
     pub tasks: Vec<&'a str>,
     pub numbers: HashMap<&'a str, u32, foldhash::fast::RandomState>,
+    /// For how many names that are not known another one is still looked for: among many tasks that takes time.
+    pub suggestions_left: Cell<usize>,
 }
 
 impl Known<'_> {
@@ -26,8 +29,16 @@ impl Known<'_> {
         self.numbers.get(name).copied().ok_or_else(|| Wrong {
             code: code::UNKNOWN_TASK,
             message: format!("there is no task `{name}`"),
-            suggestion: closest(name, self.tasks.iter().copied()).map(|near| format!("did you mean `{near}`?")),
+            suggestion: closest(name, self.suggested()).map(|near| format!("did you mean `{near}`?")),
         })
+    }
+
+    /// Tasks that might have been meant.
+    fn suggested(&self) -> impl Iterator<Item = &str> {
+        let left = self.suggestions_left.get();
+        self.suggestions_left.set(left.saturating_sub(1));
+        let names: &[&str] = if left > 0 { &self.tasks } else { &[] };
+        names.iter().copied()
     }
 }
 
@@ -46,6 +57,11 @@ impl<'a> Site<'a> {
     pub fn new(known: &'a Known<'a>) -> Self {
         Self { known, has_item: false, has_result: false, references: Vec::new(), reads_own_result: false }
     }
+
+    /// The same place, for a look at what will be compiled again.
+    pub fn clone_of(other: &Self) -> Self {
+        Self { has_item: other.has_item, has_result: other.has_result, ..Self::new(other.known) }
+    }
 }
 
 impl Names for Site<'_> {
@@ -62,7 +78,7 @@ impl Names for Site<'_> {
     }
 
     fn tasks(&self) -> Box<dyn Iterator<Item = &str> + '_> {
-        Box::new(self.known.tasks.iter().copied())
+        Box::new(self.known.suggested())
     }
 
     fn has_item(&self) -> bool {

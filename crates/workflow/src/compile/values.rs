@@ -25,12 +25,7 @@ impl Compiler {
     }
 
     /// The fields of an object.
-    pub(super) fn map<'n, 'a>(
-        &mut self,
-        node: &'n Node<'a>,
-        path: Path<'_>,
-        wanted: &str,
-    ) -> Option<&'n [Entry<'a>]> {
+    pub(super) fn map<'n, 'a>(&mut self, node: &'n Node<'a>, path: Path<'_>, wanted: &str) -> Option<&'n [Entry<'a>]> {
         match &node.data {
             Data::Map(entries) => Some(entries),
             Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) | Data::List(_) => {
@@ -86,8 +81,7 @@ impl Compiler {
     pub(super) fn description(&mut self, node: &Node<'_>, path: Path<'_>) -> Option<Box<str>> {
         let text = self.text(node, path)?;
         if text.len() > limits::DESCRIPTION_BYTES_MAX {
-            let message =
-                format!("{} bytes are too long: at most {}", text.len(), limits::DESCRIPTION_BYTES_MAX);
+            let message = format!("{} bytes are too long: at most {}", text.len(), limits::DESCRIPTION_BYTES_MAX);
             self.problems.add(node.place, code::TOO_LARGE, path, message);
             return None;
         }

@@ -183,7 +183,10 @@ mod tests {
 
     #[test]
     fn months_that_are_too_short_are_passed_over() {
-        assert_eq!(slots("0 0 31 * *", "2026-02-01T00:00", 3), ["2026-03-31 00:00", "2026-05-31 00:00", "2026-07-31 00:00"]);
+        assert_eq!(
+            slots("0 0 31 * *", "2026-02-01T00:00", 3),
+            ["2026-03-31 00:00", "2026-05-31 00:00", "2026-07-31 00:00"]
+        );
         assert_eq!(slots("0 0 29 2 *", "2096-02-29T00:01", 1), ["2104-02-29 00:00"]);
     }
 
@@ -217,5 +220,36 @@ mod tests {
         assert_eq!(calendar.first_from("9999-06-01T00:00".parse().unwrap()), None);
         let calendar = Calendar::parse("* * * * *").unwrap();
         assert_eq!(calendar.first_from(DateTime::MAX), None);
+    }
+
+    /// Whether a day matches, by the letter of the fields.
+    fn is_meant(expression: &str, date: Date) -> bool {
+        let [_, _, days, months, weekdays] = fields::parse(expression).unwrap();
+        let has = |set: &Set, value: i8| set.bits >> value & 1 == 1;
+        let (day, weekday) = (has(&days, date.day()), has(&weekdays, date.weekday().to_sunday_zero_offset()));
+        let either = !days.is_wild && !weekdays.is_wild;
+        has(&months, date.month()) && if either { day || weekday } else { day && weekday }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn the_next_day_is_the_one_that_a_walk_from_day_to_day_finds(
+            days in "\\*|\\*/[2-9]|[1-9]|2[5-9]|[1-9],3[01]|1-1[0-9]",
+            months in "\\*|[1-9]|2|1[0-2]|2,[4-9]",
+            weekdays in "\\*|\\*/[2-7]|[0-7]|[0-3]-[4-7]",
+            year in 1970_i16..2100,
+            day in 1_i16..=365,
+        ) {
+            let expression = format!("7 5 {days} {months} {weekdays}");
+            if let Ok(calendar) = Calendar::parse(&expression) {
+                let start = Date::new(year, 1, 1).unwrap().with().day_of_year(day).build().unwrap();
+                let found = calendar.first_from(start.at(5, 8, 0, 0)).unwrap();
+                let mut walked = start.tomorrow().unwrap();
+                while !is_meant(&expression, walked) {
+                    walked = walked.tomorrow().unwrap();
+                }
+                proptest::prop_assert_eq!(found, walked.at(5, 7, 0, 0), "{} from {}", expression, start);
+            }
+        }
     }
 }

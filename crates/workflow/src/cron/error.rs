@@ -1,6 +1,6 @@
 //! What can be wrong with a cron expression or its time zone.
 
-use super::{EXPRESSION_BYTES_MAX, ZONE_BYTES_MAX};
+use super::EXPRESSION_BYTES_MAX;
 
 /// Why an expression was not taken, and what would be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -19,10 +19,12 @@ pub enum CronError {
         did_you_mean(suggestion.as_deref())
     )]
     UnknownName { name: String, suggestion: Option<String> },
-    #[error("`{expression}` never comes due: none of its months has any of its days; change the day of month or the month")]
+    #[error(
+        "`{expression}` never comes due: none of its months has any of its days; change the day of month or the month"
+    )]
     Never { expression: String },
     #[error(
-        "`{zone}` is not a time zone of at most {ZONE_BYTES_MAX} bytes; write UTC or an IANA name such as Europe/Berlin{}",
+        "`{zone}` is not a time zone; write UTC or an IANA name such as Europe/Berlin{}",
         did_you_mean(suggestion.as_deref())
     )]
     UnknownZone { zone: String, suggestion: Option<String> },

@@ -1,7 +1,7 @@
 //! The text of an expression, read into sets of numbers.
 
 use super::error::CronError;
-use super::zone::nearest;
+use crate::diagnostic::closest;
 
 /// The values of one field: bit n stands for the value n.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +76,7 @@ fn named(name: &str) -> Result<&'static str, CronError> {
     let found = NAMED.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
     let unknown = || CronError::UnknownName {
         name: name.to_owned(),
-        suggestion: nearest(name, NAMED.iter().map(|(known, _)| *known)),
+        suggestion: closest(name, NAMED.iter().map(|(known, _)| *known)).map(str::to_owned),
     };
     found.map(|(_, expression)| *expression).ok_or_else(unknown)
 }
@@ -220,9 +220,29 @@ mod tests {
     #[test]
     fn refusals_name_the_field_and_say_what_is_allowed() {
         let refusals = [
-            "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8", "* * * FOO *", "*/0 * * * *", "*/90 * * * *",
-            "5- * * * *", "1,,2 * * * *", "* 22-4 * * *", "* * * * FRI-TUE", "+5 * * * *", "99999999999 * * * *",
-            "* * L * *", "*5 * * * *", "1/2/3 * * * *", "", "* * * *", "0 0 0 * * *", "@dayly", "@reboot", "@",
+            "60 * * * *",
+            "* 24 * * *",
+            "* * 0 * *",
+            "* * * 13 *",
+            "* * * * 8",
+            "* * * FOO *",
+            "*/0 * * * *",
+            "*/90 * * * *",
+            "5- * * * *",
+            "1,,2 * * * *",
+            "* 22-4 * * *",
+            "* * * * FRI-TUE",
+            "+5 * * * *",
+            "99999999999 * * * *",
+            "* * L * *",
+            "*5 * * * *",
+            "1/2/3 * * * *",
+            "",
+            "* * * *",
+            "0 0 0 * * *",
+            "@dayly",
+            "@reboot",
+            "@",
         ];
         insta::assert_snapshot!(refusals.map(refusal).join("\n"), @r"
         minute: `60` is out of range; allowed are 0-59, ranges, lists, steps and *

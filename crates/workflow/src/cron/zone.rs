@@ -4,6 +4,7 @@ use jiff::tz::{TimeZone, TimeZoneDatabase};
 
 use super::ZONE_BYTES_MAX;
 use super::error::CronError;
+use crate::diagnostic::closest;
 
 /// Names that hosts have for their own setting: they mean another zone on every machine.
 const OF_THE_HOST: [&str; 2] = ["localtime", "posixrules"];
@@ -26,36 +27,11 @@ fn suggest(name: &str, zones: &TimeZoneDatabase) -> Option<String> {
     let known: Vec<String> = zones.available().map(|zone| zone.to_string()).collect();
     let cities = known.iter().filter_map(|zone| zone.rsplit_once('/').map(|(_, city)| city));
     let known = || known.iter().map(String::as_str);
-    let whole = nearest(&name, known());
-    if whole.is_some() || name.contains('/') {
-        return whole;
+    if let Some(whole) = closest(&name, known()) {
+        return Some(whole.to_owned());
     }
-    let city = nearest(&name, cities)?;
+    let city = closest(&name, cities)?;
     known().find(|zone| zone.rsplit_once('/').is_some_and(|(_, last)| last == city)).map(str::to_owned)
-}
-
-/// The known name that is nearest to one that is not known, if any is near enough to be meant.
-pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
-    let near = name.chars().count() / 3;
-    let distances = known.map(|candidate| (distance(name, candidate), candidate));
-    let best = distances.min_by_key(|(distance, _)| *distance);
-    best.filter(|(distance, _)| *distance <= near).map(|(_, candidate)| candidate.to_owned())
-}
-
-/// How many letters must be changed, added or left out to make one name of the other; case does not count.
-fn distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().flat_map(char::to_lowercase).collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (place, letter) in left.chars().flat_map(char::to_lowercase).enumerate() {
-        let mut diagonal = row[0];
-        row[0] = place + 1;
-        for (column, other) in right.iter().enumerate() {
-            let replaced = diagonal + usize::from(letter != *other);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[right.len()]
 }
 
 #[cfg(test)]
@@ -89,8 +65,8 @@ mod tests {
         let message = bundled("Europe/Berln").unwrap_err().to_string();
         assert_eq!(
             message,
-            "`Europe/Berln` is not a time zone of at most 64 bytes; write UTC or an IANA name such as Europe/Berlin. Did \
-             you mean `Europe/Berlin`?"
+            "`Europe/Berln` is not a time zone; write UTC or an IANA name such as Europe/Berlin. Did you mean \
+             `Europe/Berlin`?"
         );
     }
 

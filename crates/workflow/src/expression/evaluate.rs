@@ -16,10 +16,22 @@ pub(crate) type Failure = String;
 
 type Evaluated<'a> = Result<Cow<'a, Value>, Failure>;
 
-/// One evaluation with its budget.
-pub(crate) struct Evaluation<'a> {
-    scope: &'a Scope<'a>,
+/// What may still be done. One budget serves everything that is rendered at once.
+#[derive(Debug)]
+pub(crate) struct Budget {
     steps_left: u64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { steps_left: limits::EVALUATION_STEPS_MAX }
+    }
+}
+
+/// One evaluation.
+pub(crate) struct Evaluation<'a, 'b> {
+    scope: &'a Scope<'a>,
+    budget: &'b mut Budget,
 }
 
 /// The type of a value, in words for a message.
@@ -72,16 +84,16 @@ impl std::io::Write for Bounded {
     }
 }
 
-impl<'a> Evaluation<'a> {
-    pub fn new(scope: &'a Scope<'a>) -> Self {
-        Self { scope, steps_left: limits::EVALUATION_STEPS_MAX }
+impl<'a, 'b> Evaluation<'a, 'b> {
+    pub fn new(scope: &'a Scope<'a>, budget: &'b mut Budget) -> Self {
+        Self { scope, budget }
     }
 
     /// Pays for work.
     pub fn pay(&mut self, steps: usize) -> Result<(), Failure> {
-        match self.steps_left.checked_sub(steps as u64) {
+        match self.budget.steps_left.checked_sub(steps as u64) {
             Some(left) => {
-                self.steps_left = left;
+                self.budget.steps_left = left;
                 Ok(())
             }
             None => Err(format!("it takes more than {} steps to evaluate", limits::EVALUATION_STEPS_MAX)),

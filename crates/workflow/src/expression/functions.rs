@@ -102,7 +102,7 @@ impl Function {
 
     pub fn call<'a>(
         self,
-        evaluation: &mut Evaluation<'a>,
+        evaluation: &mut Evaluation<'a, '_>,
         values: Vec<Cow<'a, Value>>,
     ) -> Result<Cow<'a, Value>, Failure> {
         let mut values = values.into_iter();
@@ -131,12 +131,12 @@ impl Function {
     }
 }
 
-struct Call<'e, 'a> {
+struct Call<'e, 'a, 'b> {
     function: Function,
-    evaluation: &'e mut Evaluation<'a>,
+    evaluation: &'e mut Evaluation<'a, 'b>,
 }
 
-impl Call<'_, '_> {
+impl Call<'_, '_, '_> {
     fn refuse<T>(&self, value: &Value) -> Result<T, Failure> {
         let name = self.function.as_str();
         Err(format!("`{name}` does not take {}: {}", kind(value), self.function.usage()))

@@ -41,11 +41,8 @@ impl Wrong {
 /// Reads an expression and tells the type of its value, as far as it is known.
 pub(crate) fn parse(text: &str, names: &dyn Names) -> Result<(Expression, Type), Wrong> {
     if text.len() > limits::EXPRESSION_BYTES_MAX {
-        let message = format!(
-            "an expression of {} bytes is too long: at most {}",
-            text.len(),
-            limits::EXPRESSION_BYTES_MAX
-        );
+        let message =
+            format!("an expression of {} bytes is too long: at most {}", text.len(), limits::EXPRESSION_BYTES_MAX);
         return Err(Wrong { code: code::TOO_LARGE, ..Wrong::new(message) });
     }
     let mut parser = Parser { lexer: Lexer { rest: text }, token: Token::End, names, depth: 0 };

@@ -166,8 +166,7 @@ fn check_chain(chain: &Chain, names: &dyn Names) -> Result<Type, Wrong> {
 
 fn operate(operator: Operator, left: Type, right: Type) -> Result<Type, Wrong> {
     let refused = || {
-        let message =
-            format!("`{}` does not work between {} and {}", operator.as_str(), left.shown(), right.shown());
+        let message = format!("`{}` does not work between {} and {}", operator.as_str(), left.shown(), right.shown());
         Wrong::new(message)
     };
     let both = |wanted: Type| left.may_be(wanted) && right.may_be(wanted);
@@ -184,17 +183,34 @@ fn operate(operator: Operator, left: Type, right: Type) -> Result<Type, Wrong> {
             }
         }
         Operator::Subtract | Operator::Multiply | Operator::Remainder => {
-            if left.is_number() && right.is_number() { Ok(arithmetic(left, right)) } else { Err(refused()) }
+            if left.is_number() && right.is_number() {
+                Ok(arithmetic(left, right))
+            } else {
+                Err(refused())
+            }
         }
         Operator::Divide => {
-            if left.is_number() && right.is_number() { Ok(Type::Number) } else { Err(refused()) }
+            if left.is_number() && right.is_number() {
+                Ok(Type::Number)
+            } else {
+                Err(refused())
+            }
         }
         Operator::Less | Operator::LessOrEqual | Operator::Greater | Operator::GreaterOrEqual => {
             if both(Type::Number) || both(Type::Text) { Ok(Type::Boolean) } else { Err(refused()) }
         }
-        Operator::Equal | Operator::NotEqual => Ok(Type::Boolean),
+        Operator::Equal | Operator::NotEqual => {
+            if left.may_be(right) || left == Type::Null || right == Type::Null {
+                return Ok(Type::Boolean);
+            }
+            Err(Wrong::new(format!("{} never equals {}", left.shown(), right.shown())))
+        }
         Operator::And | Operator::Or => {
-            if both(Type::Boolean) { Ok(Type::Boolean) } else { Err(refused()) }
+            if both(Type::Boolean) {
+                Ok(Type::Boolean)
+            } else {
+                Err(refused())
+            }
         }
         Operator::OrElse => Ok(match left {
             Type::Null => right,

@@ -30,6 +30,7 @@ fn write(picture: &Picture<'_>, out: &mut String) -> std::fmt::Result {
             continue;
         }
         writeln!(out, "    subgraph epoch{epoch}[\"{}\"]", escaped(name))?;
+        writeln!(out, "        direction LR")?;
         for number in tasks {
             write_task(picture, number, "        ", out)?;
         }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Number;
 
 use super::{Data, Entry, Node};
@@ -21,7 +21,7 @@ pub(crate) fn read<'a>(source: &'a [u8], problems: &mut Problems) -> Option<Node
             return None;
         }
     };
-    let reading = Reading { text, cursor: Cell::default(), nodes: Cell::new(0) };
+    let reading = Reading { text, cursor: Cell::default(), nodes: Cell::new(0), is_too_large: Cell::new(false) };
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let read = Value { reading: &reading, depth: 0 }
         .deserialize(&mut deserializer)
@@ -30,11 +30,12 @@ pub(crate) fn read<'a>(source: &'a [u8], problems: &mut Problems) -> Option<Node
         Ok(node) => Some(node),
         Err(error) => {
             let place = Place { line: number(error.line()), column: number(error.column()) };
-            let code = if reading.nodes.get() > limits::NODES_MAX { code::TOO_LARGE } else { code::SYNTAX };
+            let code = if reading.is_too_large.get() { code::TOO_LARGE } else { code::SYNTAX };
             let message = error.to_string();
             // The place is told beside the message.
             let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
-            problems.add(place, code, "", format!("this is not JSON: {message}"));
+            let before = if code == code::SYNTAX { "this is not JSON: " } else { "" };
+            problems.add(place, code, "", format!("{before}{message}"));
             None
         }
     }
@@ -46,35 +47,41 @@ fn number(size: usize) -> u32 {
 
 struct Reading<'a> {
     text: &'a str,
-    /// How far places have been counted: the offset, its line, and where that line begins.
-    cursor: Cell<(usize, u32, usize)>,
+    /// How far places have been counted: the offset, and its line and column from 0.
+    cursor: Cell<(usize, u32, u32)>,
     nodes: Cell<usize>,
+    is_too_large: Cell<bool>,
 }
 
 impl<'a> Reading<'a> {
-    /// The place of a borrowed part of the text. Parts are asked for in their order.
+    /// The place of a borrowed part of the text. Parts are asked for in their order, so nothing is counted twice.
     fn place(&self, part: &str) -> Place {
-        let (mut offset, mut line, mut line_start) = self.cursor.get();
-        let Some(at) = (part.as_ptr() as usize).checked_sub(self.text.as_ptr() as usize) else {
-            return Place::default();
-        };
+        let (offset, mut line, mut column) = self.cursor.get();
+        let begin = (part.as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize);
         // The quote before it is where it begins.
-        let at = at.saturating_sub(1);
-        if at < offset || at > self.text.len() {
-            return Place { line: line + 1, column: 1 };
+        let at = begin.wrapping_sub(1);
+        if let Some(between) = self.text.get(offset..at) {
+            for byte in between.bytes() {
+                if byte == b'\n' {
+                    (line, column) = (line + 1, 0);
+                } else if byte & 0b1100_0000 != 0b1000_0000 {
+                    // The first byte of a character.
+                    column += 1;
+                }
+            }
+            self.cursor.set((at, line, column));
         }
-        for (newline, _) in self.text.as_bytes()[offset..at].iter().enumerate().filter(|(_, byte)| **byte == b'\n') {
-            line += 1;
-            line_start = offset + newline + 1;
-        }
-        offset = at;
-        self.cursor.set((offset, line, line_start));
-        let column = self.text.get(line_start..at).map_or(0, |before| before.chars().count());
-        Place { line: line + 1, column: number(column) + 1 }
+        self.here()
+    }
+
+    fn too_large<E: serde::de::Error>(&self, message: String) -> E {
+        self.is_too_large.set(true);
+        E::custom(message)
     }
 
     fn here(&self) -> Place {
-        Place { line: self.cursor.get().1 + 1, column: 1 }
+        let (_, line, column) = self.cursor.get();
+        Place { line: line + 1, column: column + 1 }
     }
 }
 
@@ -91,18 +98,18 @@ impl<'a> DeserializeSeed<'a> for Value<'_, 'a> {
         let nodes = self.reading.nodes.get() + 1;
         self.reading.nodes.set(nodes);
         if nodes > limits::NODES_MAX {
-            return Err(D::Error::custom(format!("more than {} values are in it", limits::NODES_MAX)));
-        }
-        if self.depth > limits::DEPTH_MAX {
-            return Err(D::Error::custom(format!("values are nested deeper than {}", limits::DEPTH_MAX)));
+            return Err(self.reading.too_large(format!("more than {} values are in it", limits::NODES_MAX)));
         }
         deserializer.deserialize_any(self)
     }
 }
 
 impl<'r, 'a> Value<'r, 'a> {
-    fn deeper(self) -> Self {
-        Self { depth: self.depth + 1, ..self }
+    fn deeper<E: serde::de::Error>(self) -> Result<Self, E> {
+        if self.depth >= limits::DEPTH_MAX {
+            return Err(self.reading.too_large(format!("values are nested deeper than {}", limits::DEPTH_MAX)));
+        }
+        Ok(Self { depth: self.depth + 1, ..self })
     }
 
     fn node(self, data: Data<'a>) -> Node<'a> {
@@ -149,7 +156,8 @@ impl<'a> Visitor<'a> for Value<'_, 'a> {
     fn visit_seq<A: SeqAccess<'a>>(self, mut elements: A) -> Result<Node<'a>, A::Error> {
         let place = self.reading.here();
         let mut nodes = Vec::new();
-        while let Some(node) = elements.next_element_seed(self.deeper())? {
+        let inner = self.deeper()?;
+        while let Some(node) = elements.next_element_seed(inner)? {
             nodes.push(node);
         }
         Ok(Node::new(Data::List(nodes), place))
@@ -158,12 +166,13 @@ impl<'a> Visitor<'a> for Value<'_, 'a> {
     fn visit_map<A: MapAccess<'a>>(self, mut fields: A) -> Result<Node<'a>, A::Error> {
         let place = self.reading.here();
         let mut entries = Vec::new();
+        let inner = self.deeper()?;
         while let Some(key) = fields.next_key_seed(Key)? {
             let place = match &key {
                 Cow::Borrowed(key) => self.reading.place(key),
                 Cow::Owned(_) => self.reading.here(),
             };
-            let mut value = fields.next_value_seed(self.deeper())?;
+            let mut value = fields.next_value_seed(inner)?;
             // A value that cannot tell its own place is found beside its name.
             if value.text().is_none() {
                 value.place = place;

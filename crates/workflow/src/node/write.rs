@@ -2,28 +2,31 @@
 
 use super::{Data, Node};
 
-/// Writes the tree and tells every value where it went. The order of fields stays as it is.
-pub(crate) fn normalise(root: &mut Node<'_>) -> Vec<u8> {
+/// Writes the tree and tells every value where it went. The order of fields stays as it is. Also counts the values.
+pub(crate) fn normalise(root: &mut Node<'_>) -> (Vec<u8>, usize) {
     let mut out = Vec::new();
-    write(root, &mut out);
-    out
+    let nodes = write(root, &mut out);
+    // It is kept for as long as the plan.
+    out.shrink_to_fit();
+    (out, nodes)
 }
 
-fn write(node: &mut Node<'_>, out: &mut Vec<u8>) {
+fn write(node: &mut Node<'_>, out: &mut Vec<u8>) -> usize {
     let start = out.len();
+    let mut nodes = 1;
     match &mut node.data {
         Data::Null => out.extend_from_slice(b"null"),
         Data::Bool(true) => out.extend_from_slice(b"true"),
         Data::Bool(false) => out.extend_from_slice(b"false"),
         Data::Number(number) => json(number, out),
         Data::Text(text) => json(text, out),
-        Data::List(nodes) => {
+        Data::List(elements) => {
             out.push(b'[');
-            for (at, element) in nodes.iter_mut().enumerate() {
+            for (at, element) in elements.iter_mut().enumerate() {
                 if at > 0 {
                     out.push(b',');
                 }
-                write(element, out);
+                nodes += write(element, out);
             }
             out.push(b']');
         }
@@ -35,12 +38,13 @@ fn write(node: &mut Node<'_>, out: &mut Vec<u8>) {
                 }
                 json(&entry.key, out);
                 out.push(b':');
-                write(&mut entry.value, out);
+                nodes += write(&mut entry.value, out);
             }
             out.push(b'}');
         }
     }
     node.span = (offset(start), offset(out.len()));
+    nodes
 }
 
 fn json<T: serde::Serialize>(value: &T, out: &mut Vec<u8>) {

@@ -22,7 +22,8 @@ pub(crate) fn read<'a>(text: &'a str, problems: &mut Problems) -> Option<Node<'a
     options.block_nesting_limit = limits::DEPTH_MAX + 1;
     let mut reading = Reading::default();
     for next in Parser::new_from_str_with_options(text, options) {
-        let read = next.map_err(|error| syntax(&error, text)).and_then(|(event, span)| reading.event(event, span.start));
+        let read =
+            next.map_err(|error| syntax(&error, text)).and_then(|(event, span)| reading.event(event, span.start));
         if let Err(refused) = read {
             problems.advise(refused.place, refused.code, "", refused.message, refused.suggestion);
             return None;
@@ -71,8 +72,18 @@ fn place(marker: Marker) -> Place {
 
 /// A list or an object that has begun.
 enum Open<'a> {
-    List { nodes: Vec<Node<'a>>, place: Place, anchor: usize },
-    Map { entries: Vec<Entry<'a>>, key: Option<(Cow<'a, str>, Place)>, merges: Vec<Node<'a>>, place: Place, anchor: usize },
+    List {
+        nodes: Vec<Node<'a>>,
+        place: Place,
+        anchor: usize,
+    },
+    Map {
+        entries: Vec<Entry<'a>>,
+        key: Option<(Cow<'a, str>, Place)>,
+        merges: Vec<Node<'a>>,
+        place: Place,
+        anchor: usize,
+    },
 }
 
 #[derive(Default)]

@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::Template;
+use crate::expression::Budget;
 use crate::limits;
 use crate::scope::{RenderError, Scope};
 use crate::slice::Slice;
@@ -71,13 +72,14 @@ impl ValueTemplate {
         let text = self.text.as_bytes();
         let mut filled = Vec::with_capacity(text.len() + 64);
         let mut from = 0;
+        let mut budget = Budget::default();
         for hole in holes {
             filled.extend_from_slice(&text[from..hole.start as usize]);
             from = hole.end as usize;
             let written = if hole.as_text {
-                serde_json::to_writer(&mut filled, &hole.template.text(scope)?)
+                serde_json::to_writer(&mut filled, &hole.template.text_within(scope, &mut budget)?)
             } else {
-                let value = hole.template.cow(scope)?;
+                let value = hole.template.cow(scope, &mut budget)?;
                 bounded_bytes(&value, bytes_max).map_err(|failure| hole.template.error(0, &failure))?;
                 serde_json::to_writer(&mut filled, &*value)
             };

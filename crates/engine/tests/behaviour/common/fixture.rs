@@ -58,7 +58,7 @@ pub struct Fixture {
     /// Whether each queue knows every job it has ever had, and none was removed.
     pub exact_counters: bool,
     answers: BTreeMap<RequestId, Answer>,
-    inbox: VecDeque<Input>,
+    pub(super) inbox: VecDeque<Input>,
     requests: u64,
     epoch: u64,
 }
@@ -204,7 +204,6 @@ impl Fixture {
         self.fetches.clear();
         self.epoch += 1;
         self.shard = self.records.restore(self.config, self.setup.clone(), Epoch(self.epoch), self.now);
-        self.recount();
         let mut step = Step::new();
         self.shard.resume(self.now, &mut step);
         self.shard.flush(&mut step);

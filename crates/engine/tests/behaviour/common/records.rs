@@ -92,6 +92,7 @@ impl Records {
             let id = RunnerId::from_key(key).expect("a runner's key");
             shard.restore_runner(id, codec::decode(value).expect("cursors can be read"));
         }
+        self.restore_workflows(&mut shard);
         for job in self.jobs(Keyspace::Live) {
             shard.restore_job(job);
         }
@@ -101,9 +102,14 @@ impl Records {
         for (key, value) in self.table(Keyspace::Scans) {
             shard.restore_scan(key, value).expect("markers can be read");
         }
+        for (key, _) in self.table(Keyspace::Parked) {
+            shard.restore_parked(key);
+        }
         if let Some(head) = self.get(Keyspace::Meta, key::META_AUDIT) {
             shard.restore_audit(codec::decode(head).expect("the head of the audit log can be read"));
         }
+        let newest_flow = self.table(Keyspace::WorkflowsDone).last().and_then(|(key, _)| JobId::from_key(key));
+        shard.see_id(newest_flow.map_or(0, |id| id.0));
         let newest_done = self.table(Keyspace::Done).last().and_then(|(key, _)| JobId::from_key(key));
         shard.see_id(newest_done.map_or(0, |id| id.0));
         if let Some(last) = self.get(Keyspace::Meta, key::META_LAST_ID) {
@@ -151,6 +157,9 @@ impl Records {
                 let keys = self.table(Keyspace::Keys).map(|(key, _)| key).filter(old);
                 let keys: Vec<Vec<u8>> = keys.take(*limit).map(<[u8]>::to_vec).collect();
                 Fetched::OldKeys { more: keys.len() == *limit, keys }
+            }
+            Fetch::Workflow { .. } | Fetch::FinishedWorkflows { .. } | Fetch::WorkflowRows { .. } => {
+                self.answer_flows(fetch)
             }
         }
     }

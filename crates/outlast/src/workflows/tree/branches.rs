@@ -25,7 +25,7 @@ pub type Children = BTreeMap<WorkflowId, WorkflowView>;
 pub struct Whole {
     pub id: WorkflowId,
     pub name: String,
-    pub state: &'static str,
+    pub state: String,
     pub tone: Tone,
     pub took: Duration,
     pub tally: String,
@@ -40,11 +40,12 @@ impl Whole {
     pub fn new(view: &WorkflowView, children: &Children, age: Duration) -> Self {
         let (branches, rest) = of_workflow(view, children, age, 0);
         let took = Duration::from_millis(view.duration_ms);
-        let ended: u32 = TaskState::ALL.into_iter().filter(|state| state.is_terminal()).map(|state| view.counts.of(state)).sum();
+        let ended: u32 =
+            TaskState::ALL.into_iter().filter(|state| state.is_terminal()).map(|state| view.counts.of(state)).sum();
         Self {
             id: view.id,
             name: view.name.clone(),
-            state: view.state.as_str(),
+            state: view.state.as_str().replace('_', " "),
             tone: Tone::of_workflow(view.state),
             took: if view.state.is_terminal() { took } else { took + age },
             tally: format!("{ended}/{} tasks", view.tasks_total),
@@ -76,7 +77,8 @@ fn remarks(view: &WorkflowView) -> Vec<(Tone, String)> {
 
 fn rollback_words(rollback: &RollbackView) -> (Tone, String) {
     let RollbackView { state, total, undone, failed, .. } = rollback;
-    let failures = if *failed > 0 { format!(", {failed} could not be undone: see `outlast dlq`") } else { String::new() };
+    let failures =
+        if *failed > 0 { format!(", {failed} could not be undone: see `outlast dlq`") } else { String::new() };
     let tone = match (rollback.ended_at, *failed) {
         (_, 1..) => Tone::Bad,
         (None, 0) => Tone::Busy,

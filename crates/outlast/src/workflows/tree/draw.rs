@@ -1,7 +1,5 @@
 //! Branches as lines.
 
-use std::time::Duration;
-
 use super::branches::Whole;
 use super::fit::fit;
 use super::line::{Line, shortened, width_of};
@@ -17,6 +15,11 @@ const WIDE_BAR_WIDTH_MIN: usize = 110;
 const NAME_PART: usize = 2;
 const NAME_PARTS: usize = 5;
 const NAME_WIDTH_MAX: usize = 40;
+const NAME_WIDTH_MIN: usize = 4;
+/// What stands before the sign of a line, for each level.
+const PREFIX_WIDTH: usize = 3;
+/// The sign and the space behind it.
+const SIGN_WIDTH: usize = 2;
 const TOOK_WIDTH: usize = 6;
 const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
 
@@ -53,7 +56,7 @@ fn head(whole: &Whole) -> Line {
     let mut line = Line::default();
     line.push(Tone::Strong, &whole.name);
     line.push(Tone::Plain, "  ");
-    line.push(whole.tone, whole.state);
+    line.push(whole.tone, &whole.state);
     line.push(Tone::Plain, &format!("  {}  {}", duration::show(whole.took), whole.tally));
     line.push(Tone::Quiet, &format!("  {}", whole.id));
     line
@@ -93,17 +96,17 @@ impl Columns {
         let mut line = Line::default();
         line.push(Tone::Quiet, prefix);
         line.push(branch.tone, sign(branch.mark, self.look.frame));
-        let indent = width_of(prefix) + 2;
-        let name_end = indent.max(self.name + 5);
+        let indent = width_of(prefix) + SIGN_WIDTH;
+        let name_end = self.name + PREFIX_WIDTH + SIGN_WIDTH;
         let name_tone = if branch.mark == Mark::Group { Tone::Strong } else { Tone::Plain };
         line.push(Tone::Plain, " ");
-        line.push(name_tone, &shortened(&branch.name, name_end.saturating_sub(indent).max(4)));
+        line.push(name_tone, &shortened(&branch.name, name_end.saturating_sub(indent).max(NAME_WIDTH_MIN)));
         line.pad_to(name_end);
         if self.state > 0 {
-            line.push(Tone::Plain, " ");
+            line.push(Tone::Plain, "  ");
             line.push(branch.tone, &format!("{:1$}", branch.state, self.state));
         }
-        let took = branch.took.map(short).unwrap_or_default();
+        let took = branch.took.map(duration::show).unwrap_or_default();
         line.push(Tone::Quiet, &format!(" {took:>TOOK_WIDTH$}"));
         if let Some(bar) = branch.bar {
             line.push(Tone::Plain, "  ");
@@ -132,13 +135,10 @@ impl Columns {
     }
 }
 
-fn short(took: Duration) -> String {
-    duration::show(took)
-}
-
 /// The widest name with its indent, so that what follows stands in one column.
 fn widest_name(branches: &[Branch], indent: usize) -> usize {
-    let width = |branch: &Branch| (indent + width_of(&branch.name)).max(widest_name(&branch.below, indent + 3));
+    let width =
+        |branch: &Branch| (indent + width_of(&branch.name)).max(widest_name(&branch.below, indent + PREFIX_WIDTH));
     branches.iter().map(width).max().unwrap_or(0)
 }
 

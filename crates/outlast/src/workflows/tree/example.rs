@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 /// A moment, so many milliseconds after the start of 2026.
 fn at(millis: u64) -> String {
-    format!("2026-01-01T00:00:{:02}.{:03}Z", millis / 1000, millis % 1000)
+    let seconds = millis / 1000;
+    format!("2026-01-01T00:{:02}:{:02}.{:03}Z", seconds / 60, seconds % 60, millis % 1000)
 }
 
 /// A task that took this long, or takes so far.
@@ -53,7 +54,12 @@ fn some_tasks(state: &str) -> Vec<Value> {
         "succeeded" => vec![task("fetch", "succeeded", Some(1200)), task("build", "succeeded", Some(11_000))],
         "failed" => vec![
             task("fetch", "succeeded", Some(1200)),
-            task_with("build", "failed", Some(900), json!({"reason": {"code": "job_failed", "message": "it exited with 1"}})),
+            task_with(
+                "build",
+                "failed",
+                Some(900),
+                json!({"reason": {"code": "job_failed", "message": "it exited with 1"}}),
+            ),
             task_with("publish", "cancelled", None, json!({"reason": {"code": "upstream_failed", "message": null}})),
         ],
         _ => vec![

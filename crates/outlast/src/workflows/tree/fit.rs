@@ -9,9 +9,12 @@ pub fn fit(branches: Vec<Branch>, rest: Counts, room: usize) -> (Vec<Branch>, Co
         return (branches, rest);
     }
     let mut branches = branches;
-    // What ended well or has not begun needs no details.
-    branches.iter_mut().for_each(fold);
-    if lines(&branches) + line_of_rest <= room {
+    // What ended well or has not begun needs no details: they go first, and only as far as they must.
+    let mut used = lines(&branches) + line_of_rest;
+    for branch in &mut branches {
+        used -= fold(branch, used.saturating_sub(room));
+    }
+    if used <= room {
         return (branches, rest);
     }
     branches.sort_by_key(|branch| branch.urgency);
@@ -32,17 +35,24 @@ pub fn fit(branches: Vec<Branch>, rest: Counts, room: usize) -> (Vec<Branch>, Co
     (branches, rest)
 }
 
-/// Only the lines that matter below a branch that does not matter itself.
-fn fold(branch: &mut Branch) {
-    if branch.urgency != Urgency::Other {
-        branch.below.iter_mut().for_each(fold);
-        return;
+/// Takes away what is below branches that do not matter, until `excess` lines are saved or there is nothing left to take.
+/// Gives how many it were.
+fn fold(branch: &mut Branch, excess: usize) -> usize {
+    if excess == 0 {
+        return 0;
     }
-    for hidden in std::mem::take(&mut branch.below) {
-        count(&mut branch.rest, hidden.state, 1);
+    if branch.urgency == Urgency::Other {
+        let saved = below(branch);
+        // The line itself says enough: a group has its bar.
+        branch.below.clear();
+        branch.rest.clear();
+        return saved;
     }
-    // The line itself says how many there are where it has a bar.
-    branch.rest.clear();
+    let mut saved = 0;
+    for lower in &mut branch.below {
+        saved += fold(lower, excess.saturating_sub(saved));
+    }
+    saved
 }
 
 /// Lets a branch have `room` lines below it.
@@ -88,7 +98,8 @@ mod tests {
         let urgency = prop_oneof![Just(Urgency::Failed), Just(Urgency::Live), Just(Urgency::Other)];
         let leaf = urgency.clone().prop_map(|urgency| branch(urgency, Vec::new()));
         leaf.prop_recursive(3, 24, 6, move |inner| {
-            (urgency.clone(), proptest::collection::vec(inner, 0..6)).prop_map(|(urgency, below)| branch(urgency, below))
+            (urgency.clone(), proptest::collection::vec(inner, 0..6))
+                .prop_map(|(urgency, below)| branch(urgency, below))
         })
     }
 

@@ -18,15 +18,17 @@ pub struct Line {
 
 impl Line {
     pub fn push(&mut self, tone: Tone, text: &str) {
+        if text.is_empty() {
+            return;
+        }
         let text = tame(text);
         self.width += width_of(&text);
         self.pieces.push((tone, text));
     }
 
-    /// Spaces up to a column; at least one behind what is there.
+    /// Spaces up to a column.
     pub fn pad_to(&mut self, column: usize) {
-        let spaces = column.saturating_sub(self.width).max(usize::from(self.width > 0));
-        self.push(Tone::Plain, &" ".repeat(spaces));
+        self.push(Tone::Plain, &" ".repeat(column.saturating_sub(self.width)));
     }
 
     /// The whole line, cut where the terminal ends.

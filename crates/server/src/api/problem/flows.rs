@@ -42,9 +42,7 @@ impl FlowFault {
             Self::NothingToRerun => (S::CONFLICT, "nothing_to_rerun", "Everything has succeeded"),
             Self::PartOfWorkflow => (S::CONFLICT, "part_of_workflow", "The workflow is part of another"),
             Self::JobOfWorkflow => (S::CONFLICT, "job_of_workflow", "The job belongs to a workflow"),
-            Self::TooManySignals => {
-                (S::TOO_MANY_REQUESTS, "too_many_signals", "Too many signals wait in the workflow")
-            }
+            Self::TooManySignals => (S::TOO_MANY_REQUESTS, "too_many_signals", "Too many signals wait in the workflow"),
             Self::ScheduleNameTaken => (S::CONFLICT, "schedule_name_taken", "There is a schedule of this name"),
             Self::TooManySchedules => (S::TOO_MANY_REQUESTS, "too_many_schedules", "There are too many schedules"),
             Self::NoProgress => (S::CONFLICT, "no_progress", "The job is no running task of a workflow"),

@@ -22,7 +22,6 @@ fn with_class<'a>(elements: &'a [Element], class: &str) -> Vec<&'a Element> {
     elements.iter().filter(has).collect()
 }
 
-// FEATURES: B1
 #[test]
 fn every_task_has_a_box_with_its_name_and_every_need_an_arrow() {
     let plan = plan(EVERYTHING);

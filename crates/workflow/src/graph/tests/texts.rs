@@ -17,16 +17,62 @@ fn a_chain_is_boxes_and_arrows() {
     "#);
 }
 
-// FEATURES: B1
 #[test]
 fn every_kind_has_its_shape_and_every_epoch_its_frame() {
-    insta::assert_snapshot!(mermaid(&plan(EVERYTHING)), @r#""#);
+    insta::assert_snapshot!(mermaid(&plan(EVERYTHING)), @r#"
+    flowchart LR
+        subgraph epoch0["prepare"]
+            direction LR
+            t0["fetch"]
+            undo0(["undo fetch"])
+            t0 -.-> undo0
+            t1["lint<br>job, conditional"]
+        end
+        subgraph epoch1["build"]
+            direction LR
+            t2["test<br>job, for each"]
+            t3[["pack<br>workflow package"]]
+            t4(["soak"])
+        end
+        subgraph epoch2["publish"]
+            direction LR
+            t5{"choose"}
+            t6{{"ask"}}
+            t7[/"signal<br>waits for go"/]
+            t8["notify"]
+        end
+        t0 --> t1
+        t0 --> t2
+        t0 --> t3
+        t1 --> t3
+        t3 --> t4
+        t2 --> t5
+        t4 --> t5
+        t5 -->|"case 1"| t6
+        t5 -->|"otherwise"| t7
+        t0 --> t8
+        t5 -->|"otherwise"| t8
+        classDef aside stroke-dasharray: 4 3
+        class undo0 aside
+    "#);
 }
 
 #[test]
 fn compensations_hang_on_dotted_lines() {
-    let plan = plan("name: undo\ntasks: {book: {run: x, compensation: y}, pay: {run: x, needs: book, compensation: y}}");
-    insta::assert_snapshot!(mermaid(&plan), @r#""#);
+    let plan =
+        plan("name: undo\ntasks: {book: {run: x, compensation: y}, pay: {run: x, needs: book, compensation: y}}");
+    insta::assert_snapshot!(mermaid(&plan), @r#"
+    flowchart LR
+        t0["book"]
+        undo0(["undo book"])
+        t0 -.-> undo0
+        t1["pay"]
+        undo1(["undo pay"])
+        t1 -.-> undo1
+        t0 --> t1
+        classDef aside stroke-dasharray: 4 3
+        class undo0,undo1 aside
+    "#);
 }
 
 #[test]
@@ -34,7 +80,11 @@ fn a_condition_and_a_repetition_are_said() {
     let plan = plan(
         "name: marks\ninputs: {n: integer}\ntasks: {a: {run: x, for_each: [1, 2]}, b: {delay: 1s, when: \"${inputs.n > 1}\"}}",
     );
-    insta::assert_snapshot!(mermaid(&plan), @r#""#);
+    insta::assert_snapshot!(mermaid(&plan), @r#"
+    flowchart LR
+        t0["a<br>job, for each"]
+        t1(["b<br>delay, conditional"])
+    "#);
 }
 
 #[test]
@@ -43,7 +93,12 @@ fn a_task_in_several_cases_names_them_all() {
         "name: cases\ninputs: {n: integer}\ntasks: {a: {run: x}, pick: {switch: [{when: \"${inputs.n > 1}\", then: a}, {when: \
          \"${inputs.n > 0}\", then: a}, {then: a}]}}",
     );
-    insta::assert_snapshot!(mermaid(&plan), @r#""#);
+    insta::assert_snapshot!(mermaid(&plan), @r#"
+    flowchart LR
+        t0["a"]
+        t1{"pick"}
+        t1 -->|"case 1, case 2, otherwise"| t0
+    "#);
 }
 
 #[test]

@@ -62,7 +62,8 @@ fn end_of_tag(tag: &str) -> Result<usize, String> {
 
 fn element(tag: &str) -> Result<Element, String> {
     let (name, mut rest) = tag.split_once(' ').unwrap_or((tag, ""));
-    let is_name = |name: &str| !name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '-');
+    let is_name =
+        |name: &str| !name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '-');
     if !is_name(name) {
         return Err(format!("`{name}` is not the name of an element"));
     }
@@ -107,7 +108,9 @@ fn the_reader_knows_good_from_bad() {
     let elements = read("<a b=\"1 &lt; 2\"><c/>x &amp; y</a>\n").unwrap();
     assert_eq!((elements[0].name.as_str(), elements[1].text.as_str()), ("c", "x & y"));
     assert_eq!(elements[1].attribute("b"), Some("1 < 2"));
-    for bad in ["<a>", "<a></b>", "</a>", "<a b=1/>", "<a>&</a>", "<a>&x;</a>", "<a/><b/>", "<a b=\"<\"/>", "x", "<a\u{0}/>"] {
+    for bad in
+        ["<a>", "<a></b>", "</a>", "<a b=1/>", "<a>&</a>", "<a>&x;</a>", "<a/><b/>", "<a b=\"<\"/>", "x", "<a\u{0}/>"]
+    {
         assert!(read(bad).is_err(), "{bad:?}");
     }
 }

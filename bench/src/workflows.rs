@@ -1,0 +1,258 @@
+//! Workflows: chains, a wide fan-out, coming back, waiting, and very many timers at once.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, ensure};
+use client::load::{Connection, Reply, RequestHead, Tally, Workload};
+use serde_json::{Value, json};
+
+use crate::Scale;
+use crate::http::{Batches, Single, send};
+use crate::report::{Report, Target};
+use crate::server::Server;
+
+const CHAIN: &str = "workflows of three echo steps, 256 clients";
+const FAN_OUT: &str = "one fan-out of 100,000 tasks";
+const BACK: &str = "rehydration, 10,000 live workflows of 10 tasks";
+const MEMORY: &str = "memory of a waiting echo task";
+const TIMERS: &str = "firing of 100,000 timers due at once";
+const JSON: [(&str, &str); 1] = [("Content-Type", "application/json")];
+
+/// The same small workflow every time.
+struct Starts {
+    head: RequestHead,
+    body: Vec<u8>,
+}
+
+impl Starts {
+    fn new(server: &Server, definition: &Value) -> Self {
+        let head = RequestHead::new("POST", &server.address, "/v1/workflows", &JSON);
+        Self { head, body: json!({ "definition": definition }).to_string().into_bytes() }
+    }
+}
+
+impl Workload for Starts {
+    fn request(&self, _: u64, body: &mut Vec<u8>) -> &RequestHead {
+        body.extend_from_slice(&self.body);
+        &self.head
+    }
+
+    fn jobs(&self, _: u64) -> u64 {
+        1
+    }
+
+    fn judge(&self, _: u64, reply: &Reply<'_>) -> Tally {
+        let accepted = u64::from(reply.status == 201);
+        Tally { accepted, failed: 1 - accepted }
+    }
+}
+
+pub fn measure(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        if report.wants(CHAIN) {
+            chains(scale, report).await?;
+        }
+        if report.wants(FAN_OUT) {
+            fan_out(scale, report).await?;
+        }
+        if report.wants(BACK) {
+            coming_back(scale, report).await?;
+        }
+        if report.wants(MEMORY) {
+            waiting(scale, report).await?;
+        }
+        if report.wants(TIMERS) {
+            timers(scale, report).await?;
+        }
+        Ok(())
+    })
+}
+
+/// Waits until no workflow is live any more.
+async fn ended(server: &Server) -> anyhow::Result<()> {
+    while server.metric("outlast_workflows_live").await? > 0 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    Ok(())
+}
+
+async fn call(server: &Server, method: &str, path: &str, body: &[u8]) -> anyhow::Result<Value> {
+    let head = RequestHead::new(method, &server.address, path, &JSON);
+    let mut request = Vec::new();
+    head.write(body, &mut request);
+    let mut connection = Connection::open(&server.address).await?;
+    let reply = connection.exchange(&request).await?;
+    ensure!(reply.status < 300, "status {}: {}", reply.status, String::from_utf8_lossy(reply.body));
+    Ok(serde_json::from_slice(reply.body)?)
+}
+
+async fn start(server: &Server, definition: &Value) -> anyhow::Result<Value> {
+    let body = json!({ "definition": definition }).to_string();
+    call(server, "POST", "/v1/workflows", body.as_bytes()).await
+}
+
+fn value() -> String {
+    "x".repeat(100)
+}
+
+async fn chains(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
+    let dir = tempfile::tempdir_in(".")?;
+    let mut server = Server::outlast(dir.path())?;
+    server.ready(Instant::now()).await?;
+    let jobs = scale.of(150_000);
+    let begin = Instant::now();
+    send(&server, Single::new(&server), jobs, 256).await?;
+    server.drained().await?;
+    let single = jobs as f64 / begin.elapsed().as_secs_f64();
+    let step = |needs: &str| match needs {
+        "" => json!({ "run": { "echo": { "value": value() } } }),
+        needs => json!({ "needs": needs, "run": { "echo": { "value": value() } } }),
+    };
+    let definition = json!({ "name": "chain", "tasks": { "a": step(""), "b": step("a"), "c": step("b") } });
+    let workflows = scale.of(50_000);
+    let before = server.processor()?;
+    let begin = Instant::now();
+    let outcome = send(&server, Starts::new(&server, &definition), workflows, 256).await?;
+    ended(&server).await?;
+    let rate = workflows as f64 / begin.elapsed().as_secs_f64();
+    let note = format!(
+        "accepted in {:.1} s, p50 {:.1} ms p99 {:.1} ms; {:.1} µs of processor a workflow",
+        outcome.elapsed.as_secs_f64(),
+        outcome.latencies.quantile(0.5).as_secs_f64() * 1e3,
+        outcome.latencies.quantile(0.99).as_secs_f64() * 1e3,
+        (server.processor()? - before).as_secs_f64() * 1e6 / workflows as f64
+    );
+    report.ratio(CHAIN, "/s", rate, ("single echo jobs", single), Target::AtLeast(0.3), note);
+    Ok(())
+}
+
+async fn fan_out(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
+    let dir = tempfile::tempdir_in(".")?;
+    let mut server = Server::outlast(dir.path())?;
+    server.ready(Instant::now()).await?;
+    let tasks = scale.of(100_000);
+    // What is measured is measured warm, the reference like the fan-out.
+    send(&server, Batches::new(&server, 500, false, 0), tasks / 500, 8).await?;
+    server.drained().await?;
+    let begin = Instant::now();
+    send(&server, Batches::new(&server, 500, false, 0), tasks / 500, 8).await?;
+    server.drained().await?;
+    let batches = tasks as f64 / begin.elapsed().as_secs_f64();
+    let definition = json!({ "name": "wide", "tasks": {
+        "all": { "for_each": format!("${{range({tasks})}}"), "run": { "echo": { "value": value() } } },
+    } });
+    let begin = Instant::now();
+    let before = server.processor()?;
+    let id = start(&server, &definition).await?;
+    ended(&server).await?;
+    let seconds = begin.elapsed().as_secs_f64();
+    let used = (server.processor()? - before).as_secs_f64() * 1e6 / tasks as f64;
+    let id = id["id"].as_str().context("an id")?.to_owned();
+    let shown = call(&server, "GET", &format!("/v1/workflows/{id}?tasks=false"), b"").await?;
+    ensure!(shown["state"] == "succeeded" && shown["items"]["succeeded"] == tasks, "{shown}");
+    let note = format!("{used:.1} µs of processor a task");
+    report.ratio(
+        FAN_OUT,
+        "tasks/s",
+        tasks as f64 / seconds,
+        ("single jobs in batches", batches),
+        Target::AtLeast(0.7),
+        note,
+    );
+    Ok(())
+}
+
+async fn coming_back(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
+    let dir = tempfile::tempdir_in(".")?;
+    let mut server = Server::outlast(dir.path())?;
+    server.ready(Instant::now()).await?;
+    let mut tasks = serde_json::Map::new();
+    for number in 0..10 {
+        let delay = if number == 5 { 3_600_000 } else { 0 };
+        let mut task = json!({ "run": { "echo": { "value": value(), "delay_ms": delay } } });
+        if number > 0 {
+            task["needs"] = json!(format!("t{}", number - 1));
+        }
+        tasks.insert(format!("t{number}"), task);
+    }
+    let workflows = scale.of(10_000);
+    let definition = json!({ "name": "ten", "tasks": tasks });
+    send(&server, Starts::new(&server, &definition), workflows, 64).await?;
+    // All of them have come to the task that takes an hour.
+    while server.metric("outlast_attempts_total").await? < workflows * 6 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    server.kill()?;
+    let begin = Instant::now();
+    let mut server = Server::outlast(dir.path())?;
+    let ready = server.ready(begin).await?;
+    let live = server.metric("outlast_workflows_live").await?;
+    ensure!(live == workflows, "{live} of {workflows} workflows came back");
+    let note = "after kill -9; five tasks ended, one running, four waiting in each";
+    report.absolute(BACK, "s", ready.as_secs_f64(), Target::AtMost(2.0), note);
+    Ok(())
+}
+
+async fn waiting(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
+    let dir = tempfile::tempdir_in(".")?;
+    let mut server = Server::outlast(dir.path())?;
+    server.ready(Instant::now()).await?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let before = server.memory()?;
+    let count = scale.of(100_000) - 1;
+    let workflows = 4;
+    for number in 0..workflows {
+        let mut tasks = serde_json::Map::new();
+        tasks.insert("first".to_owned(), json!({ "delay": "1h" }));
+        for task in 0..count {
+            let run = json!({ "echo": { "value": value() } });
+            tasks.insert(format!("t{task}"), json!({ "needs": "first", "run": run }));
+        }
+        start(&server, &json!({ "name": format!("many-{number}"), "tasks": tasks })).await?;
+    }
+    // Until what is not in the tables yet has been written, it is in memory a second time.
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let each = server.memory()?.saturating_sub(before) as f64 / (workflows * count) as f64;
+    let note = format!("{workflows} workflows of {} tasks, a value of 100 bytes each", count + 1);
+    report.absolute(MEMORY, "bytes", each, Target::AtMost(1_000.0), note);
+    Ok(())
+}
+
+async fn timers(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
+    let dir = tempfile::tempdir_in(".")?;
+    let mut server = Server::outlast(dir.path())?;
+    server.ready(Instant::now()).await?;
+    let count = scale.of(100_000);
+    let due = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_millis() as u64 + 6_000;
+    let until = model::time::Timestamp(model::time::Millis(due)).to_string();
+    let definition = json!({ "name": "timers", "tasks": {
+        "all": { "for_each": format!("${{range({count})}}"), "delay": { "until": until } },
+    } });
+    let id = start(&server, &definition).await?["id"].as_str().context("an id")?.to_owned();
+    let set = call(&server, "GET", &format!("/v1/workflows/{id}?tasks=false"), b"").await?;
+    ended(&server).await?;
+    let (mut first, mut last, mut seen) = (u64::MAX, 0, 0);
+    let mut cursor = String::new();
+    loop {
+        let page = call(&server, "GET", &format!("/v1/workflows/{id}/tasks?limit=1000{cursor}"), b"").await?;
+        for task in page["tasks"].as_array().context("tasks")? {
+            if task["item"].is_null() {
+                continue;
+            }
+            let ended: model::time::Timestamp = serde_json::from_value(task["ended_at"].clone())?;
+            first = first.min(ended.0.0);
+            last = last.max(ended.0.0);
+            seen += 1;
+        }
+        match page["cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    ensure!(seen == count, "{seen} of {count} timers have fired; when set: {set}");
+    ensure!(first >= due, "a timer fired {} ms early", due - first);
+    let note = format!("the first {} ms after its time, none early", first - due);
+    report.absolute(TIMERS, "s", (last - due) as f64 / 1e3, Target::AtMost(2.0), note);
+    Ok(())
+}

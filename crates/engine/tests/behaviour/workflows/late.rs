@@ -1,0 +1,101 @@
+//! What is said of a result after its task had ended.
+
+use engine::Input;
+use model::id::JobId;
+use model::reason::ReasonCode;
+use model::state::State;
+use model::verdict::OutputVerdict;
+use model::workflow::{NoteKind, RollbackState, TaskState, WorkflowState};
+use serde_json::json;
+
+use crate::common::{Fixture, scan};
+
+fn scanned(fixture: &mut Fixture, job: JobId, verdict: OutputVerdict) {
+    let attempt = fixture.job(job).attempt;
+    fixture.give(Input::Scanned { job, attempt, scan: scan(verdict) });
+}
+
+const CHAIN: &str = r#"
+name: chain
+tasks:
+  a: {run: {echo: {value: secret}}}
+  begun: {run: {echo: {value: "${tasks.a.result}"}}}
+  word: {wait_for: go}
+  not_begun: {needs: [a, word], run: {echo: {value: 1}}}
+"#;
+
+#[test]
+fn a_late_quarantine_does_not_undo_what_has_begun_and_the_history_says_so() {
+    let mut fixture = Fixture::with_runner(10);
+    let id = fixture.flow(CHAIN);
+    fixture.settle();
+    assert_eq!(fixture.task_state(id, "begun"), TaskState::Succeeded);
+    let job = fixture.task_job(id, "a");
+    scanned(&mut fixture, job, OutputVerdict::Quarantine);
+    fixture.settle();
+    assert_eq!(fixture.task_state(id, "a"), TaskState::Quarantined);
+    assert_eq!(fixture.row(id, "a").unwrap().result, None, "it is out of circulation here, too");
+    assert_eq!(fixture.task_state(id, "begun"), TaskState::Succeeded);
+    assert_eq!(fixture.task_state(id, "not_begun"), TaskState::Cancelled);
+    assert!(fixture.workflow(id).notes.iter().any(|note| note.kind == NoteKind::QuarantinedLate));
+    fixture.signal(id, "go", &json!(1)).unwrap();
+    assert_eq!(fixture.run_to_end(id), WorkflowState::Failed);
+    assert_eq!(fixture.workflow(id).reason.unwrap().code, ReasonCode::OutputQuarantined);
+}
+
+#[test]
+fn a_quarantine_after_the_end_is_noted_and_changes_nothing_else() {
+    let mut fixture = Fixture::with_runner(10);
+    let id = fixture.flow("name: one\ntasks: {a: {run: {echo: {value: 1}}}}\noutputs: ${tasks.a.result}");
+    assert_eq!(fixture.run_to_end(id), WorkflowState::Succeeded);
+    let job = fixture.task_job(id, "a");
+    scanned(&mut fixture, job, OutputVerdict::Quarantine);
+    let record = fixture.workflow(id);
+    assert_eq!(record.state, WorkflowState::Succeeded);
+    assert!(record.notes.iter().any(|note| note.kind == NoteKind::QuarantinedLate));
+    assert_eq!(fixture.task_state(id, "a"), TaskState::Quarantined);
+    assert_eq!(fixture.shard.live_workflows(), 0);
+    let job = fixture.task_job(id, "a");
+    fixture.ask(|request| Input::Release { request, job, by: None });
+    assert_eq!(fixture.task_state(id, "a"), TaskState::Succeeded);
+}
+
+#[test]
+fn what_is_removed_from_a_result_is_removed_from_the_workflow() {
+    let mut fixture = Fixture::with_runner(10);
+    let id = fixture.flow(CHAIN);
+    fixture.settle();
+    let job = fixture.task_job(id, "a");
+    let attempt = fixture.job(job).attempt;
+    let mut redaction = scan(OutputVerdict::Redact);
+    let result = Some(model::json::Json::of(&"***"));
+    redaction.redacted = Some(model::job::Redacted { result, artifacts: Vec::new(), log: None, keep_original: false });
+    fixture.give(Input::Scanned { job, attempt, scan: redaction });
+    assert_eq!(fixture.state(job), State::Succeeded);
+    assert_eq!(fixture.row(id, "a").unwrap().result.unwrap().as_str(), "\"***\"");
+}
+
+// FEATURES: D5
+#[test]
+fn a_failed_compensation_that_is_tried_again_completes_the_rollback() {
+    let mut fixture = Fixture::with_runner(10);
+    let id = fixture.flow(
+        r#"
+name: saga
+on_failure: compensate
+tasks:
+  a: {run: {echo: {value: 1}}, compensation: {run: {echo: {value: undo, fail: fatal}}}}
+  b: {needs: a, run: {echo: {value: 1, fail: fatal}}}
+"#,
+    );
+    assert_eq!(fixture.run_to_end(id), WorkflowState::Failed);
+    assert_eq!(fixture.workflow(id).rollback.unwrap().state, RollbackState::PartiallyRolledBack);
+    let (job, state, _) = fixture.compensations(id)[0].clone();
+    assert_eq!(state, State::Failed);
+    fixture.retry(job).unwrap();
+    fixture.play(job, model::job::End::Succeeded);
+    let rollback = fixture.workflow(id).rollback.unwrap();
+    assert_eq!(rollback.state, RollbackState::RolledBack);
+    assert_eq!((rollback.undone, rollback.failed), (1, 0));
+    assert_eq!(fixture.shard.live_workflows(), 0);
+}

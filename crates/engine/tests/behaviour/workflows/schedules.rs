@@ -1,0 +1,181 @@
+//! Workflows started by the clock.
+
+use std::sync::Arc;
+
+use engine::{Answer, Input, NewSchedule, Refusal};
+use model::batch::Keyspace;
+use model::id::ScheduleId;
+use model::json::Json;
+use model::time::Millis;
+use model::workflow::{CatchUp, Overlap, Schedule, ScheduleSpec, WorkflowState};
+use workflow::cron::Cron;
+
+use crate::common::flows::plan;
+use crate::common::{Fixture, START};
+
+const MINUTE: u64 = 60_000;
+
+fn schedule(yaml: &str, change: impl FnOnce(&mut NewSchedule)) -> Box<NewSchedule> {
+    let plan = plan(yaml);
+    let spec = ScheduleSpec {
+        cron: "* * * * *".to_owned(),
+        zone: "UTC".to_owned(),
+        catch_up: CatchUp::Once,
+        overlap: Overlap::Allow,
+        jitter: Millis(0),
+        digest: plan.digest,
+        definition: plan.source.to_vec(),
+        inputs: Json::of(&serde_json::json!({})),
+    };
+    let cron = Arc::new(Cron::parse(&spec.cron, &spec.zone).unwrap());
+    let mut new = NewSchedule {
+        name: "every minute".to_owned(),
+        tenant: "default".to_owned(),
+        queue: None,
+        spec,
+        plan,
+        cron,
+        submitter: None,
+        paused: false,
+    };
+    change(&mut new);
+    Box::new(new)
+}
+
+const QUICK: &str = "name: quick\ntasks: {a: {run: {echo: {value: \"${schedule.time}\"}}}}\noutputs: ${tasks.a.result}";
+const SLOW: &str = "name: slow\ntasks: {a: {delay: 90s}}";
+
+fn create(fixture: &mut Fixture, new: Box<NewSchedule>) -> ScheduleId {
+    match fixture.ask(|request| Input::CreateSchedule { request, schedule: new }) {
+        Answer::Schedule(schedule) => schedule.id,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn stored(fixture: &Fixture, id: ScheduleId) -> Schedule {
+    let bytes = fixture.records.get(Keyspace::Schedules, &id.key()).expect("a record of the schedule");
+    model::codec::decode(bytes).expect("schedules can be read")
+}
+
+/// Minutes after the start for which workflows were started, in their order.
+fn slots(fixture: &Fixture) -> Vec<u64> {
+    let live = fixture.records.workflows(Keyspace::Workflows);
+    let mut all = fixture.records.workflows(Keyspace::WorkflowsDone);
+    all.extend(live);
+    all.sort_by_key(|record| record.id);
+    all.iter().map(|record| (record.schedule.unwrap().slot.0 - START.0) / MINUTE).collect()
+}
+
+fn minutes(fixture: &mut Fixture, count: u64) {
+    for _ in 0..count {
+        fixture.pass(MINUTE);
+        fixture.settle();
+    }
+}
+
+// FEATURES: D11
+#[test]
+fn every_slot_starts_one_workflow_and_a_crash_none_twice() {
+    let mut fixture = Fixture::with_runner(5);
+    create(&mut fixture, schedule(QUICK, |_| {}));
+    minutes(&mut fixture, 2);
+    fixture.crash();
+    fixture.settle();
+    minutes(&mut fixture, 1);
+    assert_eq!(slots(&fixture), [1, 2, 3]);
+    let first = &fixture.records.workflows(Keyspace::WorkflowsDone)[0];
+    assert_eq!(first.result.as_ref().unwrap().as_str(), "\"2026-01-01T00:01:00.000Z\"");
+}
+
+#[test]
+fn missed_slots_are_caught_up_as_the_schedule_says() {
+    for (catch_up, expected) in [
+        (CatchUp::Skip, vec![1, 11]),
+        (CatchUp::Once, vec![1, 10, 11]),
+        (CatchUp::All, vec![1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
+    ] {
+        let mut fixture = Fixture::with_runner(5);
+        create(&mut fixture, schedule(QUICK, |new| new.spec.catch_up = catch_up));
+        minutes(&mut fixture, 1);
+        // Nobody is there for more than nine minutes.
+        fixture.now = START + Millis(10 * MINUTE + 59_000);
+        fixture.crash();
+        fixture.settle();
+        minutes(&mut fixture, 1);
+        let seen = slots(&fixture);
+        // The tenth is less than a minute late: it is on time.
+        let expected: Vec<u64> = if catch_up == CatchUp::Skip { vec![1, 10, 11] } else { expected };
+        assert_eq!(seen, expected, "{catch_up:?}");
+    }
+}
+
+#[test]
+fn overlapping_runs_are_allowed_left_out_or_replaced() {
+    for (overlap, expected) in
+        [(Overlap::Allow, vec![1, 2, 3, 4]), (Overlap::Forbid, vec![1, 3]), (Overlap::Replace, vec![1, 2, 3, 4])]
+    {
+        let mut fixture = Fixture::with_runner(5);
+        let id = create(&mut fixture, schedule(SLOW, |new| new.spec.overlap = overlap));
+        minutes(&mut fixture, 4);
+        assert_eq!(slots(&fixture), expected, "{overlap:?}");
+        let live = fixture.shard.live_workflows();
+        assert_eq!(live, if overlap == Overlap::Allow { 2 } else { 1 }, "{overlap:?}");
+        assert_eq!(stored(&fixture, id).started, expected.len() as u64);
+    }
+}
+
+#[test]
+fn catching_up_on_all_without_overlap_goes_one_after_the_other() {
+    let mut fixture = Fixture::with_runner(5);
+    create(
+        &mut fixture,
+        schedule(SLOW, |new| {
+            new.spec.overlap = Overlap::Forbid;
+            new.spec.catch_up = CatchUp::All;
+        }),
+    );
+    minutes(&mut fixture, 10);
+    assert_eq!(slots(&fixture), [1, 2, 3, 4, 5, 6, 7]);
+    fixture.crash();
+    minutes(&mut fixture, 3);
+    assert_eq!(slots(&fixture), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+}
+
+#[test]
+fn a_paused_schedule_starts_nothing_and_makes_up_for_nothing() {
+    let mut fixture = Fixture::with_runner(5);
+    let id = create(&mut fixture, schedule(QUICK, |new| new.spec.catch_up = CatchUp::All));
+    fixture.ask(|request| Input::PauseSchedule { request, schedule: id, paused: true, by: None });
+    minutes(&mut fixture, 3);
+    assert_eq!(slots(&fixture), [0; 0]);
+    fixture.ask(|request| Input::PauseSchedule { request, schedule: id, paused: false, by: None });
+    minutes(&mut fixture, 1);
+    assert_eq!(slots(&fixture), [4]);
+    fixture.ask(|request| Input::RemoveSchedule { request, schedule: id, by: None });
+    minutes(&mut fixture, 2);
+    assert_eq!(slots(&fixture), [4]);
+    assert_eq!(fixture.records.len(Keyspace::Schedules), 0);
+}
+
+#[test]
+fn jitter_puts_starts_off_and_never_makes_them_early() {
+    let mut fixture = Fixture::with_runner(5);
+    create(&mut fixture, schedule(QUICK, |new| new.spec.jitter = Millis(30_000)));
+    minutes(&mut fixture, 21);
+    let records = fixture.records.workflows(Keyspace::WorkflowsDone);
+    let delays: Vec<u64> = records.iter().map(|record| record.created_at.0 - record.schedule.unwrap().slot.0).collect();
+    assert!(delays.len() >= 20);
+    assert!(delays.iter().all(|delay| *delay < 31_000), "{delays:?}");
+    assert!(delays.iter().any(|delay| *delay > 1_000), "{delays:?}");
+}
+
+#[test]
+fn a_name_is_taken_once_and_a_trigger_starts_at_once() {
+    let mut fixture = Fixture::with_runner(5);
+    let id = create(&mut fixture, schedule(QUICK, |_| {}));
+    let again = fixture.ask(|request| Input::CreateSchedule { request, schedule: schedule(QUICK, |_| {}) });
+    assert!(matches!(again, Answer::Refused(Refusal::ScheduleNameTaken { .. })));
+    let triggered = fixture.ask(|request| Input::TriggerSchedule { request, schedule: id, by: None });
+    let Answer::Workflow(record) = triggered else { panic!("{triggered:?}") };
+    assert_eq!(fixture.run_to_end(record.id), WorkflowState::Succeeded);
+}

@@ -1,0 +1,96 @@
+//! One workflow, with the first of its tasks.
+
+use std::sync::Arc;
+
+use axum::Json as JsonBody;
+use axum::extract::State as Shared;
+use model::view::{TaskView, WorkflowView};
+use model::workflow::{Place, TaskRecord, Workflow};
+
+use super::start::when_ended;
+use super::view::{self, Describer};
+use super::{blocking, load, load_plan, parse_id, shard_of};
+use crate::api::list::Parameters;
+use crate::api::path::Path;
+use crate::api::problem::Refused;
+use crate::api::{App, Core};
+use crate::reads::flows::Rows;
+
+/// How many tasks are shown, in the order of the definition.
+const TASKS_SHOWN_MAX: usize = 1_000;
+/// How many items of each.
+const ITEMS_SHOWN_MAX: usize = 100;
+
+pub(crate) async fn show(
+    Shared(app): Shared<Arc<App>>,
+    Path(id): Path<String>,
+    parameters: Parameters,
+) -> Result<JsonBody<WorkflowView>, Refused> {
+    let core = app.core()?;
+    let id = parse_id(&id)?;
+    let with_tasks = parameters.text("tasks").is_none() || parameters.flag("tasks")?;
+    let mut workflow = load(&core, id)?;
+    if let (Some(wait), false) = (parameters.wait()?, workflow.state.is_terminal()) {
+        let ended = core.inbox(shard_of(&core, id)).watch_workflow(id)?;
+        workflow = when_ended(&app, &core, &workflow, ended, wait).await?;
+    }
+    let shown = blocking(move || {
+        let mut shown = view::of(&core, &workflow)?;
+        if with_tasks {
+            add_tasks(&core, &workflow, &mut shown)?;
+        }
+        Ok(shown)
+    });
+    Ok(JsonBody(shown.await?))
+}
+
+fn add_tasks(core: &Core, workflow: &Workflow, shown: &mut WorkflowView) -> Result<(), Refused> {
+    // Without its definition nobody knows what its tasks are; the rest is worth showing all the same.
+    let Ok(plan) = load_plan(core, workflow.id) else { return Ok(()) };
+    let describer = Describer::new(core, workflow, plan);
+    let total = describer.plan.tasks.len();
+    let mut tasks = Vec::with_capacity(total.min(TASKS_SHOWN_MAX));
+    let mut reader = Reader { rows: describer.rows(), next: None };
+    for number in 0..total.min(TASKS_SHOWN_MAX) as u32 {
+        tasks.extend(reader.task(&describer, number)?);
+    }
+    shown.tasks_left_out = (total - tasks.len()) as u32;
+    shown.tasks = Some(tasks);
+    Ok(())
+}
+
+/// Takes rows one after the other, task by task.
+struct Reader<'a> {
+    rows: Rows<'a>,
+    next: Option<(Place, TaskRecord)>,
+}
+
+impl Reader<'_> {
+    /// The next row, if it is of this task.
+    fn take(&mut self, task: u32) -> Result<Option<(Place, TaskRecord)>, Refused> {
+        if self.next.is_none() {
+            self.next = self.rows.next()?;
+        }
+        Ok(self.next.take_if(|(place, _)| place.task <= task))
+    }
+
+    fn task(&mut self, describer: &Describer<'_>, task: u32) -> Result<Option<TaskView>, Refused> {
+        let (mut record, mut items) = (None, Vec::new());
+        while let Some((place, row)) = self.take(task)? {
+            match place.item {
+                None => record = Some(row),
+                Some(_) if items.len() < ITEMS_SHOWN_MAX => items.extend(describer.task(place, Some(&row))?),
+                // There may be very many: the rest of them is not even read.
+                Some(_) => self.rows.skip_to(describer.workflow.id, Place::of(task + 1)),
+            }
+        }
+        let Some(mut shown) = describer.task(Place::of(task), record.as_ref())? else { return Ok(None) };
+        if let Some(total) = shown.items_total {
+            if items.len() == ITEMS_SHOWN_MAX {
+                shown.items_left_out = total.saturating_sub(items.len() as u32);
+            }
+            shown.items = Some(items);
+        }
+        Ok(Some(shown))
+    }
+}

@@ -1,0 +1,155 @@
+//! What is wrong with a definition, its inputs or its size is said with its place.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use super::{ended, of, run, says};
+use crate::common::{Server, text};
+use crate::http::Request;
+
+async fn refused(server: &Server, body: &Value, code: &str) -> Value {
+    server.post("/v1/workflows", body).await.refused(400, code)
+}
+
+// FEATURES: B1
+#[tokio::test]
+async fn every_problem_of_a_definition_is_named_with_its_line_and_field() {
+    let server = Server::start().await;
+    let yaml =
+        "name: x\ntasks:\n  build:\n    run: make\n    needs: [tset]\n  test:\n    run: make\n    nedes: build\n";
+    let problem = refused(&server, &json!({"yaml": yaml}), "invalid_definition").await;
+    let diagnostics = problem["diagnostics"].as_array().unwrap();
+    assert_eq!(diagnostics.len(), 2, "{problem}");
+    let first = &diagnostics[0];
+    assert_eq!((&first["code"], &first["line"]), (&json!("unknown_task"), &json!(5)), "{problem}");
+    assert!(text(&first["field"]).starts_with("tasks.build.needs"), "{problem}");
+    assert!(text(&first["suggestion"]).contains("test"), "{problem}");
+    assert_eq!((&diagnostics[1]["code"], &diagnostics[1]["line"]), (&json!("unknown_field"), &json!(8)));
+    assert!(text(&problem["detail"]).starts_with("line 5: "), "{problem}");
+    assert_eq!(problem["field"], first["field"]);
+
+    let cycle = of(json!({"a": {"needs": "b", "run": "x"}, "b": {"needs": "a", "run": "x"}}));
+    let problem = refused(&server, &json!({"definition": cycle}), "invalid_definition").await;
+    assert_eq!(problem["diagnostics"][0]["code"], "cycle");
+    assert!(text(&problem["detail"]).contains('→'), "{problem}");
+    let raw = "name: x\ntasks:\n  a: {run: x}\n  a: {run: y}\n";
+    let twice = Request::post("/v1/workflows").header("content-type", "application/yaml").body(raw);
+    let problem = server.send(twice).await.refused(400, "invalid_definition");
+    assert_eq!(problem["diagnostics"][0]["code"], "duplicate_name", "{problem}");
+    for nonsense in [json!(5), json!([]), json!({}), json!({"name": "x"}), json!("text")] {
+        refused(&server, &json!({"definition": nonsense}), "invalid_definition").await;
+    }
+    assert!(server.listed("/v1/workflows", 10).await.is_empty());
+}
+
+// FEATURES: B1
+#[tokio::test]
+async fn inputs_must_be_those_that_are_declared() {
+    let server = Server::start().await;
+    let definition = json!({"name": "x", "inputs": {"count": "integer", "name": {"type": "string", "default": "n"}},
+        "tasks": {"a": says(1)}});
+    let with = |inputs: Value| json!({"definition": definition, "inputs": inputs});
+    for (inputs, field) in [
+        (json!({}), "count"),
+        (json!({"count": "5"}), "count"),
+        (json!({"count": 5, "nmae": "x"}), "nmae"),
+        (json!({"count": 5, "name": 7}), "name"),
+    ] {
+        let problem = refused(&server, &with(inputs.clone()), "invalid_inputs").await;
+        assert!(text(&problem["diagnostics"][0]["field"]).contains(field), "{inputs}: {problem}");
+    }
+    server.post("/v1/workflows", &with(json!({"count": 5}))).await.expect(201);
+    refused(&server, &json!({"definition": definition, "inputs": [1]}), "invalid_json").await;
+}
+
+#[tokio::test]
+async fn a_body_says_what_is_wrong_with_it() {
+    let server = Server::start().await;
+    let definition = of(json!({"a": says(1)}));
+    for (body, code, field) in [
+        (json!({}), "invalid_field", "definition"),
+        (json!({"definition": definition, "yaml": "name: x"}), "invalid_field", "yaml"),
+        (json!({"definition": definition, "input": {}}), "unknown_field", "input"),
+        (json!({"definition": definition, "tenant": ""}), "invalid_field", "tenant"),
+        (json!({"definition": definition, "tenant": "x".repeat(129)}), "invalid_field", "tenant"),
+        (json!({"definition": definition, "labels": {"": "x"}}), "invalid_field", "labels"),
+        (json!({"definition": definition, "labels": {"a": 1}}), "invalid_json", "labels.a"),
+        (json!({"definition": definition, "queue": "x"}), "invalid_json", "queue"),
+        (json!({"definition": definition, "idempotency_key": ""}), "invalid_field", "idempotency_key"),
+    ] {
+        let problem = server.post("/v1/workflows", &body).await.refused(400, code);
+        assert_eq!(problem["field"], field, "{problem}");
+    }
+    server.send(Request::post("/v1/workflows").body("{}")).await.refused(415, "unsupported_media_type");
+    let broken = Request::post("/v1/workflows").header("content-type", "application/json").body("{");
+    server.send(broken).await.refused(400, "invalid_json");
+    assert!(server.listed("/v1/workflows", 10).await.is_empty());
+}
+
+#[tokio::test]
+async fn nothing_runs_without_a_sandbox_where_that_is_not_allowed() {
+    let server = Server::with(|options| options.allow_unsandboxed = false).await;
+    let definition = of(json!({"a": {"run": "true", "sandbox": "none"}}));
+    let problem = server.post("/v1/workflows", &json!({"definition": definition})).await;
+    let problem = problem.refused(403, "sandbox_not_allowed");
+    assert_eq!(problem["field"], "tasks.a.sandbox");
+    // What is said only when it comes to it is found out then.
+    let definition = json!({"name": "x", "inputs": {"s": "string"},
+        "tasks": {"a": {"run": "touch /tmp/x", "sandbox": "${inputs.s}", "retry": 0}}});
+    let body = json!({"definition": definition, "inputs": {"s": "none"}});
+    let reply = server.post("/v1/workflows", &body).await;
+    if reply.status == 201 {
+        let workflow = ended(&server, &text(&reply.expect(201)["id"])).await;
+        assert_eq!(workflow["state"], "failed");
+        let job = server.job(&text(&super::task(&workflow, "a")["job"])).await;
+        assert!(text(&job["message"]).contains("allow_unsandboxed"), "{job}");
+    } else {
+        reply.refused(400, "invalid_definition");
+    }
+}
+
+/// A definition of so many tasks, each after the one before, of which none does anything.
+fn chain(tasks: usize) -> String {
+    let mut yaml = String::from("name: long\ntasks:\n");
+    for number in 0..tasks {
+        let needs = if number == 0 { String::new() } else { format!(", needs: t{}", number - 1) };
+        writeln!(yaml, "  t{number}: {{when: \"${{false}}\", run: x{needs}}}").unwrap();
+    }
+    yaml
+}
+
+// FEATURES: B1
+#[tokio::test]
+async fn the_largest_definition_is_accepted_and_a_larger_one_is_not() {
+    let server = Server::start().await;
+    let most = workflow::limits::TASKS_MAX;
+    let send = |yaml: String| Request::post("/v1/workflows").header("content-type", "application/yaml").body(yaml);
+    let started = server.send(send(chain(most))).await.expect(201);
+    assert_eq!(started["tasks_total"], most);
+    let problem = server.send(send(chain(most + 1))).await.refused(400, "invalid_definition");
+    assert_eq!(problem["diagnostics"][0]["code"], "too_large", "{problem}");
+    let id = text(&started["id"]);
+    let shown = server.get(&format!("/v1/workflows/{id}")).await.expect(200);
+    assert_eq!(shown["tasks_left_out"], most - 1_000);
+    let cancelled = server.act(&format!("/v1/workflows/{id}/cancel")).await;
+    assert!([200, 409].contains(&cancelled.status), "{}", cancelled.text());
+    ended(&server, &id).await;
+}
+
+#[tokio::test]
+async fn bodies_and_inputs_have_a_size() {
+    let server = Server::start().await;
+    let definition = json!({"name": "x", "inputs": {"s": "string"}, "tasks": {"a": says(1)}});
+    let given = |bytes: usize| json!({"definition": definition, "inputs": {"s": "x".repeat(bytes)}});
+    // With its name and its quotes it is as large as inputs may be.
+    let most = 1024 * 1024 - r#"{"s":""}"#.len();
+    server.post("/v1/workflows", &given(most)).await.expect(201);
+    server.post("/v1/workflows", &given(most + 1)).await.refused(413, "body_too_large");
+    let huge = vec![b' '; 66 * 1024 * 1024];
+    for kind in ["application/json", "application/yaml"] {
+        let body = Request::post("/v1/workflows").header("content-type", kind).body(huge.clone());
+        server.send(body).await.refused(413, "body_too_large");
+    }
+    assert_eq!(run(&server, &of(json!({"a": says(1)}))).await["state"], "succeeded");
+}

@@ -69,12 +69,25 @@ pub fn measure(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
     })
 }
 
-/// Waits until no workflow is live any more.
-async fn ended(server: &Server) -> anyhow::Result<()> {
-    while server.metric("outlast_workflows_live").await? > 0 {
+/// Waits until all of so many workflows have ended.
+async fn all_ended(server: &Server, count: u64) -> anyhow::Result<()> {
+    while server.metric("outlast_workflows_started_total").await? < count
+        || server.metric("outlast_workflows_live").await? > 0
+    {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     Ok(())
+}
+
+/// Waits until a workflow has ended, and shows it.
+async fn ended(server: &Server, id: &str) -> anyhow::Result<Value> {
+    loop {
+        let shown = call(server, "GET", &format!("/v1/workflows/{id}?tasks=false"), b"").await?;
+        if !shown["ended_at"].is_null() {
+            return Ok(shown);
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 async fn call(server: &Server, method: &str, path: &str, body: &[u8]) -> anyhow::Result<Value> {
@@ -114,7 +127,7 @@ async fn chains(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
     let before = server.processor()?;
     let begin = Instant::now();
     let outcome = send(&server, Starts::new(&server, &definition), workflows, 256).await?;
-    ended(&server).await?;
+    all_ended(&server, workflows).await?;
     let rate = workflows as f64 / begin.elapsed().as_secs_f64();
     let note = format!(
         "accepted in {:.1} s, p50 {:.1} ms p99 {:.1} ms; {:.1} µs of processor a workflow",
@@ -144,12 +157,10 @@ async fn fan_out(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
     } });
     let begin = Instant::now();
     let before = server.processor()?;
-    let id = start(&server, &definition).await?;
-    ended(&server).await?;
+    let id = start(&server, &definition).await?["id"].as_str().context("an id")?.to_owned();
+    let shown = ended(&server, &id).await?;
     let seconds = begin.elapsed().as_secs_f64();
     let used = (server.processor()? - before).as_secs_f64() * 1e6 / tasks as f64;
-    let id = id["id"].as_str().context("an id")?.to_owned();
-    let shown = call(&server, "GET", &format!("/v1/workflows/{id}?tasks=false"), b"").await?;
     ensure!(shown["state"] == "succeeded" && shown["items"]["succeeded"] == tasks, "{shown}");
     let note = format!("{used:.1} µs of processor a task");
     report.ratio(
@@ -230,13 +241,12 @@ async fn timers(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
         "all": { "for_each": format!("${{range({count})}}"), "delay": { "until": until } },
     } });
     let id = start(&server, &definition).await?["id"].as_str().context("an id")?.to_owned();
-    let set = call(&server, "GET", &format!("/v1/workflows/{id}?tasks=false"), b"").await?;
-    ended(&server).await?;
+    ended(&server, &id).await?;
     let (mut first, mut last, mut seen) = (u64::MAX, 0, 0);
     let mut cursor = String::new();
     loop {
         let page = call(&server, "GET", &format!("/v1/workflows/{id}/tasks?limit=1000{cursor}"), b"").await?;
-        for task in page["tasks"].as_array().context("tasks")? {
+        for task in page["items"].as_array().context("tasks")? {
             if task["item"].is_null() {
                 continue;
             }
@@ -245,12 +255,12 @@ async fn timers(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
             last = last.max(ended.0.0);
             seen += 1;
         }
-        match page["cursor"].as_str() {
+        match page["next_cursor"].as_str() {
             Some(next) => cursor = format!("&cursor={next}"),
             None => break,
         }
     }
-    ensure!(seen == count, "{seen} of {count} timers have fired; when set: {set}");
+    ensure!(seen == count, "{seen} of {count} timers have fired");
     ensure!(first >= due, "a timer fired {} ms early", due - first);
     let note = format!("the first {} ms after its time, none early", first - due);
     report.absolute(TIMERS, "s", (last - due) as f64 / 1e3, Target::AtMost(2.0), note);

@@ -2,8 +2,8 @@
 //!
 //! [`Client`] is cheap to clone and reuses its connections. Its methods are grouped as the API is: [`jobs`],
 //! [`queues`], [`workflows`], [`schedules`], [`approvals`], [`letters`], [`audit`], [`policy`], [`blobs`], [`workers`],
-//! [`nodes`], [`logs`] and [`events`]. [`load`] is something else: raw connections that cost as little as possible, for benchmarks that share
-//! their machine with the server.
+//! [`nodes`], [`logs`] and [`events`]. [`load`] is something else: raw connections that cost as little as possible, for
+//! benchmarks that share their machine with the server.
 
 mod address;
 pub mod approvals;

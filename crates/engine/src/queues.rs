@@ -155,7 +155,8 @@ impl Shard {
     pub(crate) fn count_returning(&mut self, queue: QueueId, state: State, ended_at: Millis) {
         if let Some(entry) = self.queues.get_mut(&queue)
             && entry.is_restored()
-            && ended_at <= entry.queue.created_at
+            // After a restart with a clock that was set back it may seem to have ended later.
+            && (ended_at <= entry.queue.created_at || *entry.queue.counters.of(state) == 0)
         {
             *entry.queue.counters.of(state) += 1;
         }
@@ -282,7 +283,8 @@ impl Shard {
 
     /// A queue that is gone, back for a workflow in it.
     pub(crate) fn restore_queue_of(&mut self, id: QueueId, tenant: String) {
-        let queue = Queue { tenant, state: QueueState::Draining, ..blank(id, self.now) };
+        // How many jobs it has had nobody knows any more; ids have never been as many.
+        let queue = Queue { tenant, state: QueueState::Draining, next_seq: self.last_id, ..blank(id, self.now) };
         self.add_queue(queue);
     }
 

@@ -15,7 +15,8 @@ use crate::{
 #[command(name = "outlast", version, propagate_version = true, arg_required_else_help = true)]
 #[command(
     after_help = "Exit codes: 0 done, 1 the job or request failed, 2 bad usage, 3 not found, 4 server unreachable, \
-5 refused by policy or rights. With `submit --wait`: the job's own exit code; with `run --wait`: 0 or 1; Outlast's own failures are then 120 + these."
+5 refused by policy or rights. With `submit --wait`: the job's own exit code; with `run --wait`: 0 or 1; \
+Outlast's own failures are then 120 + these."
 )]
 pub struct Cli {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! Definitions of workflows in files: read, completed with the files they refer to, and compiled before anything is sent.
+//! Definitions of workflows in files: read, completed with the files they refer to, and compiled before they are sent.
 
 mod embed;
 mod invalid;

@@ -119,8 +119,12 @@ fn restore_workflow(
             return Ok(());
         }
     };
-    let has_signals = workflow.next_signal > 0;
+    let (has_signals, is_going) = (workflow.next_signal > 0, workflow.removing);
     shard.restore_workflow(workflow, &spec, plan);
+    if is_going {
+        // What is left of it is removed without being read.
+        return Ok(());
+    }
     let mut rows = flows::Rows::new(store, id, flow);
     while let Some((place, record)) = rows.next()? {
         shard.restore_task(flow, place, record);

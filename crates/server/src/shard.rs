@@ -223,7 +223,9 @@ impl ShardLoop {
                 }
             }
             Message::WatchWorkflow { workflow, ended } => {
-                if self.shard.workflow(workflow).is_some_and(|workflow| !workflow.state.is_terminal()) {
+                // What ends with this very step is not in the store yet: whoever looked there now would not see it.
+                let is_live = self.shard.workflow(workflow).is_some_and(|workflow| !workflow.state.is_terminal());
+                if is_live || self.step.ended_workflows.iter().any(|ended| ended.id == workflow) {
                     watch(&mut self.flow_watchers, workflow, ended);
                 }
             }

@@ -64,7 +64,7 @@ impl World {
         }
         let mut word = Word {
             by: Some("someone".into()),
-            approved: !mix(waiting.job.0.rotate_left(7)).is_multiple_of(4),
+            approved: self.plan.is_calm || !mix(waiting.job.0.rotate_left(7)).is_multiple_of(4),
             comment: None,
             digest: Some(waiting.digest),
             rule: Some(waiting.rule.clone()),

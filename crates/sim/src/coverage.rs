@@ -74,7 +74,7 @@ faults! {
 }
 
 /// What else must have happened for the invariants to have something to look at.
-const REQUIRED: [&str; 32] = [
+const REQUIRED: &[&str] = &[
     "verdicts of rules that are not in force",
     "words of operators overtaken by newer ones",
     "attempts begun on the policy's word",
@@ -107,6 +107,49 @@ const REQUIRED: [&str; 32] = [
     "letter_purged",
     "original_read",
     "policy_changed",
+    "workflows started",
+    "sub-workflows started",
+    "workflows started by schedules",
+    "workflows succeeded",
+    "workflows failed",
+    "workflows cancelled",
+    "workflows paused",
+    "workflows run again",
+    "workflows that took too long",
+    "workflows that go on later with what they may do",
+    "rollbacks of everything",
+    "partial rollbacks",
+    "steps undone after all",
+    "compensations done",
+    "compensations failed",
+    "tasks sleeping",
+    "tasks listening",
+    "tasks merged",
+    "tasks skipped",
+    "tasks cancelled",
+    "items ended",
+    "switches that chose",
+    "epochs reached",
+    "signals heard at once",
+    "signals kept",
+    "results quarantined late",
+    "results redacted late",
+    "results released late",
+    "crashes while workflows run",
+    "crashes while items begin",
+    "crashes while workflows are stopped",
+    "crashes while workflows are undone",
+    "slots of schedules left out",
+    "templates that could not be read",
+    "answered: workflow exists",
+    "answered: workflow removed",
+    "answered: progressed",
+    "workflow_cancelled",
+    "workflow_resumed",
+    "workflow_rerun",
+    "schedule_paused",
+    "schedule_resumed",
+    "schedule_triggered",
 ];
 
 /// Counts over one run or many.
@@ -164,7 +207,7 @@ impl Coverage {
     pub fn missing(&self) -> Vec<String> {
         let faults = Fault::ALL.iter().filter(|fault| self.times(**fault) == 0).map(|fault| fault.as_str().to_owned());
         let states = State::ALL.into_iter().filter(|state| is_reachable(*state) && self.entered(*state) == 0);
-        let other = REQUIRED.into_iter().filter(|what| self.noted(what) == 0).map(str::to_owned);
+        let other = REQUIRED.iter().filter(|what| self.noted(what) == 0).map(|what| (*what).to_owned());
         faults.chain(states.map(|state| format!("a job that is {state}"))).chain(other).collect()
     }
 

@@ -319,6 +319,58 @@ pub fn shape(rng: &mut Rng) -> Shape {
     }
 }
 
+/// A chain of tasks: whatever is lost or late on the way, it always comes to the same. Nothing in it runs beside another
+/// but what succeeds anyway.
+pub fn chain(rng: &mut Rng, depth: u32) -> Value {
+    let count = rng.between(5, 9);
+    // Late, so that there is something to undo.
+    let fails_at = rng.one_in(2).then(|| rng.between(count / 2, count - 1));
+    let mut tasks = Map::new();
+    for number in 0..count {
+        let mut task = link(rng, number, depth);
+        if number > 0 {
+            task["needs"] = name(number - 1).into();
+        }
+        if fails_at == Some(number) {
+            task = json!({ "run": { "echo": { "value": 1, "fail": "fatal" } }, "needs": task["needs"].take() });
+            if task["needs"].is_null() {
+                task["needs"] = json!([]);
+            }
+        }
+        task["epoch"] = format!("e{}", number * 2 / count).into();
+        tasks.insert(name(number), task);
+    }
+    let mut whole = json!({ "name": "chain", "epochs": ["e0", "e1"], "on_failure": "compensate", "tasks": tasks });
+    if depth > 0 {
+        whole["workflows"] = json!({ "part": chain(rng, depth - 1) });
+    }
+    whole
+}
+
+fn link(rng: &mut Rng, number: u64, depth: u32) -> Value {
+    let undo = match rng.below(4) {
+        0 => json!({ "run": { "echo": { "value": "${result - 1}" } } }),
+        1 => json!({ "run": { "echo": { "value": "undo", "fail": "fatal" } } }),
+        _ => json!({ "run": { "echo": { "value": { "undo": "${result}" } } } }),
+    };
+    let text = format!("text {number}");
+    match rng.below(9) {
+        0 => json!({ "delay": format!("{}ms", rng.below(2 * SECOND)) }),
+        1 => json!({ "wait_for": "go" }),
+        2 => json!({ "approval": "may it?" }),
+        3 if depth > 0 => json!({ "workflow": "part", "on_failure": "continue" }),
+        3 | 4 => json!({
+            "for_each": [1, 2, 3], "concurrency": 1, "run": { "echo": { "value": "${item}" } }, "compensation": undo,
+        }),
+        5 => {
+            json!({ "for_each": [1, 2, 3, 4, 5], "run": { "echo": { "value": "${index}" } }, "merge": "m${index % 2}" })
+        }
+        6 => json!({ "run": { "echo": { "value": 1, "fail": "error" } }, "retry": 1, "on_failure": "continue" }),
+        7 => json!({ "when": "${false}", "run": { "echo": { "value": 1 } } }),
+        _ => json!({ "run": { "echo": { "value": text } }, "compensation": undo }),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -334,6 +386,11 @@ mod tests {
             let text = serde_json::to_vec(&drawn).unwrap();
             if let Err(wrong) = workflow::compile(workflow::Source::Json(&text)) {
                 panic!("seed {seed}: {wrong}\n{drawn:#}");
+            }
+            let chained = chain(&mut rng, 2);
+            let text = serde_json::to_vec(&chained).unwrap();
+            if let Err(wrong) = workflow::compile(workflow::Source::Json(&text)) {
+                panic!("seed {seed}: {wrong}\n{chained:#}");
             }
         }
     }

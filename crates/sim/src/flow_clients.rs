@@ -8,6 +8,7 @@ use engine::{Actor, Input, NewSchedule, NewWorkflow, RequestId};
 use model::audit::Action;
 use model::id::{JobId, ScheduleId, Slot, WorkflowId};
 use model::json::Json;
+use model::queue::QueueRef;
 use model::spec::{Digest, KeyHash};
 use model::state::State;
 use model::time::Millis;
@@ -18,7 +19,7 @@ use workflow::plan::Act;
 use workflow::{Plan, Source, compile};
 
 use crate::client::Operation;
-use crate::definitions::{SIGNALS, definition};
+use crate::definitions::{SIGNALS, chain, definition};
 use crate::ledger::flows::KnownFlow;
 use crate::plan::{Flows, MINUTE, SECOND, Time};
 use crate::rng::{Rng, mix};
@@ -169,7 +170,8 @@ impl World {
             }
             77..=87 => self.rerun_some(),
             88..=90 => self.ask_of_flow(|workflow| FlowOperation::Remove { workflow }, WorkflowState::is_terminal),
-            91..=94 => self.retry_compensation(),
+            91..=93 => self.retry_compensation(),
+            94 => self.cancel_queue_of_some(),
             _ => self.progress_of_some(),
         }
         true
@@ -294,6 +296,18 @@ impl World {
         }
     }
 
+    /// A chain of tasks, under a key: however often it is asked for, it is started once.
+    pub(crate) fn start_chain(&mut self, seed: u64) {
+        let drawn = chain(&mut Rng::new(mix(seed)), 2);
+        let Ok(text) = serde_json::to_vec(&drawn) else { return };
+        let Ok(plan) = compile(Source::Json(&text)) else { return };
+        let hash = KeyHash::of("default", "chain");
+        let digest = plan.digest;
+        let mut new = self.new_run(plan, "default");
+        (new.inputs, new.key) = (Json::of(&json!({})), Some((hash, digest)));
+        self.ask_flow(FlowOperation::Start { new }, Some(0), true);
+    }
+
     fn signal_some(&mut self) {
         let waits = |flow: &KnownFlow| flow.tasks.of(TaskState::Listening) > 0;
         let hopeful = self.rng.one_in(3);
@@ -307,7 +321,7 @@ impl World {
     }
 
     fn signal(&mut self, workflow: WorkflowId, name: &str) {
-        let payload = Json::of(&self.rng.below(100));
+        let payload = Json::of(&if self.plan.is_calm { 1 } else { self.rng.below(100) });
         let signal = Signal { name: name.to_owned(), payload, at: Millis(0), by: Some("someone".into()) };
         self.ask_flow(FlowOperation::Signal { workflow, signal: Box::new(signal) }, None, false);
     }
@@ -330,6 +344,17 @@ impl World {
         if let Some(job) = self.rng.pick(&ids).copied() {
             self.coverage.note("compensations tried again");
             self.operate_once(Operation::Retry { job });
+        }
+    }
+
+    /// All that is in the queue of a workflow is cancelled, and the workflow with it, whatever it is doing.
+    fn cancel_queue_of_some(&mut self) {
+        let fits = |flow: &KnownFlow| !flow.record.state.is_terminal();
+        let Some(workflow) = self.some_flow(fits) else { return };
+        let queue = self.ledger.flows.known.get(&workflow).map(|flow| flow.record.queue);
+        if let Some(queue) = queue {
+            let shard = usize::from(self.plan.shards.owner(queue.slot()).0);
+            self.send(shard, Operation::CancelQueue { queue: QueueRef::Id(queue) }, true, 0);
         }
     }
 

@@ -1,6 +1,8 @@
 //! Shards and the shell around them: take what is waiting, handle it, commit once, and only then act. And all the
 //! ways in which a process dies in between.
 
+mod notes;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -13,9 +15,9 @@ use parking_lot::Mutex;
 use store::{Error, ModelStore, Store};
 
 use crate::coverage::Fault;
+use crate::crash::Crash;
 use crate::invariants::{self, Begun, Checked};
 use crate::ledger::{Commit, Speakers};
-use crate::operators::version_of;
 use crate::plan::{SECOND, Time};
 use crate::rehydrate;
 use crate::world::{Event, Inbound, World, trace};
@@ -267,47 +269,6 @@ impl World {
         Ok(())
     }
 
-    /// What has come too late to count.
-    fn note_inbound(&mut self, process: &Process, inbound: &Inbound) {
-        match inbound {
-            Inbound::Setup { number, .. } if *number <= process.heard => {
-                self.coverage.note("words of operators overtaken by newer ones");
-            }
-            Inbound::Verdict { decision, .. } if decision.policy != version_of(process.shard.setup().gate) => {
-                self.coverage.note("verdicts of rules that are not in force");
-            }
-            Inbound::Setup { .. }
-            | Inbound::Verdict { .. }
-            | Inbound::Request { .. }
-            | Inbound::Words(_)
-            | Inbound::PolicyUnavailable { .. }
-            | Inbound::Scanned { .. }
-            | Inbound::ScanFailed { .. }
-            | Inbound::FromShard { .. }
-            | Inbound::RunnerLost { .. }
-            | Inbound::Fetched(_) => {}
-        }
-    }
-
-    /// What a shard has counted that is worth knowing of a run.
-    fn note_stats(&mut self, stats: &engine::Stats) {
-        self.coverage.add("words heard twice", stats.duplicate_words);
-        self.coverage.add("gaps in runners' words", stats.gaps);
-        self.coverage.add("events ignored", stats.ignored.iter().sum());
-        self.coverage.add("jobs sent back to the gate", stats.rechecked);
-        self.coverage.add("questions asked again", stats.replayed);
-        self.coverage.add("looks for a runner in vain", stats.unplaced);
-    }
-
-    /// The same for the processes that have lived to the end.
-    pub(crate) fn note_final_stats(&mut self) {
-        let stats: Vec<engine::Stats> =
-            self.hosts.iter().flat_map(|host| &host.processes).map(|process| process.shard.stats().clone()).collect();
-        for stats in &stats {
-            self.note_stats(stats);
-        }
-    }
-
     fn sleep(&mut self, process: &Process, now: Millis) -> Time {
         if process.inbox.is_empty() {
             process.shard.next_tick().saturating_sub(now).0.clamp(1, SLEEP_MAX)
@@ -320,6 +281,7 @@ impl World {
     fn bury(&mut self, shard: usize, process: &Process) {
         trace!(self, "shard {shard} process {} is gone", process.number);
         self.note_stats(process.shard.stats());
+        self.note_flows_left(shard);
         if self.hosts[shard].processes.is_empty() {
             let delay = self.rng.between(1, self.plan.restart_max);
             self.after(delay, Event::StartShard { shard });
@@ -329,7 +291,7 @@ impl World {
     /// Commits what the round has come to, then acts on it. Whether the process lives on.
     fn finish_round(&mut self, shard: usize, process: &mut Process) -> Result<bool, invariants::Violation> {
         let mut step = std::mem::take(&mut process.step);
-        let fate = self.draw_fate();
+        let fate = if step.batch.is_empty() { self.draw_fate() } else { self.next_fate() };
         let alive = if fate == Fate::CrashBefore {
             self.coverage.fault(Fault::CrashBeforeCommit);
             self.sabotage_before_commit(shard, process, &mut step)?;
@@ -343,6 +305,16 @@ impl World {
         process.step = step;
         process.forget_round();
         Ok(alive)
+    }
+
+    /// What becomes of a round that has something to commit.
+    fn next_fate(&mut self) -> Fate {
+        self.commits += 1;
+        match self.crash {
+            Some(Crash::Before(number)) if number == self.commits => Fate::CrashBefore,
+            Some(Crash::After(number)) if number == self.commits => Fate::CrashAfter,
+            Some(_) | None => self.draw_fate(),
+        }
     }
 
     fn draw_fate(&mut self) -> Fate {

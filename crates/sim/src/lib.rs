@@ -8,6 +8,7 @@
 mod approvers;
 mod client;
 mod coverage;
+mod crash;
 mod definitions;
 mod flow_clients;
 mod host;
@@ -28,7 +29,8 @@ mod workload;
 mod world;
 
 pub use coverage::{Coverage, Fault};
-pub use sabotage::Sabotage;
+pub use crash::{Crash, CrashReport, crash_every_commit};
+pub use sabotage::{FlowSabotage, Sabotage};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -68,11 +70,7 @@ pub struct Failure {
 /// Runs one seed to its end.
 pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
     let mut world = World::new(seed, options.trace, options.sabotage);
-    let outcome = catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        Err(Violation { invariant: "nothing_panics", detail: text.unwrap_or_default() })
-    });
+    let outcome = outcome_of(&mut world);
     let World { trace, coverage, ledger, .. } = world;
     let trace_hash = trace.hash();
     match outcome {
@@ -82,4 +80,13 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
         }
         Err(violation) => Err(Box::new(Failure { seed, violation, trace_hash, last_lines: trace.last_lines() })),
     }
+}
+
+/// A panic is as bad as any violation, and its seed is worth as much.
+fn outcome_of(world: &mut World) -> Result<u64, Violation> {
+    catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Err(Violation { invariant: "nothing_panics", detail: text.unwrap_or_default() })
+    })
 }

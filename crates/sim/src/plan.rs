@@ -193,6 +193,8 @@ pub struct Plan {
     pub outputs: Outputs,
     /// In half of the seeds there are none.
     pub flows: Option<Flows>,
+    /// Nothing is left to chance that a result could depend on.
+    pub is_calm: bool,
     config: Config,
 }
 
@@ -256,6 +258,7 @@ impl Plan {
             approvers: approvers(rng),
             outputs: outputs(rng),
             flows: rng.one_in(2).then(|| flows(rng)),
+            is_calm: false,
             config: config(rng, shards),
         }
     }
@@ -263,6 +266,27 @@ impl Plan {
     /// The settings of one shard.
     pub fn config(&self, shard: ShardId) -> Config {
         Config { shard, ..self.config }
+    }
+
+    /// One shard, one runner, and nothing goes wrong, so that a run always comes to the same.
+    pub fn calm(rng: &mut Rng) -> Self {
+        let shards = Shards::new(1).expect("one shard is a number of shards");
+        let mut plan = Self::draw(rng);
+        plan.heal();
+        let never = Rate::NEVER;
+        (plan.shards, plan.runners, plan.clients, plan.operations) = (shards, 1, 1, 0);
+        (plan.gates, plan.flows, plan.safety) = (Gates::Open, None, SECOND);
+        plan.tenants.clear();
+        (plan.dispatch_tries_max, plan.lose_request) = (0, never);
+        (plan.attempts.error, plan.attempts.fatal, plan.attempts.infrastructure) = (never, never, never);
+        plan.attempts.takes_max = 200;
+        (plan.outputs.scan, plan.outputs.metadata, plan.outputs.unasked) = (never, never, never);
+        plan.config = Config::new(ShardId(0), shards);
+        plan.config.retry_backoff = Backoff { first: Millis(50), longest: Millis(200) };
+        // Fan-outs take several steps.
+        plan.config.step_bytes_max = 1_000;
+        plan.is_calm = true;
+        plan
     }
 
     /// Nothing goes wrong any more; what was decided about jobs stays decided.
@@ -392,6 +416,9 @@ fn config(rng: &mut Rng, shards: Shards) -> Config {
     let mut config = Config::new(ShardId(0), shards);
     config.live_jobs_max = if rng.one_in(4) { rng.between(20, 60) as usize } else { 100_000 };
     config.queues_max = if rng.one_in(4) { rng.between(4, 10) as usize } else { 1_000 };
+    config.workflows_max = if rng.one_in(5) { rng.between(40, 80) as usize } else { 100_000 };
+    config.schedules_max = if rng.one_in(5) { 2 } else { 100 };
+    config.catch_up_max = if rng.one_in(2) { rng.between(1, 20) as usize } else { 1_000 };
     config.retry_backoff = Backoff { first: Millis(rng.between(50, SECOND)), longest: Millis(5 * SECOND) };
     config.dispatch_timeout = Millis(rng.between(5 * SECOND, 20 * SECOND));
     config.stop_timeout = Millis(rng.between(5 * SECOND, 20 * SECOND));

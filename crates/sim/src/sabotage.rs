@@ -1,5 +1,6 @@
 //! Breaking the rules on purpose, to see that the invariants notice. Only tests ask for this.
 
+mod flows;
 mod forgery;
 
 use engine::Step;
@@ -7,6 +8,8 @@ use model::id::{Attempt, Epoch};
 use model::message::{RunnerWord, Ticket, ToRunner};
 use model::state::State;
 use store::Store;
+
+pub use flows::FlowSabotage;
 
 use crate::host::Process;
 use crate::invariants::Checked;
@@ -85,6 +88,7 @@ pub enum Sabotage {
     CancelUnnoted,
     /// Nobody says what workflows wait for.
     NeverSignal,
+    Flow(FlowSabotage),
 }
 
 impl World {
@@ -131,7 +135,8 @@ impl World {
             | Sabotage::ChangeEntry
             | Sabotage::RemoveEntry
             | Sabotage::ForgetEnd
-            | Sabotage::CancelUnnoted => self.forge(sabotage)?,
+            | Sabotage::CancelUnnoted
+            | Sabotage::Flow(_) => self.forge(sabotage)?,
         }
         self.after(100, Event::Sabotage);
         Ok(())

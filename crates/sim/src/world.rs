@@ -15,6 +15,7 @@ use store::ModelStore;
 
 use crate::client::{Clients, Operation};
 use crate::coverage::{Coverage, Fault};
+use crate::crash::Crash;
 use crate::flow_clients::FlowClients;
 use crate::host::{Host, StoreFaults};
 use crate::invariants::{Checked, Violation};
@@ -31,6 +32,8 @@ use crate::trace::Trace;
 
 /// After the last fault everything must have come to rest within this time.
 const LIVENESS_MAX: Time = 4 * 60 * MINUTE;
+/// The same where a rule is broken on purpose, and some things never do.
+const SABOTAGED_LIVENESS_MAX: Time = 30 * MINUTE;
 /// More events than this mean that something goes round in circles.
 const EVENTS_MAX: u64 = 5_000_000;
 
@@ -169,6 +172,7 @@ pub enum Event {
     },
     NemesisLooks,
     CompareStore,
+    StartChain,
     Sabotage,
     Heal,
     LookForRest,
@@ -193,6 +197,11 @@ pub struct World {
     pub(crate) trace: Trace,
     pub(crate) sabotage: Option<Sabotage>,
     pub(crate) processes: u64,
+    /// How many commits there were.
+    pub(crate) commits: u64,
+    pub(crate) crash: Option<Crash>,
+    /// Names the one workflow that is started, where nothing else happens.
+    chain: Option<u64>,
     /// Attempts that have started somewhere and not ended, whoever knows of them.
     pub(crate) alive: BTreeSet<Ticket>,
     events: BTreeMap<(Time, u64), Event>,
@@ -212,6 +221,17 @@ impl World {
     pub fn new(seed: u64, print: bool, sabotage: Option<Sabotage>) -> Self {
         let mut rng = Rng::new(seed);
         let plan = Plan::draw(&mut rng);
+        Self::with(seed, rng, plan, print, sabotage)
+    }
+
+    /// A world in which nothing goes wrong but one crash, if that.
+    pub fn calm(seed: u64, crash: Option<Crash>) -> Self {
+        let mut rng = Rng::new(seed);
+        let plan = Plan::calm(&mut rng);
+        Self { crash, chain: Some(seed), ..Self::with(seed, rng, plan, false, None) }
+    }
+
+    fn with(seed: u64, mut rng: Rng, plan: Plan, print: bool, sabotage: Option<Sabotage>) -> Self {
         let store = ModelStore::new();
         let store_faults = StoreFaults::install(&store);
         let hosts = plan.shards.all().map(|_| Host::default()).collect();
@@ -234,6 +254,9 @@ impl World {
             trace: Trace::new(print),
             sabotage,
             processes: 0,
+            commits: 0,
+            crash: None,
+            chain: None,
             alive: BTreeSet::new(),
             events: BTreeMap::new(),
             scheduled: 0,
@@ -273,6 +296,9 @@ impl World {
         for client in 0..self.plan.clients {
             let delay = self.rng.below(SECOND);
             self.at(delay, Event::ClientActs { client });
+        }
+        if self.chain.is_some() {
+            self.at(100, Event::StartChain);
         }
         self.at(self.plan.nemesis.every, Event::NemesisLooks);
         self.at(3 * SECOND, Event::CompareStore);
@@ -319,6 +345,7 @@ impl World {
             Event::OperatorsHeard { shard, number } => self.operators_heard(shard, number),
             Event::NemesisLooks => self.nemesis_looks(),
             Event::CompareStore => return self.compare_store(),
+            Event::StartChain => self.start_chain(self.chain.unwrap_or_default()),
             Event::Sabotage => return self.do_sabotage(),
             Event::Heal => self.heal(),
             Event::LookForRest => return self.look_for_rest(),
@@ -400,7 +427,8 @@ impl World {
             return self.compare_store();
         }
         let healed_for = self.now - self.healed_at.unwrap_or(self.now);
-        if healed_for > LIVENESS_MAX {
+        let most = if self.sabotage.is_some() { SABOTAGED_LIVENESS_MAX } else { LIVENESS_MAX };
+        if healed_for > most {
             crate::invariants::invariant_every_workflow_ends(open(), healed_for)?;
             crate::invariants::invariant_every_job_ends(unfinished(), healed_for)?;
             return crate::invariants::invariant_nothing_is_left_over(&left_over);

@@ -1,7 +1,7 @@
 //! A definition becomes a plan.
 //!
-//! The text is read into a tree, shorthands in it are written out, and the tree is written as normalised JSON: the source
-//! of the plan. Then the tree is checked and compiled. Problems are gathered, not only the first is told.
+//! The text is read into a tree, shorthands in it are written out, and the tree is written as normalised JSON: the
+//! source of the plan. Then the tree is checked and compiled. Problems are gathered, not only the first is told.
 
 mod definition;
 mod edges;
@@ -40,14 +40,14 @@ pub fn compile(source: Source<'_>) -> Result<Arc<Plan>, Diagnostics> {
         Source::Json(text) => text.len(),
     };
     if bytes > limits::DEFINITION_BYTES_MAX {
-        return too_large(problems, bytes);
+        return Err(too_large(problems, bytes));
     }
     let read = match source {
         Source::Yaml(text) => node::yaml::read(text, &mut problems),
         Source::Json(text) => node::json::read(text, &mut problems),
     };
     let Some(mut root) = read else {
-        return Err(failed(problems));
+        return Err(problems.into_diagnostics());
     };
     node::refuse_duplicates(&root, &mut problems);
     prepare::prepare(&mut root, None);
@@ -55,11 +55,10 @@ pub fn compile(source: Source<'_>) -> Result<Arc<Plan>, Diagnostics> {
     // Shorthands are written out now: what is kept must be readable again.
     if nodes > limits::NODES_MAX {
         let message = format!("{nodes} values are too many for one definition: at most {}", limits::NODES_MAX);
-        problems.add(Place::default(), code::TOO_LARGE, "", message);
-        return Err(failed(problems));
+        return Err(refuse(problems, code::TOO_LARGE, message));
     }
     if normalised.len() > limits::DEFINITION_BYTES_MAX {
-        return too_large(problems, normalised.len());
+        return Err(too_large(problems, normalised.len()));
     }
     let source = Bytes::from(normalised);
     let mut compiler = Compiler {
@@ -68,10 +67,13 @@ pub fn compile(source: Source<'_>) -> Result<Arc<Plan>, Diagnostics> {
         problems,
         field_names: HashMap::default(),
         tasks: 0,
+        expressions: 0,
     };
-    let plan = compiler.root(&root);
-    compiler.problems.finish()?;
-    plan.map(Arc::new).ok_or_else(|| failed(Problems::default()))
+    match compiler.root(&root) {
+        Some(plan) => compiler.problems.finish().map(|()| Arc::new(plan)),
+        // Whatever is left out was told.
+        None => Err(compiler.problems.into_diagnostics()),
+    }
 }
 
 impl Plan {
@@ -81,21 +83,15 @@ impl Plan {
     }
 }
 
-fn too_large(mut problems: Problems, bytes: usize) -> Result<Arc<Plan>, Diagnostics> {
+fn too_large(problems: Problems, bytes: usize) -> Diagnostics {
     let message = format!("a definition of {bytes} bytes is too large: at most {}", limits::DEFINITION_BYTES_MAX);
-    problems.add(Place::default(), code::TOO_LARGE, "", message);
-    Err(failed(problems))
+    refuse(problems, code::TOO_LARGE, message)
 }
 
-/// For where something was refused: there is at least one problem.
-fn failed(mut problems: Problems) -> Diagnostics {
-    if problems.is_empty() {
-        problems.add(Place::default(), code::SYNTAX, "", "the definition cannot be read");
-    }
-    match problems.finish() {
-        Err(diagnostics) => diagnostics,
-        Ok(()) => unreachable!("a problem was added above"),
-    }
+/// Adds a problem of the definition as a whole, and ends with it.
+fn refuse(mut problems: Problems, code: &'static str, message: String) -> Diagnostics {
+    problems.add(Place::default(), code, "", message);
+    problems.into_diagnostics()
 }
 
 /// What all definitions of one text have in common.
@@ -108,6 +104,7 @@ struct Compiler {
     field_names: HashMap<String, Arc<str>, foldhash::fast::RandomState>,
     /// Of all definitions so far.
     tasks: usize,
+    expressions: usize,
 }
 
 impl Compiler {

@@ -168,22 +168,25 @@ impl Problems {
         self.list.push((place, Diagnostic { code, field, message, line, column, suggestion }));
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
-    }
-
     pub fn count(&self) -> usize {
         self.list.len() + self.more
     }
 
+    /// Whether so much is wrong already that it is not worth the time to look for what was meant.
+    pub fn are_many(&self) -> bool {
+        self.list.len() > 5 * limits::DIAGNOSTICS_MAX
+    }
+
     /// All of them, if there are any.
-    pub fn finish(mut self) -> Result<(), Diagnostics> {
-        if self.list.is_empty() {
-            return Ok(());
-        }
+    pub fn finish(self) -> Result<(), Diagnostics> {
+        if self.list.is_empty() { Ok(()) } else { Err(self.into_diagnostics()) }
+    }
+
+    /// All of them, where it is known that there are some.
+    pub fn into_diagnostics(mut self) -> Diagnostics {
         self.list.sort_by_key(|(place, _)| *place);
         let more = self.more + self.list.len().saturating_sub(limits::DIAGNOSTICS_MAX);
         self.list.truncate(limits::DIAGNOSTICS_MAX);
-        Err(Diagnostics(self.list.into_iter().map(|(_, diagnostic)| diagnostic).collect(), more))
+        Diagnostics(self.list.into_iter().map(|(_, diagnostic)| diagnostic).collect(), more)
     }
 }

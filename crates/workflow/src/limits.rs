@@ -23,6 +23,10 @@ pub const NAME_BYTES_MAX: usize = 64;
 pub const DESCRIPTION_BYTES_MAX: usize = 16 * 1024;
 /// Branches of one switch.
 pub const CASES_MAX: usize = 1_000;
+/// `${…}` in all texts of a definition.
+pub const EXPRESSIONS_MAX: usize = 1_000_000;
+/// `${…}` in one text, those that only write `${` counted.
+pub const TEXT_EXPRESSIONS_MAX: usize = 1_000;
 /// One `${…}`.
 pub const EXPRESSION_BYTES_MAX: usize = 4 * 1024;
 /// How deep parentheses, lists, calls and conditions of an expression may be in each other.

@@ -8,3 +8,4 @@ mod load;
 mod logs;
 mod requests;
 mod test_server;
+mod workflows;

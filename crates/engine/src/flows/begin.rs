@@ -38,7 +38,14 @@ impl Shard {
                 {
                     return Did::It;
                 }
-                return self.begin_job(id, place, *spec, None, step);
+                let did = self.begin_job(id, place, *spec, None, step);
+                let now = self.now;
+                if let (Did::It, Some(_), Some(flow)) = (did, merge, self.flows.map.get_mut(&id))
+                    && let Some(row) = flow.row_mut(place, now)
+                {
+                    row.merge_key = merge;
+                }
+                return did;
             }
             Deed::Approval { spec, message } => return self.begin_job(id, place, *spec, Some(message), step),
             Deed::Child { plan, inputs } => return self.begin_child(id, place, plan, inputs, step),
@@ -108,9 +115,6 @@ impl Shard {
         let Some(flow) = self.flows.map.get_mut(&id) else { return false };
         let Some(leader) = flow.merges.get(&key).copied() else {
             flow.merges.insert(key, place);
-            if let Some(row) = flow.row_mut(place, now) {
-                row.merge_key = Some(key);
-            }
             return false;
         };
         if leader == place {

@@ -306,6 +306,22 @@ impl Flow {
         !is_whole && (task.compensation.is_some() || matches!(task.act, Act::Workflow { .. }))
     }
 
+    /// The places that share the result of this one.
+    pub fn sharers(&self, leader: Place) -> Vec<Place> {
+        let shares = |row: Option<&TaskRecord>| row.is_some_and(|row| row.merged_into == Some(leader));
+        let mut sharers = Vec::new();
+        for (task, slot) in self.slots.iter().enumerate() {
+            let task = task as u32;
+            if shares(slot.record.as_deref()) {
+                sharers.push(Place::of(task));
+            }
+            let items = slot.each.iter().flat_map(|each| each.slots.iter().enumerate());
+            let items = items.filter(|(_, item)| shares(item.record.as_deref()));
+            sharers.extend(items.map(|(item, _)| Place::item(task, item as u32)));
+        }
+        sharers
+    }
+
     /// How a task is called in messages: its name, with the number of its item.
     pub fn name_of(&self, place: Place) -> String {
         let name = &self.task(place).name;

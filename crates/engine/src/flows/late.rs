@@ -164,10 +164,18 @@ impl Shard {
         }
         let Some(flow) = self.flows.map.get(&id) else { return };
         let Some(row) = flow.row(place).filter(|row| row.job == Some(word.job)) else { return };
+        // Whoever shares the result shares what becomes of it.
+        let places: Vec<Place> = std::iter::once(place).chain(flow.sharers(place)).collect();
         match (row.state, word.state) {
-            (TaskState::Succeeded, State::Quarantined) => self.quarantine_late(id, place, step),
-            (TaskState::Quarantined, State::Succeeded) => self.release_late(id, place, word, step),
-            (TaskState::Succeeded, State::Succeeded) => self.redact_late(id, place, word, step),
+            (TaskState::Succeeded, State::Quarantined) => {
+                places.into_iter().for_each(|place| self.quarantine_late(id, place, step));
+            }
+            (TaskState::Quarantined, State::Succeeded) => {
+                places.into_iter().for_each(|place| self.release_late(id, place, word, step));
+            }
+            (TaskState::Succeeded, State::Succeeded) => {
+                places.into_iter().for_each(|place| self.redact_late(id, place, word, step));
+            }
             _ => {
                 let now = self.now;
                 if let Some(row) = self.flows.touch(id).and_then(|flow| flow.row_mut(place, now)) {
@@ -214,6 +222,7 @@ impl Shard {
             row.result = word.result.clone().filter(|_| is_read);
             row.job_state = Some(State::Succeeded);
         }
+        flow.failure = flow.find_failure();
         self.gather_again(id, place, TaskState::Succeeded);
         self.note_flow(id, NoteKind::Released, None, Some(place), None);
         self.tell_task(id, place, step);
@@ -249,6 +258,7 @@ impl Shard {
             .is_some_and(|each| each.slots.iter().all(|item| item.state != TaskState::Quarantined));
         if flow.state(whole) == TaskState::Quarantined && all_well {
             flow.enter(whole, state, now);
+            flow.failure = flow.find_failure();
         }
         if flow.state(whole).is_terminal()
             && let Some(row) = flow.row_mut(whole, now)

@@ -64,17 +64,28 @@ impl Flow {
             if items > 0 {
                 self.derive_items(number);
             }
-            if self.failure.is_none() && self.class(number) == Class::Bad {
-                let reason = self.slots[number as usize].record.as_ref().and_then(|row| row.reason.clone());
-                let upstream = reason.as_ref().is_some_and(|reason| reason.code == ReasonCode::UpstreamFailed);
-                if !upstream {
-                    let message = format!("`{}` did not succeed", task.name);
-                    self.failure = Some(Reason::with(ReasonCode::TaskFailed, message));
-                }
-            }
         }
+        self.failure = self.find_failure();
         // Items that were left out have no rows: whether they were is decided anew while the workflow is being stopped.
         (self.record.tasks, self.record.items) = super::counts::tally(self);
+    }
+
+    /// What keeps the workflow from succeeding, if anything does: a task that failed rather than one that follows from it.
+    pub fn find_failure(&self) -> Option<Reason> {
+        let bad = (0..self.slots.len() as u32).filter(|task| self.class(*task) == Class::Bad);
+        let is_root = |task: &u32| {
+            let row = self.slots[*task as usize].record.as_ref();
+            row.and_then(|row| row.reason.as_ref()).is_none_or(|reason| reason.code != ReasonCode::UpstreamFailed)
+        };
+        let (roots, others): (Vec<u32>, Vec<u32>) = bad.partition(is_root);
+        let task = roots.first().or(others.first())?;
+        let name = &self.plan.tasks[*task as usize].name;
+        let quarantined = self.slots[*task as usize].state == TaskState::Quarantined;
+        Some(if quarantined {
+            Reason::with(ReasonCode::OutputQuarantined, format!("the result of `{name}` was quarantined"))
+        } else {
+            Reason::with(ReasonCode::TaskFailed, format!("`{name}` did not succeed"))
+        })
     }
 
     fn derive_items(&mut self, task: u32) {
@@ -133,6 +144,9 @@ impl Shard {
     /// Puts back a workflow that has not ended, or is part of one. All queues come before, its rows and all jobs after.
     pub fn restore_workflow(&mut self, record: Workflow, spec: &WorkflowSpec, plan: Arc<Plan>) {
         self.see_id(record.id.0);
+        if record.removing {
+            return self.flows.sweep.go_on_removing(record);
+        }
         let mut flow = Flow::new(record, plan, value_of(&spec.inputs));
         flow.stored = true;
         self.stats.flows.rolling_back += u64::from(flow.record.state == WorkflowState::RollingBack);
@@ -188,6 +202,7 @@ impl Shard {
         }
         self.resume_schedules();
         self.hear_jobs(step);
+        self.ask_rows(step);
     }
 
     /// Sets the timers of a workflow as its rows say.

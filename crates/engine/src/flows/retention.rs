@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use model::batch::Keyspace;
 use model::change::Change;
+use model::codec;
 use model::id::WorkflowId;
 use model::key;
 use model::time::Millis;
@@ -29,6 +30,11 @@ pub(crate) struct FlowSweep {
 impl FlowSweep {
     pub fn is_under_way(&self) -> bool {
         self.asked
+    }
+
+    /// Puts back one that was being removed.
+    pub fn go_on_removing(&mut self, record: Workflow) {
+        self.going.push_back((record, None));
     }
 
     /// When the next look is due, unless one is under way.
@@ -80,15 +86,20 @@ impl Shard {
         }
     }
 
-    fn let_go_of_rows(&mut self, record: Workflow, request: Option<RequestId>, step: &mut Step) {
+    /// From this commit on nothing brings it back: after a crash the removal goes on where it was.
+    fn let_go_of_rows(&mut self, mut record: Workflow, request: Option<RequestId>, step: &mut Step) {
         let is_first = self.flows.sweep.going.is_empty();
+        let key = record.id.key();
+        record.removing = true;
+        step.batch.delete(Keyspace::WorkflowsDone, &key);
+        step.batch.put_with(Keyspace::Workflows, &key, |buffer| codec::encode_into(&record, buffer));
         self.flows.sweep.going.push_back((record, request));
         if is_first {
             self.ask_rows(step);
         }
     }
 
-    fn ask_rows(&mut self, step: &mut Step) {
+    pub(super) fn ask_rows(&mut self, step: &mut Step) {
         if let Some((record, _)) = self.flows.sweep.going.front() {
             let limit = self.config.cancel_chunk;
             step.effects.push(Effect::Fetch(Fetch::WorkflowRows { id: record.id, limit }));
@@ -100,31 +111,20 @@ impl Shard {
         if sweep.going.front().is_none_or(|(record, _)| record.id != id) {
             return;
         }
-        // It may have come back to life meanwhile; then nothing of it goes.
-        let alive = self.flows.map.contains_key(&id) || self.flows.asked.contains_key(&id);
-        if !alive {
-            for (keyspace, key) in rows {
-                step.batch.delete(*keyspace, key);
-            }
-            if more {
-                return self.ask_rows(step);
-            }
+        for (keyspace, key) in rows {
+            step.batch.delete(*keyspace, key);
+        }
+        if more {
+            return self.ask_rows(step);
         }
         let Some((record, request)) = self.flows.sweep.going.pop_front() else { return };
-        if alive {
-            if let Some(request) = request {
-                let refusal = crate::input::Refusal::WorkflowState { state: record.state, what: "removed" };
-                step.answer(request, Answer::Refused(refusal));
-            }
-        } else {
-            step.batch.delete(Keyspace::WorkflowsDone, &id.key());
-            step.batch.delete(Keyspace::WorkflowSpecs, &id.key());
-            // The newest id may go with its record; it must not be handed out again.
-            step.batch.put(Keyspace::Meta, key::META_LAST_ID, &self.last_id.to_be_bytes());
-            step.tell(&Change::WorkflowRemoved { id, queue: record.queue, at: self.now });
-            if let Some(request) = request {
-                step.answer(request, Answer::WorkflowRemoved);
-            }
+        step.batch.delete(Keyspace::Workflows, &id.key());
+        step.batch.delete(Keyspace::WorkflowSpecs, &id.key());
+        // The newest id may go with its record; it must not be handed out again.
+        step.batch.put(Keyspace::Meta, key::META_LAST_ID, &self.last_id.to_be_bytes());
+        step.tell(&Change::WorkflowRemoved { id, queue: record.queue, at: self.now });
+        if let Some(request) = request {
+            step.answer(request, Answer::WorkflowRemoved);
         }
         self.ask_rows(step);
     }

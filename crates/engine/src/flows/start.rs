@@ -177,6 +177,7 @@ impl Shard {
             labels: birth.labels,
             next_signal: 0,
             depth: birth.depth,
+            removing: false,
         };
         let spec = WorkflowSpec { digest: plan.digest, definition: plan.source.clone(), inputs };
         step.batch.put_with(Keyspace::WorkflowSpecs, &id.key(), |buffer| codec::encode_into(&spec, buffer));

@@ -381,7 +381,7 @@ pub struct TaskView {
     /// Those that have begun, where a workflow is shown whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub items: Option<Vec<TaskView>>,
-    /// How many items that have begun are not shown here; the route `…/tasks` has them all.
+    /// How many items there are beyond those that are shown; the route `…/tasks` has them all.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub items_left_out: u32,
     /// How often its job was tried, where one task is shown by itself.

@@ -427,6 +427,9 @@ pub struct Workflow {
     /// How deep it is nested: 0 for one that was started from outside.
     #[n(25)]
     pub depth: u32,
+    /// It is being taken off the records, and nothing brings it back.
+    #[cbor(n(26), default)]
+    pub removing: bool,
 }
 
 impl Workflow {

@@ -244,7 +244,13 @@ mod tests {
     #[test]
     fn files_become_definitions_below_the_one_that_refers_to_them() {
         let middle = "name: middle\ntasks:\n  inner: {workflow: ../leaf.yaml, with: {n: 1}}\n";
-        let top = "name: top\ntasks:\n  a: {workflow: ./sub/middle.yml}\n  b: {workflow: leaf.yaml, with: {n: 2}}\n  c: {workflow: ./leaf.yaml, with: {n: 3}}\n";
+        let top = "\
+name: top
+tasks:
+  a: {workflow: ./sub/middle.yml}
+  b: {workflow: leaf.yaml, with: {n: 2}}
+  c: {workflow: ./leaf.yaml, with: {n: 3}}
+";
         let directory = files(&[("top.yaml", top), ("sub/middle.yml", middle), ("leaf.yaml", LEAF)]);
         let sent = sent(&load(&directory, "top.yaml").unwrap());
         assert_eq!(sent["tasks"]["a"]["workflow"], "middle");
@@ -260,7 +266,14 @@ mod tests {
     fn names_beside_it_count_more_than_files_and_are_not_taken_twice() {
         let own = "{inputs: {n: integer}, name: own, tasks: {x: {run: 'true'}}}";
         let top = format!(
-            "name: top\nworkflows: {{leaf: {own}, own.yaml: {own}}}\ntasks:\n  a: {{workflow: ./leaf.yaml, with: {{n: 1}}}}\n  b: {{workflow: leaf, with: {{n: 1}}}}\n  c: {{workflow: own.yaml, with: {{n: 1}}}}\n"
+            "\
+name: top
+workflows: {{leaf: {own}, own.yaml: {own}}}
+tasks:
+  a: {{workflow: ./leaf.yaml, with: {{n: 1}}}}
+  b: {{workflow: leaf, with: {{n: 1}}}}
+  c: {{workflow: own.yaml, with: {{n: 1}}}}
+"
         );
         let directory = files(&[("top.yaml", &top), ("leaf.yaml", LEAF)]);
         let sent = sent(&load(&directory, "top.yaml").unwrap());
@@ -274,7 +287,16 @@ mod tests {
 
     #[test]
     fn a_definition_within_a_definition_refers_to_files_as_well() {
-        let top = "name: top\nworkflows:\n  inner:\n    name: inner\n    tasks:\n      a: {workflow: ./leaf.yaml, with: {n: 1}}\ntasks:\n  t: {workflow: inner}\n";
+        let top = "\
+name: top
+workflows:
+  inner:
+    name: inner
+    tasks:
+      a: {workflow: ./leaf.yaml, with: {n: 1}}
+tasks:
+  t: {workflow: inner}
+";
         let directory = files(&[("top.yaml", top), ("leaf.yaml", LEAF)]);
         let sent = sent(&load(&directory, "top.yaml").unwrap());
         assert_eq!(sent["workflows"]["inner"]["workflows"]["leaf"]["name"], "leaf");

@@ -107,9 +107,11 @@ mod tests {
 
     #[test]
     fn a_schedule_names_a_file_or_has_the_definition_itself() {
-        let schedule =
-            read_text("name: nightly\ncron: 30 2 * * *\ntimezone: Europe/Berlin\nworkflow: ./report.yaml\njitter: 30s\ninputs: {days: 1}\noverlap: replace\n")
-                .unwrap();
+        let schedule = read_text(
+            "name: nightly\ncron: 30 2 * * *\ntimezone: Europe/Berlin\nworkflow: ./report.yaml\njitter: 30s\n\
+                inputs: {days: 1}\noverlap: replace\n",
+        )
+        .unwrap();
         assert_eq!((schedule.name.as_str(), schedule.jitter_ms), ("nightly", 30_000));
         assert!(schedule.definition.unwrap().as_str().contains("\"report\""));
         assert_eq!(schedule.overlap, model::workflow::Overlap::Replace);

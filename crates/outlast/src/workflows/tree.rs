@@ -1,6 +1,6 @@
 //! A workflow as a tree of lines: its tasks, the items of those that run for each of a list, and its sub-workflows.
 //!
-//! [`branches`] says what there is to draw, [`fit`] leaves out what a small terminal has no room for, and [`draw`] makes
+//! [`branches`] says what there is to draw, [`fit`] leaves out what a small terminal has no room for, [`mod@draw`] makes
 //! lines of the rest. All of it is a function of what the server said: nothing here looks at a clock or a terminal.
 
 mod branches;

@@ -1,6 +1,6 @@
 //! Looking at a workflow until it has ended.
 //!
-//! The workflow outlasts its server, so the watching does, too: a server that goes away is given some time to come back.
+//! The workflow outlasts its server, so the watching does, too: a server that is away is given some time to come back.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -192,10 +192,23 @@ async fn add_urgent(client: &Client, view: &mut WorkflowView) -> Result<(), Erro
     Ok(())
 }
 
+fn say_back(is_away: &mut bool) {
+    if std::mem::take(is_away) {
+        say("the server is back");
+    }
+}
+
 /// Where changes are shown.
 enum Surface {
-    Silent,
-    Plain { plain: Plain, is_away: bool, children: Children },
+    /// Only that the server is away is said.
+    Silent {
+        is_away: bool,
+    },
+    Plain {
+        plain: Plain,
+        is_away: bool,
+        children: Children,
+    },
     Terminal(Box<Terminal>),
 }
 
@@ -209,7 +222,7 @@ struct Terminal {
 impl Surface {
     fn new(shows: bool) -> Self {
         match (shows, screen::size()) {
-            (false, _) => Self::Silent,
+            (false, _) => Self::Silent { is_away: false },
             (true, None) => Self::Plain { plain: Plain::default(), is_away: false, children: Children::new() },
             (true, Some(_)) => {
                 Self::Terminal(Box::new(Terminal { screen: Screen::default(), frame: 0, last: None, trouble: None }))
@@ -219,14 +232,14 @@ impl Surface {
 
     fn shows(&self) -> bool {
         match self {
-            Self::Silent => false,
+            Self::Silent { .. } => false,
             Self::Plain { .. } | Self::Terminal(_) => true,
         }
     }
 
     fn moves(&self) -> bool {
         match self {
-            Self::Silent | Self::Plain { .. } => false,
+            Self::Silent { .. } | Self::Plain { .. } => false,
             Self::Terminal(_) => true,
         }
     }
@@ -234,7 +247,7 @@ impl Surface {
     /// What is known of sub-workflows from the last time.
     fn children(&self) -> Children {
         match self {
-            Self::Silent => Children::new(),
+            Self::Silent { .. } => Children::new(),
             Self::Plain { children, .. } => children.clone(),
             Self::Terminal(terminal) => {
                 terminal.last.as_ref().map(|(_, children, _)| children.clone()).unwrap_or_default()
@@ -244,11 +257,9 @@ impl Surface {
 
     fn show(&mut self, view: WorkflowView, found: Children) -> Result<WorkflowView> {
         match self {
-            Self::Silent => {}
+            Self::Silent { is_away } => say_back(is_away),
             Self::Plain { plain, is_away, children } => {
-                if std::mem::take(is_away) {
-                    say("the server is back");
-                }
+                say_back(is_away);
                 let lines: String = plain.changes(&view, &found).into_iter().map(|line| line + "\n").collect();
                 *children = found;
                 if !lines.is_empty() {
@@ -267,11 +278,10 @@ impl Surface {
     fn away(&mut self, error: &Error) -> Result<()> {
         let trouble = "the server is away: waiting up to a minute for it to come back";
         match self {
-            Self::Silent => {}
-            Self::Plain { is_away, .. } if *is_away => {}
-            Self::Plain { is_away, .. } => {
-                *is_away = true;
-                say(&format!("{trouble} ({error})"));
+            Self::Silent { is_away } | Self::Plain { is_away, .. } => {
+                if !std::mem::replace(is_away, true) {
+                    say(&format!("{trouble} ({error})"));
+                }
             }
             Self::Terminal(terminal) => {
                 terminal.trouble = Some(trouble.to_owned());
@@ -283,7 +293,7 @@ impl Surface {
 
     fn tick(&mut self) -> Result<()> {
         match self {
-            Self::Silent | Self::Plain { .. } => {}
+            Self::Silent { .. } | Self::Plain { .. } => {}
             Self::Terminal(terminal) => {
                 terminal.frame += 1;
                 terminal.draw()?;

@@ -58,7 +58,6 @@ fn a_payment_that_fails_takes_everything_back() {
     server.run(["run", &file, "--wait", "--input", "card=valid"]).expect(0);
 }
 
-// FEATURES: D2
 #[test]
 fn a_deployment_waits_for_somebodys_word() {
     let server = Server::start();
@@ -74,7 +73,6 @@ fn a_deployment_waits_for_somebodys_word() {
     assert_eq!((&workflow["state"], &workflow["result"]["deployed"]), (&"succeeded".into(), &"shop:2.0".into()));
 }
 
-// FEATURES: D11
 #[test]
 fn a_schedule_is_created_triggered_listed_and_removed() {
     let server = Server::start();

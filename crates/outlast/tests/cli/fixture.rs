@@ -133,6 +133,18 @@ impl Server {
         self.process = process;
     }
 
+    /// Starts the server again and kills it after a moment, whether it has come back by then or not.
+    pub fn start_in_vain(&mut self, moment: Duration) {
+        let address = self.url.trim_start_matches("http://").to_owned();
+        let mut process = spawn(&self.data, &address, self.directory.path(), &[], &self.settings);
+        let since = Instant::now();
+        while since.elapsed() < moment {
+            std::thread::yield_now();
+        }
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+
     pub fn stop(&mut self) -> Option<i32> {
         self.end_with("-TERM")
     }
@@ -205,10 +217,22 @@ impl Drop for Server {
 
 /// Starts a server and waits for its greeting, which says where it is. Its jobs may run without a sandbox.
 fn up(data: &Path, listen: &str, directory: &Path, arguments: &[&str], settings: &str) -> (Child, String) {
+    let mut process = spawn(data, listen, directory, arguments, settings);
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let url = lines.by_ref().map_while(Result::ok).find_map(|line| line.trim().strip_prefix("API").map(str::to_owned));
+    let Some(url) = url else {
+        let mut log = String::new();
+        File::open(directory.join("server.log")).unwrap().read_to_string(&mut log).unwrap();
+        panic!("the server did not start: {log}");
+    };
+    (process, url.trim().to_owned())
+}
+
+fn spawn(data: &Path, listen: &str, directory: &Path, arguments: &[&str], settings: &str) -> Child {
     let config = directory.join("server.yaml");
     std::fs::write(&config, format!("allow_unsandboxed: true\n{settings}")).unwrap();
     let stderr = File::create(directory.join("server.log")).unwrap();
-    let mut process = outlast()
+    outlast()
         .arg("up")
         .arg("--data-dir")
         .arg(data)
@@ -218,13 +242,5 @@ fn up(data: &Path, listen: &str, directory: &Path, arguments: &[&str], settings:
         .args(arguments)
         .stderr(stderr)
         .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-    let url = lines.by_ref().map_while(Result::ok).find_map(|line| line.trim().strip_prefix("API").map(str::to_owned));
-    let Some(url) = url else {
-        let mut log = String::new();
-        File::open(directory.join("server.log")).unwrap().read_to_string(&mut log).unwrap();
-        panic!("the server did not start: {log}");
-    };
-    (process, url.trim().to_owned())
+        .unwrap()
 }

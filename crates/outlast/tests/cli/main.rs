@@ -14,6 +14,8 @@ mod logs;
 mod queues;
 mod submit;
 mod survive;
+mod terminal;
 mod usage;
 mod workers;
+mod workflow_kill;
 mod workflows;

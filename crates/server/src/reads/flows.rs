@@ -22,8 +22,10 @@ pub(crate) fn decode<'b, T: Decode<'b, ()>>(shard: ShardId, value: &'b [u8]) -> 
 }
 
 fn read(store: &dyn Store, shard: ShardId, keyspace: Keyspace, id: WorkflowId) -> Result<Option<Workflow>, Error> {
-    let value = store.get(shard, keyspace, &id.key())?;
-    value.map(|value| decode(shard, &value)).transpose()
+    let Some(value) = store.get(shard, keyspace, &id.key())? else { return Ok(None) };
+    let found: Workflow = decode(shard, &value)?;
+    // What is being removed is gone already, but for the rest of its rows.
+    Ok(Some(found).filter(|found| !found.removing))
 }
 
 /// A workflow, wherever it is. It may move while it is looked for: to those that have ended, or back by a rerun.

@@ -7,6 +7,7 @@ use model::workflow::{
 };
 use workflow::plan::OnFailure;
 
+use super::tasks::is_tolerated;
 use super::{Checked, require};
 use crate::ledger::flows::{ChangedFlow, KnownFlow};
 
@@ -149,12 +150,11 @@ fn invariant_success_means_success(change: &ChangedFlow, flow: &KnownFlow) -> Ch
         flow.record.notes.iter().filter(of_it).any(|note| note.kind == NoteKind::QuarantinedLate)
     };
     let is_bad = |(place, row): &(&Place, &TaskRecord)| {
-        let tolerated = flow.plan.tasks[place.task as usize].on_failure == OnFailure::Continue;
+        let tolerated = is_tolerated(flow, place.task, row);
         place.item.is_none()
             && match row.state {
-                TaskState::Failed => !tolerated,
+                TaskState::Failed | TaskState::Cancelled => !tolerated,
                 TaskState::Quarantined => !tolerated && !late(place.task),
-                TaskState::Cancelled => true,
                 TaskState::Waiting
                 | TaskState::Running
                 | TaskState::Sleeping
@@ -293,11 +293,17 @@ pub fn describe_flow(flow: &KnownFlow) -> String {
         .map(|(place, row)| {
             let item = place.item.map_or_else(String::new, |item| format!("[{item}]"));
             let undo = row.compensation.as_ref().map_or_else(String::new, |undo| format!("/{}", undo.state.as_str()));
-            format!("{}{item}={}{undo}", place.task, row.state)
+            let why = row.reason.as_ref().map_or_else(String::new, |reason| format!("({})", reason.code.as_str()));
+            format!("{}{item}={}{why}{undo}", place.task, row.state)
         })
         .collect();
+    let note = |note: &model::workflow::Note| {
+        let place = note.place.map_or_else(String::new, |place| format!("({})", place.task));
+        format!("{}{place}@{}", note.kind.as_str(), note.at.0 % 10_000_000)
+    };
+    let notes: Vec<String> = record.notes.iter().map(note).collect();
     format!(
-        "{} (run {}, depth {}, {} tasks, epoch {}, filed: {}): {} {:?} after_stop {:?} rollback {:?} reason {:?} jobs {} rows {}",
+        "{} (run {}, depth {}, {} tasks, epoch {}, filed: {}): {} {:?} after_stop {:?} rollback {:?} reason {:?} jobs {} rows {} notes {}",
         record.id,
         record.run,
         record.depth,
@@ -310,6 +316,7 @@ pub fn describe_flow(flow: &KnownFlow) -> String {
         record.rollback.as_ref().map(|rollback| (rollback.state, rollback.total, rollback.undone, rollback.failed)),
         record.reason.as_ref().map(|reason| reason.code.as_str()),
         record.totals.jobs,
-        rows.join(" ")
+        rows.join(" "),
+        notes.join(" ")
     )
 }

@@ -91,7 +91,7 @@ pub fn invariant_what_is_shown_may_be_seen(
         Some(State::Scanning) => last.is_some_and(|decision| {
             passes(after, decision, scanner) || passes_unchecked(after, decision, setups, scanner)
         }),
-        Some(State::Dispatched | State::Running) => {
+        Some(State::Dispatched | State::Running | State::Cancelling) => {
             let known = scanner.metadata(ticket_of(after));
             let said = known
                 .as_ref()
@@ -104,7 +104,6 @@ pub fn invariant_what_is_shown_may_be_seen(
             | State::Blocked
             | State::ApprovalRequired
             | State::Scheduled
-            | State::Cancelling
             | State::Succeeded
             | State::Failed
             | State::TimedOut

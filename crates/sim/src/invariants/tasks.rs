@@ -29,6 +29,9 @@ pub fn invariant_jobs_belong_to_their_tasks(job: &Job, origin: Origin, row: Opti
 pub fn check_tasks(change: &ChangedFlow, flow: &KnownFlow) -> Checked {
     for (place, before) in &change.rows {
         let Some(after) = flow.rows.get(place) else { continue };
+        require(after.state != TaskState::Waiting, "invariant_what_waits_has_no_row", || {
+            format!("{place:?} in {}", describe_flow(flow))
+        })?;
         match before {
             Some(before) if !change.is_rerun(flow) => {
                 invariant_ended_tasks_stay_ended(flow, *place, before, after)?;
@@ -90,11 +93,17 @@ enum Class {
     Bad,
 }
 
+/// Whether the failure of a task counts for nothing. That something before it has failed is not its own failure.
+pub(super) fn is_tolerated(flow: &KnownFlow, task: u32, row: &TaskRecord) -> bool {
+    let upstream = row.reason.as_ref().is_some_and(|reason| reason.code == ReasonCode::UpstreamFailed);
+    flow.plan.tasks[task as usize].on_failure == OnFailure::Continue && !upstream
+}
+
 fn class(flow: &KnownFlow, task: u32, row: Option<&TaskRecord>) -> Class {
-    let tolerated = flow.plan.tasks[task as usize].on_failure == OnFailure::Continue;
+    let tolerated = row.is_some_and(|row| is_tolerated(flow, task, row));
     match row.map(|row| row.state) {
         Some(TaskState::Succeeded) => Class::Good,
-        Some(TaskState::Failed | TaskState::Quarantined) if tolerated => Class::Good,
+        Some(TaskState::Failed | TaskState::Quarantined | TaskState::Cancelled) if tolerated => Class::Good,
         Some(TaskState::Failed | TaskState::Quarantined | TaskState::Cancelled) => Class::Bad,
         Some(TaskState::Skipped) => Class::Skipped,
         Some(

@@ -11,7 +11,7 @@ use model::job::Job;
 use model::key;
 use model::reason::ReasonCode;
 use model::time::Millis;
-use model::workflow::{CatchUp, Overlap, Place, Schedule, Tally, TaskRecord, Workflow, WorkflowSpec};
+use model::workflow::{CatchUp, NoteKind, Overlap, Place, Schedule, Tally, TaskRecord, Workflow, WorkflowSpec};
 use workflow::Plan;
 use workflow::cron::Cron;
 
@@ -45,6 +45,8 @@ pub struct KnownFlow {
     pub ended_jobs: u64,
     /// What its parts had counted when they ended.
     pub jobs_of_parts: u64,
+    /// It has ended once.
+    has_ended: bool,
     /// The rows of tasks by state, and those of items by task.
     pub tasks: Tally,
     pub items: BTreeMap<u32, Tally>,
@@ -228,6 +230,7 @@ impl Flows {
             own_live: 0,
             ended_jobs: 0,
             jobs_of_parts: 0,
+            has_ended: false,
             tasks: Tally::default(),
             items: BTreeMap::new(),
             last_undone: None,
@@ -284,10 +287,11 @@ impl Flows {
 
     /// A part that has ended hands on what it has counted; it does so once.
     fn count_parts(&mut self, change: &ChangedFlow) {
-        let Some(flow) = self.known.get(&change.id) else { return };
-        let first_end = flow.record.state.is_terminal()
-            && flow.record.rollback.as_ref().is_none_or(|rollback| rollback.began_at <= flow.record.since)
-            && change.before.as_ref().is_none_or(|before| !before.state.is_terminal() && !is_undone_from_above(before));
+        let Some(flow) = self.known.get_mut(&change.id) else { return };
+        // It may be undone already, by the whole that it is part of.
+        let ended = |note: &model::workflow::Note| note.kind == NoteKind::Ended;
+        let first_end = !flow.has_ended && (flow.record.state.is_terminal() || flow.record.notes.iter().any(ended));
+        flow.has_ended |= first_end;
         let jobs = flow.record.totals.jobs;
         if let Some((parent, _)) = flow.record.parent.filter(|_| first_end)
             && let Some(parent) = self.known.get_mut(&parent)
@@ -305,9 +309,10 @@ impl Flows {
             flow.last_undone = None;
         }
         let gone = change.rows.iter().any(|(place, before)| before.is_some() && !flow.rows.contains_key(place));
-        if flow.removed || (gone && !rerun) {
-            flow.crumbling = true;
-            return invariants::invariant_no_workflow_is_forgotten_early(flow, due);
+        let going = flow.removed || flow.record.removing;
+        if going || flow.crumbling || (gone && !rerun) {
+            flow.crumbling |= going;
+            return invariants::invariant_no_workflow_is_forgotten_early(flow, due && going);
         }
         story::note_flow(change, flow, coverage);
         let parent = flow.record.parent;
@@ -374,13 +379,6 @@ impl Flows {
         }
         Ok(())
     }
-}
-
-/// Whether it is being undone because the workflow that it is part of is: it had ended before.
-fn is_undone_from_above(record: &Workflow) -> bool {
-    record.rollback.as_ref().is_some_and(|rollback| {
-        record.notes.iter().any(|note| note.kind == model::workflow::NoteKind::Ended && note.at <= rollback.began_at)
-    })
 }
 
 impl KnownFlow {

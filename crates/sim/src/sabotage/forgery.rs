@@ -57,6 +57,7 @@ impl World {
             Sabotage::RemoveEntry => victim.remove_entry(),
             Sabotage::ForgetEnd => victim.forget_end(),
             Sabotage::CancelUnnoted => victim.cancel_unnoted(),
+            Sabotage::Flow(sabotage) => self.flow_forgery(sabotage, shard),
             Sabotage::RunDenied
             | Sabotage::IgnoreFence
             | Sabotage::AnswerFirst
@@ -255,7 +256,7 @@ impl Victim<'_> {
     }
 }
 
-fn made(write: impl FnOnce(&mut Batch)) -> Option<Batch> {
+pub(super) fn made(write: impl FnOnce(&mut Batch)) -> Option<Batch> {
     let mut batch = Batch::new();
     write(&mut batch);
     Some(batch)

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::Compiler;
@@ -35,10 +36,13 @@ const FIELDS: [&str; 11] = [
 pub(super) const ON_FAILURE: [(&str, OnFailure); 3] =
     [("fail", OnFailure::Fail), ("continue", OnFailure::Continue), ("compensate", OnFailure::Compensate)];
 
-/// A definition that tasks of another may start. Absent if something is wrong with it.
-pub(super) struct Child<'n> {
-    pub name: &'n str,
-    pub plan: Option<Arc<Plan>>,
+/// Definitions that tasks of another may start.
+#[derive(Default)]
+pub(super) struct Children<'n> {
+    numbers: HashMap<&'n str, u32, RandomState>,
+    names: Vec<&'n str>,
+    /// Absent if something is wrong with it.
+    pub plans: Vec<Option<Arc<Plan>>>,
 }
 
 impl Compiler {
@@ -81,7 +85,7 @@ impl Compiler {
             epochs: epochs.into_iter().map(Box::from).collect(),
             outputs,
             timeout,
-            children: children.into_iter().filter_map(|child| child.plan).collect(),
+            children: children.plans.into_iter().flatten().collect(),
         })
     }
 
@@ -119,25 +123,27 @@ impl Compiler {
         epochs
     }
 
-    fn children<'n>(&mut self, node: &'n Node<'_>, path: Path<'_>, outer: &mut Vec<&'n str>) -> Vec<Child<'n>> {
+    fn children<'n>(&mut self, node: &'n Node<'_>, path: Path<'_>, outer: &mut Vec<&'n str>) -> Children<'n> {
         let field = path.field("workflows");
         let Some(node) = node.get("workflows") else {
-            return Vec::new();
+            return Children::default();
         };
         let Some(entries) = self.map(node, field, "an object of definitions") else {
-            return Vec::new();
+            return Children::default();
         };
         if outer.len() >= limits::NESTING_MAX {
             let message = format!("definitions are nested deeper than {}", limits::NESTING_MAX);
             self.problems.add(node.place, code::TOO_LARGE, field, message);
-            return Vec::new();
+            return Children::default();
         }
-        let mut children = Vec::with_capacity(entries.len());
-        for entry in entries {
+        let mut children = Children::default();
+        for (number, entry) in (0u32..).zip(entries) {
             let path = path.definition(&entry.key);
             self.valid_name(&entry.key, entry.place, path);
             let plan = self.definition(&entry.value, path, outer).map(Arc::new);
-            children.push(Child { name: &entry.key, plan });
+            children.numbers.insert(&entry.key, number);
+            children.names.push(&entry.key);
+            children.plans.push(plan);
         }
         children
     }
@@ -148,7 +154,7 @@ impl Compiler {
         path: Path<'_>,
         inputs: &[crate::plan::Input],
         epochs: &[&str],
-        children: &[Child<'_>],
+        children: &Children<'_>,
         outer: &[&str],
     ) -> Option<(Vec<Task>, Option<ValueTemplate>)> {
         let entries = self.task_entries(definition, path)?;
@@ -254,6 +260,13 @@ impl Compiler {
     }
 
     fn is_good_default(&mut self, node: &Node<'_>, shape: Shape, path: Path<'_>, known: &Known<'_>) -> bool {
+        if let Data::Map(entries) = &node.data
+            && entries.len() > model::limits::LABELS_MAX
+        {
+            let message = format!("{} fields are too many: at most {}", entries.len(), model::limits::LABELS_MAX);
+            self.problems.add(node.place, code::TOO_LARGE, path, message);
+            return false;
+        }
         let mut site = Site::new(known);
         let mut holes = Vec::new();
         let good = self.shaped(node, shape, path, &mut site, &mut Holes { list: &mut holes, shift: 0 });
@@ -268,15 +281,16 @@ impl Compiler {
     /// The place of a child, by the name that a task gives.
     pub(super) fn child(&mut self, node: &Node<'_>, path: Path<'_>, within: &Within<'_>) -> Option<u32> {
         let name = self.text(node, path)?;
-        if let Some(at) = within.children.iter().position(|child| child.name == name) {
-            return u32::try_from(at).ok();
+        if let Some(number) = within.children.numbers.get(name) {
+            return Some(*number);
         }
         if within.outer.contains(&name) {
             let message = format!("`{name}` would start itself: there is no recursion");
             self.problems.add(node.place, code::RECURSION, path, message);
             return None;
         }
-        let near = closest(name, within.children.iter().map(|child| child.name));
+        let names = if self.problems.are_many() { &[] } else { &within.children.names[..] };
+        let near = closest(name, names.iter().copied());
         let suggestion = match near {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("define it under `workflows: {{{name}: …}}` of the same definition"),

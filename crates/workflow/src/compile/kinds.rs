@@ -100,7 +100,7 @@ impl Compiler {
             None => ValueTemplate::empty_object(),
         };
         let child = child?;
-        let plan = within.children.get(child as usize)?.plan.as_ref()?;
+        let plan = within.children.plans.get(child as usize)?.as_ref()?;
         self.given_inputs(plan, with, node, field);
         Some(Act::Workflow { child, with: template })
     }

@@ -3,7 +3,7 @@
 use model::time::Millis;
 
 use super::Compiler;
-use super::definition::{Child, ON_FAILURE};
+use super::definition::{Children, ON_FAILURE};
 use super::edges::{Edges, Need};
 use super::job::Defaults;
 use super::shape::{Holes, Shape};
@@ -64,7 +64,7 @@ const JOB_ONLY: [&str; 11] = [
 pub(super) struct Within<'a> {
     pub known: &'a Known<'a>,
     pub epochs: &'a [&'a str],
-    pub children: &'a [Child<'a>],
+    pub children: &'a Children<'a>,
     /// Names of the definitions around it, its own last.
     pub outer: &'a [&'a str],
     pub on_failure: OnFailure,
@@ -138,7 +138,8 @@ impl Compiler {
     fn known_task_fields(&mut self, entries: &[Entry<'_>], path: Path<'_>) {
         let unknown = |entry: &Entry<'_>| !FIELDS.contains(&&*entry.key) && entry.key != "outputs";
         for entry in entries.iter().filter(|entry| unknown(entry)) {
-            let near = closest(&entry.key, FIELDS.into_iter().chain(["outputs"]));
+            let known = FIELDS.into_iter().chain(["outputs"]).filter(|_| !self.problems.are_many());
+            let near = closest(&entry.key, known);
             let suggestion = match (&*entry.key, near) {
                 ("depends_on" | "dependencies" | "after", _) => Some("did you mean `needs`?".to_owned()),
                 ("if" | "condition", _) => Some("did you mean `when`?".to_owned()),

@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 use super::Compiler;
 use crate::diagnostic::{closest, code};
 use crate::expression::{Expression, Names, Type, Wrong, parse};
+use crate::limits;
 use crate::node::{Data, Node};
 use crate::path::Path;
 use crate::plan::{Input, Kind};
@@ -118,6 +119,11 @@ impl Compiler {
 
     fn parts(&mut self, text: &str, site: &Site<'_>) -> Result<(Parts, Type), Wrong> {
         let pieces = pieces(text)?;
+        self.expressions += pieces.iter().filter(|piece| matches!(piece, Piece::Expression(_))).count();
+        if self.expressions > limits::EXPRESSIONS_MAX {
+            let message = format!("more than {} expressions are in one definition", limits::EXPRESSIONS_MAX);
+            return Err(Wrong { code: code::TOO_LARGE, ..Wrong::new(message) });
+        }
         let named = |expression: &str, mut wrong: Wrong| {
             let shown: String = expression.trim().chars().take(200).collect();
             wrong.message = format!("`${{{shown}}}`: {}", wrong.message);

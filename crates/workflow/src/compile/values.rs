@@ -39,7 +39,8 @@ impl Compiler {
     pub(super) fn known_fields(&mut self, entries: &[Entry<'_>], path: Path<'_>, known: &[&str]) {
         for entry in entries {
             if !known.contains(&&*entry.key) {
-                let near = closest(&entry.key, known.iter().copied());
+                let names = if self.problems.are_many() { &[] } else { known };
+                let near = closest(&entry.key, names.iter().copied());
                 let suggestion = near.map_or_else(
                     || (known.len() <= 12).then(|| format!("there is: {}", known.join(", "))),
                     |near| Some(format!("did you mean `{near}`?")),

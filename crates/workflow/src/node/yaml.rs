@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
+use foldhash::fast::RandomState;
 use granit_parser::{Event, Marker, Options, Parser, ScalarStyle, ScanError, Tag};
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use serde_json::Number;
 
 use super::{Data, Entry, Node};
@@ -11,8 +12,6 @@ use crate::diagnostic::{Place, Problems, code};
 use crate::limits;
 
 const MERGE_KEY: &str = "<<";
-/// What `<<` may compare: fields of the one object times those of the other.
-const MERGE_COMPARISONS_MAX: usize = 1_000_000;
 
 /// Reads a definition.
 pub(crate) fn read<'a>(text: &'a str, problems: &mut Problems) -> Option<Node<'a>> {
@@ -89,7 +88,7 @@ enum Open<'a> {
 #[derive(Default)]
 struct Reading<'a> {
     open: Vec<Open<'a>>,
-    anchors: HashMap<usize, Anchored<'a>, foldhash::fast::RandomState>,
+    anchors: HashMap<usize, Anchored<'a>, RandomState>,
     root: Option<Node<'a>>,
     nodes: usize,
 }
@@ -168,7 +167,10 @@ impl<'a> Reading<'a> {
         match self.open.pop() {
             Some(Open::List { nodes, place, anchor }) => self.node(Node::new(Data::List(nodes), place), anchor),
             Some(Open::Map { mut entries, merges, place, anchor, .. }) => {
-                merges.into_iter().try_for_each(|merged| self.merge(&mut entries, merged))?;
+                if !merges.is_empty() {
+                    let mut known = entries.iter().map(|entry| entry.key.clone()).collect();
+                    merges.into_iter().try_for_each(|merged| self.merge(&mut entries, &mut known, merged))?;
+                }
                 self.node(Node::new(Data::Map(entries), place), anchor)
             }
             None => Ok(()),
@@ -176,20 +178,22 @@ impl<'a> Reading<'a> {
     }
 
     /// `<<: *base`: what `base` has and the object does not.
-    fn merge(&mut self, entries: &mut Vec<Entry<'a>>, merged: Node<'a>) -> Result<(), Refused> {
+    fn merge(
+        &mut self,
+        entries: &mut Vec<Entry<'a>>,
+        known: &mut HashSet<Cow<'a, str>, RandomState>,
+        merged: Node<'a>,
+    ) -> Result<(), Refused> {
         match merged.data {
             Data::Map(inherited) => {
-                if entries.len().saturating_mul(inherited.len()) > MERGE_COMPARISONS_MAX {
-                    return Err(Refused::too_large(merged.place, "this is too large for `<<`".to_owned()));
-                }
                 for entry in inherited {
-                    if !entries.iter().any(|own| own.key == entry.key) {
+                    if known.insert(entry.key.clone()) {
                         entries.push(entry);
                     }
                 }
                 Ok(())
             }
-            Data::List(nodes) => nodes.into_iter().try_for_each(|node| self.merge(entries, node)),
+            Data::List(nodes) => nodes.into_iter().try_for_each(|node| self.merge(entries, known, node)),
             Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) => {
                 Err(Refused::syntax(merged.place, "`<<` takes an object, or a list of objects"))
             }

@@ -1,6 +1,8 @@
 //! A text taken apart at its `${…}`.
 
+use crate::diagnostic::code;
 use crate::expression::Wrong;
+use crate::limits;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Piece<'a> {
@@ -18,7 +20,13 @@ pub(crate) fn has_templates(text: &str) -> bool {
 pub(crate) fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Wrong> {
     let mut pieces = Vec::new();
     let mut rest = text;
+    let mut templates = 0;
     while let Some(at) = rest.find("${") {
+        templates += 1;
+        if templates > limits::TEXT_EXPRESSIONS_MAX {
+            let message = format!("more than {} templates are in one text", limits::TEXT_EXPRESSIONS_MAX);
+            return Err(Wrong { code: code::TOO_LARGE, ..Wrong::new(message) });
+        }
         if rest[..at].ends_with('$') {
             if at > 1 {
                 pieces.push(Piece::Text(&rest[..at - 1]));

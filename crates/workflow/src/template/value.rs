@@ -1,7 +1,7 @@
 //! Any JSON with templates in its texts.
 //!
-//! It is kept as the text that it is in the definition, with holes where a template stands. Rendering fills them in: what
-//! has no template costs nothing but its bytes.
+//! It is kept as the text that it is in the definition, with holes where a template stands. Rendering fills them in:
+//! what has no template costs nothing but its bytes.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;

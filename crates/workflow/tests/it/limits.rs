@@ -42,6 +42,32 @@ fn tasks_of_all_nested_definitions_are_counted() {
 }
 
 #[test]
+fn as_many_tasks_as_possible_may_be_a_chain_or_a_fan() {
+    let compiled = |needs: &dyn Fn(usize) -> String| {
+        let mut text = r#"{"name":"w","tasks":{"#.to_owned();
+        for at in 0..TASKS_MAX {
+            let comma = if at > 0 { "," } else { "" };
+            let _ = write!(text, r#"{comma}"t{at}":{{"run":{{"echo":{{"value":{at}}}}},"needs":[{}]}}"#, needs(at));
+        }
+        compile(Source::Json(format!("{text}}}}}").as_bytes())).unwrap()
+    };
+    let chain = compiled(&|at| if at == 0 { String::new() } else { format!("\"t{}\"", at - 1) });
+    assert_eq!(*chain.tasks[TASKS_MAX - 1].needs, [TASKS_MAX as u32 - 2]);
+    let last = TASKS_MAX - 1;
+    let all: Vec<String> = (0..last).map(|at| format!("\"t{at}\"")).collect();
+    let fan = compiled(&|at| {
+        if at == last {
+            all.join(",")
+        } else if at > 0 {
+            "\"t0\"".to_owned()
+        } else {
+            String::new()
+        }
+    });
+    assert_eq!((fan.tasks[last].needs.len(), fan.tasks[0].dependents.len()), (last, last));
+}
+
+#[test]
 fn needs_are_counted() {
     // Each of the last tasks needs each of the first ones.
     let definition = |more: usize| {
@@ -179,6 +205,20 @@ fn expressions_have_a_longest_text_and_a_greatest_depth() {
 }
 
 #[test]
+fn expressions_are_counted() {
+    let text = |count: usize| format!("\"{}\"", "${1}".repeat(count));
+    let texts = |text: String, count: usize| {
+        let all = vec![text; count].join(",");
+        format!(r#"{{"name":"w","tasks":{{"a":{{"run":"x"}}}},"outputs":[{all}]}}"#)
+    };
+    assert_eq!(refusal(&texts(text(TEXT_EXPRESSIONS_MAX), 1)), None);
+    assert_eq!(refusal(&texts(text(TEXT_EXPRESSIONS_MAX + 1), 1)), Some("too_large"));
+    let full = EXPRESSIONS_MAX / TEXT_EXPRESSIONS_MAX;
+    assert_eq!(refusal(&texts(text(TEXT_EXPRESSIONS_MAX), full)), None);
+    assert_eq!(refusal(&texts(text(TEXT_EXPRESSIONS_MAX), full + 1)), Some("too_large"));
+}
+
+#[test]
 fn work_is_bounded() {
     let text = "x".repeat(500_000);
     let once = "length(split(inputs.x, 'y'))";
@@ -255,4 +295,7 @@ fn many_mistakes_among_many_tasks_are_told_in_good_time() {
         let _ = writeln!(yaml, "  task-number-{at}: {{run: x, needs: task-numbr-{at}}}");
     }
     assert_eq!(codes(&yaml), ["unknown_task"; DIAGNOSTICS_MAX]);
+    let fields: Vec<String> = (0..200_000).map(|at| format!("\"neds{at}\":1")).collect();
+    let json = format!(r#"{{"name":"w","tasks":{{"a":{{"run":"x",{}}}}}}}"#, fields.join(","));
+    assert_eq!(refusal(&json), Some("unknown_field"));
 }

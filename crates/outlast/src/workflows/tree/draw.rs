@@ -126,7 +126,7 @@ impl Columns {
         };
         if width > 0 {
             // An empty list is done.
-            let full = if bar.total == 0 { width } else { (bar.done.min(bar.total) * width) / bar.total };
+            let full = (bar.done.min(bar.total) * width).checked_div(bar.total).unwrap_or(width);
             line.push(tone, &"█".repeat(usize::try_from(full).unwrap_or(0)));
             line.push(Tone::Quiet, &"░".repeat(usize::try_from(width - full).unwrap_or(0)));
             line.push(Tone::Plain, " ");

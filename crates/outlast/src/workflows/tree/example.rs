@@ -15,8 +15,8 @@ pub fn task(name: &str, state: &str, took: Option<u64>) -> Value {
     json!({
         "name": name, "kind": "job", "state": state, "item": null, "epoch": null, "needs": [], "job": null,
         "job_state": null, "child": null, "began_at": took.map(|_| at(1000)),
-        "ended_at": took.filter(|_| has_ended).map(|took| at(1000 + took)), "duration_ms": took, "due": null, "reason": null,
-        "merged_into": null, "compensation": null, "chosen": null, "progress": null, "items_total": null,
+        "ended_at": took.filter(|_| has_ended).map(|took| at(1000 + took)), "duration_ms": took, "due": null,
+        "reason": null, "merged_into": null, "compensation": null, "chosen": null, "progress": null, "items_total": null,
     })
 }
 
@@ -39,8 +39,9 @@ pub fn workflow_of(state: &str, tasks: Vec<Value>, more: Value) -> WorkflowView 
     let mut view = json!({
         "id": "wf_0000000000001", "name": "build-and-test", "state": state, "reason": null, "tenant": "default",
         "queue": "q_0000000000002", "run": 1, "created_at": at(0), "since": at(if ended { 12_300 } else { 0 }),
-        "ended_at": ended.then(|| at(12_300)), "duration_ms": 12_300, "submitter": "ada", "parent": null, "schedule": null,
-        "labels": {}, "inputs": {"shards": 3}, "result": null, "epoch": null, "tasks_total": tasks.len(), "counts": counts,
+        "ended_at": ended.then(|| at(12_300)), "duration_ms": 12_300, "submitter": "ada", "parent": null,
+        "schedule": null, "labels": {}, "inputs": {"shards": 3}, "result": null, "epoch": null,
+        "tasks_total": tasks.len(), "counts": counts,
         "items": {}, "usage": {"cpu_seconds": 0.42, "memory_peak_bytes": 3_145_728, "jobs": 3, "attempts": 4},
         "rollback": null, "deadline": null, "tasks": tasks,
     });

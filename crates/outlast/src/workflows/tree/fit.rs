@@ -35,8 +35,8 @@ pub fn fit(branches: Vec<Branch>, rest: Counts, room: usize) -> (Vec<Branch>, Co
     (branches, rest)
 }
 
-/// Takes away what is below branches that do not matter, until `excess` lines are saved or there is nothing left to take.
-/// Gives how many it were.
+/// Takes away what is below branches that do not matter, until `excess` lines are saved or nothing is left to take. Gives
+/// how many were saved.
 fn fold(branch: &mut Branch, excess: usize) -> usize {
     if excess == 0 {
         return 0;

@@ -112,7 +112,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_line_is_wider_than_its_terminal(pieces in proptest::collection::vec(".{0,12}", 0..5), width in 0usize..40) {
+        fn no_line_is_wider_than_its_terminal(
+            pieces in proptest::collection::vec(".{0,12}", 0..5),
+            width in 0usize..40,
+        ) {
             let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
             prop_assert!(width_of(&line(&pieces).render(width, Paint::NONE)) <= width);
         }

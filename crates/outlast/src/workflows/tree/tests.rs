@@ -43,15 +43,11 @@ fn a_failure_says_why_and_what_became_of_the_rest() {
 
 #[test]
 fn every_state_has_its_sign_and_its_word() {
+    let progress = json!({"percent": 45, "message": "linking", "at": "2026-01-01T00:00:00.000Z"});
     let tasks = vec![
         task("waits", "waiting", None),
         task_with("queued", "running", Some(10), json!({"job_state": "pending"})),
-        task_with(
-            "runs",
-            "running",
-            Some(2000),
-            json!({"job_state": "running", "progress": {"percent": 45, "message": "linking", "at": "2026-01-01T00:00:00.000Z"}}),
-        ),
+        task_with("runs", "running", Some(2000), json!({"job_state": "running", "progress": progress})),
         task_with("sleeps", "sleeping", Some(2000), json!({"kind": "delay", "due": "2026-01-01T00:10:00.000Z"})),
         task_with("listens", "listening", Some(2000), json!({"kind": "wait_for"})),
         task_with("merged", "merged", Some(2000), json!({"merged_into": {"task": "runs", "item": null}})),
@@ -159,7 +155,9 @@ fn a_rollback_is_told_with_each_step_that_was_undone() {
         task_with("mail", "succeeded", Some(300), undone("failed")),
         task_with("ship", "failed", Some(50), json!({"reason": {"code": "fatal", "message": "no stock"}})),
     ];
-    let rollback = json!({"state": "rolling_back", "began_at": "2026-01-01T00:00:04.000Z", "ended_at": null, "total": 3, "undone": 1, "failed": 1});
+    let began_at = "2026-01-01T00:00:04.000Z";
+    let rollback = json!({"state": "rolling_back", "began_at": began_at, "ended_at": null, "total": 3, "undone": 1,
+        "failed": 1});
     let more = json!({"reason": {"code": "task_failed", "message": "ship"}, "rollback": rollback, "run": 2});
     insta::assert_snapshot!(drawn(&workflow_of("rolling_back", tasks, more), 80, None), @"
     build-and-test  rolling back  12s  4/4 tasks  wf_0000000000001
@@ -268,7 +266,8 @@ fn details_of_what_ended_go_first_and_only_as_far_as_they_must() {
 #[test]
 fn tasks_that_the_server_leaves_out_are_counted() {
     let tasks = vec![task("first", "succeeded", Some(10)), task("second", "running", Some(10))];
-    let more = json!({"tasks_total": 100_000, "tasks_left_out": 99_998, "counts": {"succeeded": 5000, "running": 8, "waiting": 94_992}});
+    let counts = json!({"succeeded": 5000, "running": 8, "waiting": 94_992});
+    let more = json!({"tasks_total": 100_000, "tasks_left_out": 99_998, "counts": counts});
     insta::assert_snapshot!(drawn(&workflow_of("running", tasks, more), 80, None), @"
     build-and-test  running  12s  5000/100000 tasks  wf_0000000000001
     ├─ ✓ first   succeeded   10ms

@@ -72,7 +72,8 @@ impl Filter {
     }
 
     fn wants(&self, workflow: &Workflow) -> bool {
-        (self.children || workflow.parent.is_none())
+        !workflow.removing
+            && (self.children || workflow.parent.is_none())
             && self.states.as_ref().is_none_or(|states| states.contains(&workflow.state))
             && self.name.as_ref().is_none_or(|name| *name == workflow.name)
             && self.tenant.as_ref().is_none_or(|tenant| *tenant == workflow.tenant)

@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use engine::{Actor, Answer, Input, RequestId};
+use engine::{Actor, Answer, Input, Refusal, RequestId};
 use model::id::WorkflowId;
 use model::json::Json;
 use model::limits;
@@ -15,13 +15,14 @@ use model::time::Millis;
 use model::view::{CancelWorkflow, ProgressReport, RerunWorkflow, SignalledView};
 use model::workflow::Signal;
 
-use super::{blocking, optional_word, parse_id, shard_of, view};
+use super::{blocking, load, optional_word, parse_id, shard_of, view};
 use crate::api::actor::actor;
 use crate::api::jobs::{self, expect_no_form};
 use crate::api::list::Parameters;
 use crate::api::path::Path;
 use crate::api::problem::{Fault, Refused};
 use crate::api::{App, body};
+use crate::reads::flows;
 
 const PERCENT_MAX: u8 = 100;
 
@@ -95,6 +96,13 @@ pub(crate) async fn remove(
     _: Parameters,
 ) -> Result<Response, Refused> {
     expect_no_form(&headers)?;
+    let core = app.core()?;
+    // A part goes with the whole; only what the whole has left behind may go by itself.
+    if let Some((parent, _)) = load(&core, parse_id(&id)?)?.parent
+        && flows::workflow(core.store.as_ref(), shard_of(&core, parent), parent)?.is_some()
+    {
+        return Err(Refusal::PartOfWorkflow(parent).into());
+    }
     act(&app, &id, &headers, |request, workflow, by| Input::RemoveWorkflow { request, workflow, by }).await
 }
 

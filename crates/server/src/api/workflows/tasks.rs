@@ -140,6 +140,12 @@ pub(crate) async fn one(
         let mut shown = shown.ok_or_else(|| unknown(format!("{id} has no task `{name}`")))?;
         if let Some(record) = &record {
             add_outcome(&describer, record, &mut shown)?;
+            // What does the very same as another has its result from there.
+            if let (None, Some(leader), true) = (&shown.result, record.merged_into, record.state.is_terminal())
+                && let Some(leader) = flows::task(core.store.as_ref(), describer.shard(), id, leader)?
+            {
+                add_outcome(&describer, &leader, &mut shown)?;
+            }
         }
         Ok(shown)
     });

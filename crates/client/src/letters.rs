@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hyper::Method;
 use model::id::JobId;
-use model::view::{JobView, LetterDetailView, LetterView, Page, PurgedView};
+use model::view::{JobView, LetterDetailView, LetterView, Page, ParkedView, PurgedView};
 
 use crate::client::Client;
 use crate::error::Error;
@@ -45,6 +45,11 @@ impl Client {
 
     pub async fn letter(&self, id: JobId) -> Result<LetterDetailView, Error> {
         self.get(format!("/v1/dlq/{id}")).await
+    }
+
+    /// Words of runners that could not be taken.
+    pub async fn parked(&self) -> Result<Page<ParkedView>, Error> {
+        self.get("/v1/dlq/parked".to_owned()).await
     }
 
     pub async fn retry_letter(&self, id: JobId) -> Result<JobView, Error> {

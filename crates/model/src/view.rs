@@ -28,8 +28,8 @@ pub use content::{
 };
 pub use governance::{
     ApprovalDetailView, ApprovalView, ApprovalWord, ApprovalWordView, CheckView, ConstraintsView, DecisionView,
-    LetterDetailView, LetterView, OriginalView, OutputDecisionView, PolicyView, PurgedView, RulesView, SpokenView,
-    TenantLimitsView, TenantView, digest_as_text, digest_of_text, is_hidden, is_withheld,
+    LetterDetailView, LetterView, OriginalView, OutputDecisionView, ParkedView, PolicyView, PurgedView, RulesView,
+    SpokenView, TenantLimitsView, TenantView, digest_as_text, digest_of_text, is_hidden, is_withheld,
 };
 pub use schedule::{ScheduleStart, ScheduleView};
 pub use why::{PlacedView, PlacementView, RunnerWhyView, WaitsForView, WhyView};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use client::letters::Filter;
-use model::view::{LetterDetailView, LetterView, Page, PurgedView};
+use model::view::{LetterDetailView, LetterView, Page, ParkedView, PurgedView};
 
 use crate::context::Context;
 use crate::exit::Usage;
@@ -38,6 +38,8 @@ enum Command {
     },
     /// Show a dead letter with its job.
     Show { id: String },
+    /// List what runners said and could not be taken: their attempts count as failed.
+    Parked,
     /// Give jobs another try, if their retry limits allow it.
     Retry {
         #[arg(required = true)]
@@ -87,6 +89,10 @@ pub async fn run(options: Options, context: &Context) -> Result<u8> {
         Command::Show { id } => {
             let letter = context.client.letter(ids::job(&id)?).await?;
             context.printer.print(&letter, page)?;
+        }
+        Command::Parked => {
+            let page = context.client.parked().await?;
+            context.printer.print(&page, |page: &Page<ParkedView>, paint| parked_table(&page.items, now(), paint))?;
         }
         Command::Retry { ids } => return act::each(Act::Retry, &ids, context).await,
         Command::Purge { ids, filter, all } => return purge(&ids, filter.filter(), all, context).await,
@@ -152,6 +158,27 @@ fn table(letters: &[LetterView], now: Duration, paint: Paint) -> String {
             Cell::new(duration::show(age)),
             Cell::option(letter.reason.as_ref()),
             Cell::option(letter.message.as_ref().map(|message| shorten(message, MESSAGE_WIDTH))),
+        ]);
+    }
+    table.render(paint)
+}
+
+fn parked_table(words: &[ParkedView], now: Duration, paint: Paint) -> String {
+    let mut table = Table::new(&[
+        ("JOB", Align::Left),
+        ("ATTEMPT", Align::Right),
+        ("RUNNER", Align::Left),
+        ("AGE", Align::Right),
+        ("WHY", Align::Left),
+    ]);
+    for word in words {
+        let age = now.saturating_sub(Duration::from_millis(word.at.0.0));
+        table.row([
+            Cell::new(word.job),
+            Cell::new(word.attempt),
+            Cell::new(word.runner),
+            Cell::new(duration::show(age)),
+            Cell::new(&word.why),
         ]);
     }
     table.render(paint)

@@ -19,6 +19,7 @@ mod logs;
 mod metrics;
 mod needs;
 mod nodes;
+mod parked;
 mod path;
 mod policy;
 mod problem;
@@ -179,6 +180,7 @@ fn router(app: Arc<App>) -> Router {
         .route("/v1/approvals/{id}/approve", post(approvals::approve))
         .route("/v1/approvals/{id}/reject", post(approvals::reject))
         .route("/v1/dlq", get(letters::list).delete(letters::purge_many))
+        .route("/v1/dlq/parked", get(parked::list))
         .route("/v1/dlq/{id}", get(letters::show).delete(letters::purge))
         .route("/v1/dlq/{id}/retry", post(letters::retry))
         .route("/v1/policy", get(policy::show))

@@ -57,6 +57,10 @@ pub(crate) fn rehydrate(
     }
     each(store, id, Keyspace::Grants, |key, value| shard.restore_grant(key, value))?;
     each(store, id, Keyspace::Scans, |key, value| shard.restore_scan(key, value))?;
+    each(store, id, Keyspace::Parked, |key, _| {
+        shard.restore_parked(key);
+        Ok(())
+    })?;
     if let Some(head) = store.get(id, Keyspace::Meta, key::META_AUDIT)? {
         let head = codec::decode(&head).map_err(|source| Error::Record { shard: id.0, source })?;
         shard.restore_audit(head);

@@ -88,11 +88,15 @@ impl Flow {
             }
             Act::Workflow { child, with } => {
                 let plan = self.plan.children[*child as usize].clone();
-                let given = with.render(&scope)?;
-                let inputs = given.as_object().map_or_else(|| plan.bind(&serde_json::Map::new()), |map| plan.bind(map));
-                match inputs {
-                    Ok(inputs) => Deed::Child { plan, inputs },
-                    Err(wrong) => Deed::Fail(Reason::with(ReasonCode::TemplateError, wrong.to_string())),
+                match with.render(&scope)? {
+                    Value::Object(given) => match plan.bind(&given) {
+                        Ok(inputs) => Deed::Child { plan, inputs },
+                        Err(wrong) => Deed::Fail(Reason::with(ReasonCode::TemplateError, wrong.to_string())),
+                    },
+                    other => {
+                        let message = format!("with: inputs are an object, not {other}");
+                        Deed::Fail(Reason::with(ReasonCode::TemplateError, message))
+                    }
                 }
             }
             Act::Delay(delay) => Deed::Sleep { due: delay.due(&scope, now)? },

@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{JobView, OriginView};
 use crate::dead_letter::DeadLetter;
-use crate::id::JobId;
+use crate::id::{Attempt, JobId, RunnerId};
 use crate::job::{Artifact, AttemptRecord, End, Job, LogRef, Original};
 use crate::json::Json;
+use crate::parked::ParkedWord;
 use crate::spec::{Digest, JobSpec, Sandbox};
 use crate::state::State;
 use crate::time::{Millis, Timestamp};
@@ -281,6 +282,24 @@ impl LetterView {
         let DeadLetter { at, state, reason, message, topic, tenant } = letter;
         let reason = reason.map(|code| code.as_str().to_owned());
         Self { id, at: Timestamp(at), state, reason, message, topic, tenant }
+    }
+}
+
+/// A runner's word that could not be taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParkedView {
+    pub at: Timestamp,
+    pub runner: RunnerId,
+    pub job: JobId,
+    pub attempt: Attempt,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl From<ParkedWord> for ParkedView {
+    fn from(word: ParkedWord) -> Self {
+        let ParkedWord { at, runner, job, attempt, why, .. } = word;
+        Self { at: Timestamp(at), runner, job, attempt, why }
     }
 }
 

@@ -303,7 +303,8 @@ impl Flows {
     fn check_flow(&mut self, change: &ChangedFlow, now: Millis, retention: Millis, coverage: &mut Coverage) -> Checked {
         let asked = self.removal_asked.contains(&change.id);
         let Some(flow) = self.known.get_mut(&change.id) else { return Ok(()) };
-        let due = asked || flow.record.ended_at().is_some_and(|ended| ended + retention < now);
+        // What has begun to go goes on, also when a clock was set back meanwhile.
+        let due = asked || flow.crumbling || flow.record.ended_at().is_some_and(|ended| ended + retention < now);
         let rerun = change.is_rerun(flow);
         if rerun {
             flow.last_undone = None;

@@ -99,3 +99,46 @@ tasks:
     assert_eq!((rollback.undone, rollback.failed), (1, 0));
     assert_eq!(fixture.shard.live_workflows(), 0);
 }
+
+#[test]
+fn what_becomes_of_a_result_reaches_all_that_share_it() {
+    let mut fixture = Fixture::with_runner(10);
+    let id = fixture.flow(
+        r#"
+name: shared
+tasks:
+  a: {merge: k, run: {echo: {value: 1}}}
+  b: {merge: k, run: {echo: {value: 1}}}
+  c: {for_each: [1], merge: k, run: {echo: {value: 1}}}
+  word: {wait_for: go}
+  late: {needs: [b, word], run: {echo: {value: 1}}}
+  reader: {needs: word, run: {echo: {value: "${tasks.a.result} ${tasks.b.result} ${tasks.c.result}"}}}
+"#,
+    );
+    fixture.settle();
+    let job = fixture.task_job(id, "a");
+    scanned(&mut fixture, job, OutputVerdict::Quarantine);
+    fixture.settle();
+    for task in ["a", "b", "c"] {
+        assert_eq!(fixture.task_state(id, task), TaskState::Quarantined, "{task}");
+        assert_eq!(fixture.row(id, task).unwrap().result, None, "{task}");
+    }
+    assert_eq!(fixture.task_state(id, "late"), TaskState::Cancelled);
+}
+
+#[test]
+fn a_released_result_lets_the_workflow_succeed_with_and_without_a_crash() {
+    for crash in [false, true] {
+        let mut fixture = Fixture::with_runner(10);
+        let id = fixture.flow("name: r\ntasks: {a: {run: {echo: {value: 1}}}, word: {wait_for: go}}");
+        fixture.settle();
+        let job = fixture.task_job(id, "a");
+        scanned(&mut fixture, job, OutputVerdict::Quarantine);
+        fixture.ask(|request| Input::Release { request, job, by: None });
+        if crash {
+            fixture.crash();
+        }
+        fixture.signal(id, "go", &json!(1)).unwrap();
+        assert_eq!(fixture.run_to_end(id), WorkflowState::Succeeded, "crash: {crash}");
+    }
+}

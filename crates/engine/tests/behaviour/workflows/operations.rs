@@ -152,6 +152,25 @@ fn a_finished_workflow_can_be_removed_without_a_trace() {
 }
 
 #[test]
+fn a_removal_goes_on_after_a_crash_and_nothing_brings_half_of_it_back() {
+    let mut fixture = Fixture::with_runner(10);
+    fixture.config.cancel_chunk = 10;
+    fixture.crash();
+    let id = fixture.flow("name: r\ntasks: {a: {for_each: \"${range(50)}\", delay: 1s}}");
+    assert_eq!(fixture.run_to_end(id), WorkflowState::Succeeded);
+    fixture.crash_at = Some(fixture.commits + 4);
+    let request = fixture.next_request();
+    fixture.give(Input::RemoveWorkflow { request, workflow: id, by: None });
+    assert_eq!(fixture.answer(request), None, "the server was gone before it could say so");
+    let rerun = fixture.rerun(id, Some("a"));
+    assert_eq!(rerun, Answer::Refused(Refusal::UnknownWorkflow(id)));
+    fixture.settle();
+    for keyspace in [Keyspace::Workflows, Keyspace::WorkflowsDone, Keyspace::WorkflowSpecs, Keyspace::Tasks] {
+        assert_eq!(fixture.records.len(keyspace), 0, "{keyspace:?}");
+    }
+}
+
+#[test]
 fn finished_workflows_are_forgotten_after_their_retention() {
     let mut fixture = Fixture::with_runner(10);
     fixture.exact_counters = false;

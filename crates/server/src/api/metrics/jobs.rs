@@ -31,6 +31,8 @@ impl Reading<'_> {
         spans(&mut text.family("outlast_job_duration_seconds", Kind::Histogram, help), &[], &durations);
         let dead = self.sum(|s| s.stats.dead_letters);
         text.counter("outlast_dead_letters_total", "Jobs that became dead letters.", dead);
+        let parked = self.sum(|s| s.stats.parked_words);
+        text.counter("outlast_parked_words_total", "Words of runners that could not be taken.", parked);
         let help = "Questions to the policy and looks at results that were asked for again.";
         text.counter("outlast_reconciler_replayed_total", help, self.sum(|s| s.stats.replayed));
         let mut ignored = text.family("outlast_events_ignored_total", Kind::Counter, "Events that changed nothing.");

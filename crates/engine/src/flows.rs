@@ -44,6 +44,8 @@ pub(crate) struct Flows {
     dirty: Vec<WorkflowId>,
     /// Those with something to do at once.
     busy: VecDeque<WorkflowId>,
+    /// Those whose queue was cancelled.
+    to_stop: VecDeque<WorkflowId>,
     /// Those whose next job had no room; they look again together.
     starved: Vec<WorkflowId>,
     look_again_at: Option<Millis>,
@@ -66,7 +68,7 @@ pub(crate) struct Flows {
 impl Flows {
     /// When there is something to do, at the latest.
     pub fn next(&self) -> Option<Millis> {
-        if !self.busy.is_empty() || !self.filing.is_empty() {
+        if !self.busy.is_empty() || !self.filing.is_empty() || !self.to_stop.is_empty() {
             return Some(Millis(0));
         }
         [self.timers.first().map(|(at, _)| *at), self.look_again_at, self.sweep.next()].into_iter().flatten().min()

@@ -186,9 +186,11 @@ impl Shard {
         if let Operation::ReadOriginal = operation {
             return self.read_original(id, by, step);
         }
-        // A task is tried again by its workflow; what undoes one may be tried again by anyone.
+        // A task is tried again by its workflow; what undoes one may be tried again by anyone, unless it only stands in
+        // for what could not be read: that would succeed, and nothing would be undone.
+        let unreadable = |job: &Job| job.reason.as_ref().is_some_and(|r| r.code == ReasonCode::CompensationUnreadable);
         if let (Operation::Retry, Some(origin)) = (&operation, &entry.job.origin)
-            && !origin.compensation
+            && (!origin.compensation || unreadable(&entry.job))
         {
             return Answer::Refused(Refusal::JobOfWorkflow(origin.workflow));
         }

@@ -218,7 +218,7 @@ impl Shard {
             let action = if cancels { Action::QueueCancelled } else { Action::QueueDrained };
             self.note_queue_act(action, id, by, step);
             if cancels {
-                self.stop_flows_of(id, step);
+                self.stop_flows_of(id);
             }
         }
         if let Some(entry) = self.queues.get(&id) {

@@ -42,6 +42,8 @@ pub(crate) struct Tenancy {
     parked: VecDeque<Parked>,
     /// How many of them wait for each.
     waiting: Map<Scope, u32>,
+    /// What tasks of workflows wait for, and how much of it there is in all.
+    flow_waits: Map<Scope, u32>,
     /// How long each may wait, from the first time it had to.
     deadlines: Map<(RequestId, usize), Millis>,
     outbox: Outbox,
@@ -126,6 +128,21 @@ impl Shard {
         Ok(())
     }
 
+    /// Takes a slot for a task of a workflow. One that gets none waits for as long as it takes, and its tenant's home is
+    /// told so.
+    pub(crate) fn admit_task(&mut self, queue: QueueId) -> bool {
+        if self.admit_again(queue).is_ok() {
+            return true;
+        }
+        let tenant = self.tenant_number(queue);
+        let max = self.ready.tenants.limits(tenant).max_live;
+        if let Some((limit, scopes)) = max.zip(self.ready.tenants.scopes(tenant)) {
+            self.tenancy.flow_waits.insert(scopes.live, limit);
+            self.await_scope(scopes.live, limit);
+        }
+        false
+    }
+
     /// A job has ended, or was not accepted after all.
     pub(crate) fn dismiss(&mut self, queue: QueueId) {
         let tenant = self.tenant_number(queue);
@@ -159,7 +176,8 @@ impl Shard {
 
     /// Says how many submits wait for something of a tenant's.
     fn await_scope(&mut self, scope: Scope, limit: u32) {
-        let waiting = self.tenancy.waiting(scope);
+        let tasks = u32::from(self.tenancy.flow_waits.contains_key(&scope));
+        let waiting = self.tenancy.waiting(scope) + tasks;
         self.ready.leases.set_waiting(scope, limit, waiting);
     }
 
@@ -169,7 +187,11 @@ impl Shard {
             let (ready, waiting): (VecDeque<Parked>, VecDeque<Parked>) =
                 std::mem::take(&mut self.tenancy.parked).into_iter().partition(|parked| parked.scope == scope);
             self.tenancy.parked = waiting;
-            let Some(limit) = ready.front().map(|parked| parked.limit) else { continue };
+            let tasks = self.tenancy.flow_waits.remove(&scope);
+            if tasks.is_some() {
+                self.wake_starved();
+            }
+            let Some(limit) = ready.front().map(|parked| parked.limit).or(tasks) else { continue };
             self.tenancy.leave(scope, ready.len() as u32);
             for Parked { request, index, submission, .. } in ready {
                 self.unpark_submit(request, index, submission, step);

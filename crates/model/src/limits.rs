@@ -59,6 +59,8 @@ pub const FINDINGS_MAX: usize = 64;
 pub const MESSAGE_BYTES_MAX: usize = 2 * 1024;
 /// What a task of a workflow hands on by value; a larger result is a blob.
 pub const TASK_RESULT_BYTES_MAX: usize = 256 * 1024;
+/// The results of all items of a task together, where a template reads them.
+pub const LIST_RESULT_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// The payload of one signal.
 pub const SIGNAL_BYTES_MAX: usize = 64 * 1024;
 /// How many signals a workflow keeps that no task has taken yet.

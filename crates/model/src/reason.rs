@@ -109,6 +109,8 @@ reasons! {
     DefinitionUnreadable = 47, "definition_unreadable";
     /// Its schedule has started the next one.
     ReplacedBySchedule = 48, "replaced_by_schedule";
+    /// There was no room for another sub-workflow.
+    TooManyWorkflows = 49, "too_many_workflows";
 }
 
 /// A reason with what there is to say about it.

@@ -4,6 +4,7 @@ mod audit;
 mod content;
 mod governance;
 mod schedule;
+mod task;
 mod why;
 mod workflow;
 
@@ -32,11 +33,12 @@ pub use governance::{
     SpokenView, TenantLimitsView, TenantView, digest_as_text, digest_of_text, is_hidden, is_withheld,
 };
 pub use schedule::{ScheduleStart, ScheduleView};
+pub use task::{CompensationView, ProgressView, TaskKind, TaskRefView, TaskView};
 pub use why::{PlacedView, PlacementView, RunnerWhyView, WaitsForView, WhyView};
 pub use workflow::{
-    CancelWorkflow, CompensationView, DiagnosticView, FromScheduleView, OriginView, ParentView, PlaceView,
-    ProgressReport, ProgressView, ReasonView, RerunWorkflow, RollbackView, SignalledView, TallyView, TaskKind,
-    TaskRefView, TaskView, UsageView, ValidView, WorkflowEventView, WorkflowHistoryView, WorkflowStart, WorkflowView,
+    CancelWorkflow, DiagnosticView, FromScheduleView, OriginView, ParentView, PlaceView, ProgressReport, ReasonView,
+    RerunWorkflow, RollbackView, SignalledView, TallyView, UsageView, ValidView, WorkflowEventView,
+    WorkflowHistoryView, WorkflowStart, WorkflowView,
 };
 
 /// A state and when it was entered.

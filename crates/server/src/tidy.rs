@@ -73,7 +73,8 @@ const NAMING: [Keyspace; 7] = [
     Keyspace::Workflows,
 ];
 
-/// Every blob that a job, a workflow or a schedule on record refers to. Holds the store only for a page at a time, so that it can be closed.
+/// Every blob that a job, a workflow or a schedule on record refers to. Holds the store only for a page at a time, so
+/// that it can be closed.
 fn mark(store: &Weak<Embedded>, shards: Shards) -> Result<Option<HashSet<BlobId>>, Error> {
     let mut in_use = HashSet::new();
     for shard in shards.all() {

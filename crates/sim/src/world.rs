@@ -429,8 +429,8 @@ impl World {
         let healed_for = self.now - self.healed_at.unwrap_or(self.now);
         let most = if self.sabotage.is_some() { SABOTAGED_LIVENESS_MAX } else { LIVENESS_MAX };
         if healed_for > most {
-            crate::invariants::invariant_every_workflow_ends(open(), healed_for)?;
             crate::invariants::invariant_every_job_ends(unfinished(), healed_for)?;
+            crate::invariants::invariant_every_workflow_ends(open(), healed_for)?;
             return crate::invariants::invariant_nothing_is_left_over(&left_over);
         }
         self.after(SECOND, Event::LookForRest);

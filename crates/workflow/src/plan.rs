@@ -106,6 +106,7 @@ pub enum Act {
 pub struct Case {
     /// Absent: it always holds.
     pub when: Option<Template>,
+    /// In the order of their numbers.
     pub then: Box<[u32]>,
 }
 

@@ -74,13 +74,17 @@ impl Shard {
         let place = Place::of(task);
         let count = items.len() as u32;
         let Some(flow) = self.flows.touch(id) else { return };
+        let list = (!flow.task(place).needs.is_empty()).then(|| Json::of(&items));
+        let bytes = list.as_ref().map_or(0, |list| list.as_bytes().len());
         flow.slots[task as usize].each = Some(Box::new(Each::new(items)));
         flow.record.items.add(TaskState::Waiting, count);
         if let Some(row) = flow.enter(place, TaskState::Running, now) {
             row.items = Some(count);
+            row.list = list;
         }
         flow.go_on_with(task);
         self.flows.wake(id);
+        self.dirty_bytes += super::flush::ROW_BYTES + bytes;
         self.tell_task(id, place, step);
         if count == 0 {
             let end = End { result: Some(Json::of(&Value::Array(Vec::new()))), ..End::of(TaskState::Succeeded) };
@@ -122,14 +126,17 @@ impl Shard {
             return false;
         }
         let Some(flow) = self.flows.touch(id) else { return false };
-        let ended = flow.row(leader).filter(|row| row.state.is_terminal()).cloned();
+        let ended = flow.state(leader).is_terminal();
         if let Some(row) = flow.enter(place, TaskState::Merged, now) {
             row.merged_into = Some(leader);
         }
-        flow.followers.entry(leader).or_default().push(place);
+        if !ended {
+            flow.followers.entry(leader).or_default().push(place);
+        }
+        self.dirty_bytes += super::flush::ROW_BYTES;
         self.tell_task(id, place, step);
-        if let Some(ended) = ended {
-            self.settle(id, place, End::shared(&ended), step);
+        if ended {
+            self.share(id, place, step);
         }
         true
     }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use model::json::Json;
-use model::reason::{Reason, ReasonCode};
+use model::reason::{Reason, ReasonCode, cut};
 use model::spec::{Digest, EchoRun, JobSpec, Run};
+use model::state::State;
 use model::time::{Millis, Timestamp};
-use model::workflow::Place;
+use model::workflow::{Place, TaskState};
 use serde_json::{Value, json};
 use workflow::Plan;
 use workflow::plan::{Act, JobTemplate};
@@ -76,13 +77,17 @@ impl Flow {
                 let mut spec = self.render_job(template, &scope, place, false)?;
                 spec.deadline = deadline.map(Timestamp);
                 let merge = match &task.merge {
-                    Some(key) => Some(merge_key(&key.text(&scope)?, &spec)),
+                    Some(key) => {
+                        // What is undone differently is not the very same.
+                        let group = task.compensation.as_ref().map(|_| place.task);
+                        Some(merge_key(&key.text(&scope)?, group, &spec))
+                    }
                     None => None,
                 };
                 Deed::Job { spec: Box::new(spec), merge }
             }
             Act::Approval { message } => {
-                let message = message.text(&scope)?;
+                let message = cut(message.text(&scope)?);
                 let spec = JobSpec { deadline: deadline.map(Timestamp), ..self.approval_job(place, &message) };
                 Deed::Approval { spec: Box::new(spec), message }
             }
@@ -141,6 +146,19 @@ impl Flow {
     /// The job that undoes what was done at `place`; absent where nothing says how.
     pub fn decide_compensation(&self, place: Place) -> Option<Result<JobSpec, Reason>> {
         let template = self.task(place).compensation.as_ref()?;
+        let quarantined = self.slots.iter().any(|slot| slot.state == TaskState::Quarantined)
+            || self.state(place) == TaskState::Quarantined
+            || self.row(place).is_some_and(|row| row.job_state == Some(State::Quarantined));
+        let unknown = !matches!(self.state(place), TaskState::Succeeded | TaskState::Quarantined) && !quarantined;
+        if unknown && !template.is_constant() {
+            let message = "it was stopped, and nobody knows how far it came: look, and undo it by hand if need be";
+            return Some(Err(Reason::with(ReasonCode::CompensationUnreadable, message)));
+        }
+        if quarantined && !template.is_constant() {
+            // What would be made without it might undo something else.
+            let message = "a result that it may need was quarantined: release it, or undo this by hand";
+            return Some(Err(Reason::with(ReasonCode::CompensationUnreadable, message)));
+        }
         let seen = Seen(self);
         let result = self.row(place).and_then(|row| row.result.as_ref()).map(super::scope::value_of);
         let scope = Scope { result: Some(result.as_ref().unwrap_or(&Value::Null)), ..self.scope(&seen, place) };
@@ -168,8 +186,9 @@ impl Flow {
 }
 
 /// Names a job by what it does and by the key that says whether that may be shared.
-fn merge_key(key: &str, spec: &JobSpec) -> Digest {
+fn merge_key(key: &str, group: Option<u32>, spec: &JobSpec) -> Digest {
     let mut hasher = blake3::Hasher::new();
+    hasher.update(&group.map_or(0, |task| u64::from(task) + 1).to_be_bytes());
     hasher.update(&(key.len() as u64).to_be_bytes());
     hasher.update(key.as_bytes());
     hasher.update(&spec_identity(spec));

@@ -1,16 +1,18 @@
 //! One workflow in memory.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use model::id::WorkflowId;
+use model::json::Json;
 use model::reason::{Reason, ReasonCode};
 use model::spec::Digest;
 use model::time::{Millis, Timestamp};
 use model::workflow::{Place, Signal, TaskRecord, TaskState, Workflow, WorkflowState};
 use serde_json::Value;
 use workflow::Plan;
-use workflow::plan::{Act, OnFailure, Task};
+use workflow::plan::{Act, Case, OnFailure, Task};
 
 use crate::shard::Map;
 
@@ -29,12 +31,16 @@ pub(crate) struct Flow {
     pub ready: VecDeque<u32>,
     /// Tasks that will not run, and what becomes of them.
     pub doomed: VecDeque<(u32, TaskState, Reason)>,
+    /// Places that share a result that is there.
+    pub sharing: VecDeque<Place>,
     /// Tasks with items that may begin.
     pub eaching: VecDeque<u32>,
     /// While it is being stopped: how far its tasks have been told.
     pub told: Option<Place>,
     /// A task has failed, and that is not tolerated.
     pub failure: Option<Reason>,
+    /// The first epoch in which one did: later ones do not begin.
+    pub failed_epoch: Option<u32>,
     pub merges: Map<Digest, Place>,
     pub followers: BTreeMap<Place, Vec<Place>>,
     pub listeners: BTreeMap<Box<str>, VecDeque<Place>>,
@@ -66,11 +72,15 @@ pub(crate) struct Flow {
 pub(crate) struct Slot {
     pub state: TaskState,
     pub dirty: bool,
+    /// It is known already that it will not begin.
+    pub doomed: bool,
     /// How many of its needs have not ended well enough.
     pub open_needs: u32,
     /// As soon as it has begun.
     pub record: Option<Box<TaskRecord>>,
     pub each: Option<Box<Each>>,
+    /// Its result as templates read it, once one has.
+    pub value: OnceCell<Box<Value>>,
 }
 
 /// The items of a task that runs for each of a list.
@@ -131,9 +141,11 @@ impl Flow {
         let slots = plan.tasks.iter().map(|task| Slot {
             state: TaskState::Waiting,
             dirty: false,
+            doomed: false,
             open_needs: task.needs.len() as u32,
             record: None,
             each: None,
+            value: OnceCell::new(),
         });
         let mut open_in_epoch = vec![0; plan.epochs.len().max(1)];
         for task in &plan.tasks {
@@ -145,9 +157,11 @@ impl Flow {
             open_in_epoch,
             ready: VecDeque::new(),
             doomed: VecDeque::new(),
+            sharing: VecDeque::new(),
             eaching: VecDeque::new(),
             told: None,
             failure: None,
+            failed_epoch: None,
             merges: Map::default(),
             followers: BTreeMap::new(),
             listeners: BTreeMap::new(),
@@ -210,6 +224,10 @@ impl Flow {
             *dirty = true;
             self.dirty_rows.push(place);
         }
+        // What was read of it may be read anew.
+        if place.item.is_none() {
+            slot.value.take();
+        }
         Some(record.get_or_insert_with(|| Box::new(TaskRecord::new(state, now))))
     }
 
@@ -266,12 +284,17 @@ impl Flow {
         let Act::Switch(cases) = &self.plan.tasks[switch as usize].act else { return false };
         let Some(row) = &self.slots[switch as usize].record else { return false };
         let chosen = row.chosen.and_then(|case| cases.get(case as usize));
-        cases.iter().any(|case| case.then.contains(&task)) && !chosen.is_some_and(|case| case.then.contains(&task))
+        // They are sorted: there may be very many.
+        let names = |case: &Case| case.then.binary_search(&task).is_ok();
+        cases.iter().any(names) && !chosen.is_some_and(names)
     }
 
     /// What becomes of a task that has not begun, as far as its needs say so by now.
     pub fn fate(&self, task: u32) -> Fate {
         let plan = &self.plan.tasks[task as usize];
+        if let Some(epoch) = self.failed_epoch.filter(|failed| plan.epoch > *failed) {
+            return Fate::EpochFailed(epoch);
+        }
         let mut skipped = 0;
         let mut open = false;
         for need in &plan.needs {
@@ -306,6 +329,15 @@ impl Flow {
         !is_whole && (task.compensation.is_some() || matches!(task.act, Act::Workflow { .. }))
     }
 
+    /// The result that a place has, or shares.
+    pub fn result_of(&self, place: Place) -> Option<&Json> {
+        let row = self.row(place)?;
+        match row.merged_into {
+            Some(leader) if row.state == TaskState::Succeeded => self.row(leader)?.result.as_ref(),
+            Some(_) | None => row.result.as_ref(),
+        }
+    }
+
     /// The places that share the result of this one.
     pub fn sharers(&self, leader: Place) -> Vec<Place> {
         let shares = |row: Option<&TaskRecord>| row.is_some_and(|row| row.merged_into == Some(leader));
@@ -335,6 +367,8 @@ pub(crate) enum Fate {
     Waits,
     Ready,
     UpstreamFailed(u32),
+    /// An earlier epoch did not succeed.
+    EpochFailed(u32),
     NotChosen(u32),
     AllSkipped,
 }

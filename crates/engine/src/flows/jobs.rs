@@ -10,7 +10,7 @@ use model::spec::JobSpec;
 use model::state::State;
 use model::time::Timestamp;
 use model::verdict::{Decision, Verdict};
-use model::workflow::{AfterStop, NoteKind, Origin, Place, TaskState};
+use model::workflow::{AfterStop, Origin, Place, TaskState};
 use serde_json::json;
 
 use super::settle::End;
@@ -70,17 +70,21 @@ impl Shard {
         step: &mut Step,
     ) -> Option<JobId> {
         let flow = self.flows.map.get(&id)?;
-        let (queue, submitter) = (flow.record.queue, flow.record.submitter.clone());
+        let submitter = flow.record.submitter.clone();
         if self.jobs.len() >= self.config.live_jobs_max {
             return None;
         }
-        let queue = match self.is_cancelled_queue(queue) {
-            // Nothing runs there any more, but what was done is undone all the same.
-            true if compensation => self.implicit_queue(&spec.tenant, step).ok()?,
-            true | false => queue,
-        };
+        let own = flow.record.queue;
+        // What was done is undone whatever becomes of the workflow's queue.
+        let queue = if compensation { self.implicit_queue(&spec.tenant, step).ok()? } else { own };
+        if self.is_cancelled_queue(queue) {
+            self.stop(id, AfterStop::Cancelled, Reason::new(ReasonCode::QueueCancelled), step);
+            return None;
+        }
         self.keep_queue(queue, id);
-        self.admit_again(queue).ok()?;
+        if !self.admit_task(queue) {
+            return None;
+        }
         let origin = Origin { workflow: id, place, compensation };
         let entered = self.enter_queue(queue, spec.pack(), submitter, Some(Box::new(origin)), step);
         if entered.is_err() {
@@ -145,16 +149,12 @@ impl Shard {
         totals.memory_peak_bytes = totals.memory_peak_bytes.max(word.usage.memory_peak_bytes);
     }
 
-    /// All workflows of a queue that was cancelled are, too.
-    pub(crate) fn stop_flows_of(&mut self, queue: QueueId, step: &mut Step) {
+    /// All workflows of a queue that was cancelled are, too, step by step.
+    pub(crate) fn stop_flows_of(&mut self, queue: QueueId) {
         let mut ids: Vec<WorkflowId> =
             self.flows.map.values().filter(|flow| flow.record.queue == queue).map(|flow| flow.record.id).collect();
         ids.sort_unstable();
-        for id in ids {
-            let reason = Reason::new(ReasonCode::QueueCancelled);
-            self.note_flow(id, NoteKind::CancelRequested, None, None, Some("its queue was cancelled".to_owned()));
-            self.stop(id, AfterStop::Cancelled, reason, step);
-        }
+        self.flows.to_stop.extend(ids);
     }
 
     /// Whether the queue lets nothing run any more.
@@ -172,6 +172,8 @@ pub(super) struct JobWord {
     pub result: Option<Json>,
     pub attempts: u32,
     pub usage: model::job::Usage,
+    /// An attempt had begun, and nobody knows how far it came.
+    pub unknown: bool,
 }
 
 impl JobWord {
@@ -192,6 +194,7 @@ impl JobWord {
             },
             attempts: job.attempt.0,
             usage,
+            unknown: job.state != State::Succeeded && job.last_attempt().is_some_and(|attempt| attempt.end.is_none()),
         }
     }
 
@@ -218,7 +221,13 @@ impl JobWord {
             TaskState::Succeeded => None,
             _ => Some(self.reason.clone().unwrap_or_else(|| Reason::new(ReasonCode::JobFailed))),
         };
-        End { result: self.result.clone(), reason, job_state: Some(self.state), ..End::of(state) }
+        End {
+            result: self.result.clone(),
+            reason,
+            job_state: Some(self.state),
+            unknown: self.unknown,
+            ..End::of(state)
+        }
     }
 }
 

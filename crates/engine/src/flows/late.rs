@@ -202,27 +202,43 @@ impl Shard {
         }
         let tolerated = flow.task(place).on_failure == OnFailure::Continue;
         let going = flow.is_going();
+        let each = flow.slots[place.task as usize].each.as_mut().filter(|_| place.item.is_some() && !tolerated);
+        if let Some(each) = each {
+            each.failure.get_or_insert_with(|| model::reason::Reason::new(model::reason::ReasonCode::ItemFailed));
+        }
         if going && !tolerated {
             let message = format!("the result of `{}` was quarantined", flow.name_of(place));
             let code = model::reason::ReasonCode::OutputQuarantined;
             flow.failure.get_or_insert_with(|| model::reason::Reason::with(code, message));
         }
+        self.render_result_again(id);
         self.note_flow(id, NoteKind::QuarantinedLate, None, Some(place), None);
         self.tell_task(id, place, step);
+        if place.item.is_some() && !tolerated && self.is_live_list(id, place.task) {
+            self.leave_out_items(id, place.task);
+            self.close_list(id, place.task, step);
+        }
         if going {
             self.weigh_dependents(id, place.task);
         }
     }
 
+    fn is_live_list(&self, id: WorkflowId, task: u32) -> bool {
+        self.flows.map.get(&id).is_some_and(|flow| flow.slots[task as usize].state.is_live())
+    }
+
     fn release_late(&mut self, id: WorkflowId, place: Place, word: &JobWord, step: &mut Step) {
         let now = self.now;
         let Some(flow) = self.flows.touch(id) else { return };
-        let is_read = flow.task(place).is_read;
-        if let Some(row) = flow.enter(place, TaskState::Succeeded, now) {
+        let is_read = flow.task(place).is_read || flow.task(place).merge.is_some();
+        if let Some(row) = flow.enter(place, TaskState::Succeeded, now)
+            && row.merged_into.is_none()
+        {
             row.result = word.result.clone().filter(|_| is_read);
             row.job_state = Some(State::Succeeded);
         }
         flow.failure = flow.find_failure();
+        flow.failed_epoch = flow.find_failed_epoch();
         self.gather_again(id, place, TaskState::Succeeded);
         self.note_flow(id, NoteKind::Released, None, Some(place), None);
         self.tell_task(id, place, step);
@@ -232,25 +248,39 @@ impl Shard {
     fn redact_late(&mut self, id: WorkflowId, place: Place, word: &JobWord, step: &mut Step) {
         let now = self.now;
         let Some(flow) = self.flows.touch(id) else { return };
-        if !flow.task(place).is_read {
+        if !flow.task(place).is_read && flow.task(place).merge.is_none() {
             return;
         }
-        if let Some(row) = flow.row_mut(place, now) {
+        if let Some(row) = flow.row_mut(place, now)
+            && row.merged_into.is_none()
+        {
             row.result.clone_from(&word.result);
         }
         self.gather_again(id, place, TaskState::Succeeded);
+        self.render_result_again(id);
         self.note_flow(id, NoteKind::RedactedLate, None, Some(place), None);
         self.tell_task(id, place, step);
+    }
+
+    /// What the workflow has come to must not keep what its tasks may no longer show.
+    fn render_result_again(&mut self, id: WorkflowId) {
+        if let Some(flow) = self.flows.touch(id)
+            && flow.record.result.is_some()
+        {
+            flow.record.result = flow.decide_result().ok().flatten();
+        }
     }
 
     /// The list of an item's task follows its items.
     fn gather_again(&mut self, id: WorkflowId, place: Place, state: TaskState) {
         let now = self.now;
-        if place.item.is_none() {
+        let whole = Place::of(place.task);
+        // While the list is not complete there is nothing to gather.
+        let ended = self.flows.map.get(&id).is_some_and(|flow| flow.state(whole).is_terminal());
+        if place.item.is_none() || !ended {
             return;
         }
         let result = self.gather_results(id, place.task);
-        let whole = Place::of(place.task);
         let Some(flow) = self.flows.touch(id) else { return };
         let all_well = flow.slots[place.task as usize]
             .each

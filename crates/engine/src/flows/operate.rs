@@ -93,27 +93,23 @@ impl Shard {
         self.answer_flow(request, id, step);
     }
 
-    /// With all that is part of it.
+    /// What is part of it is held with it.
     fn set_paused(&mut self, id: WorkflowId, paused: bool, by: &Actor, step: &mut Step) {
         let now = self.now;
-        let (from, to, kind) = if paused {
-            (WorkflowState::Running, WorkflowState::Paused, NoteKind::Paused)
+        let (to, kind) = if paused {
+            (WorkflowState::Paused, NoteKind::Paused)
         } else {
-            (WorkflowState::Paused, WorkflowState::Running, NoteKind::Resumed)
+            (WorkflowState::Running, NoteKind::Resumed)
         };
+        if let Some(flow) = self.flows.touch(id) {
+            flow.record.enter(to, now);
+        }
+        self.note_flow(id, kind, by.clone(), None, None);
+        self.tell_flow(id, step);
         let mut line = vec![id];
         while let Some(id) = line.pop() {
-            let Some(flow) = self.flows.map.get(&id) else { continue };
-            line.extend(flow.children.iter().rev());
-            if flow.record.state != from {
-                continue;
-            }
-            if let Some(flow) = self.flows.touch(id) {
-                flow.record.enter(to, now);
-            }
-            self.note_flow(id, kind, by.clone(), None, None);
-            self.tell_flow(id, step);
             self.flows.wake(id);
+            line.extend(self.flows.map.get(&id).into_iter().flat_map(|flow| flow.children.iter().copied()));
         }
     }
 
@@ -160,7 +156,7 @@ impl Shard {
             let flow = self.flows.touch(origin.workflow)?;
             let current = flow.state(origin.place) == TaskState::Running
                 && flow.row(origin.place).is_some_and(|row| row.job == Some(job));
-            flow.row_mut(origin.place, now).filter(|_| current)
+            if current { flow.row_mut(origin.place, now) } else { None }
         });
         let (Some(row), Some(origin)) = (row, origin) else { return false };
         row.progress = Some(Box::new(Progress { percent: percent.min(100), message: message.map(cut), at: now }));

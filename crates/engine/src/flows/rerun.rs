@@ -1,5 +1,7 @@
 //! Running a workflow that has ended again, from one of its tasks.
 
+use std::collections::BTreeMap;
+
 use model::audit::Action;
 use model::batch::Keyspace;
 use model::id::WorkflowId;
@@ -26,6 +28,12 @@ impl Flow {
                 line.push(number as u32);
             }
         }
+        let mut followers: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for (number, slot) in self.slots.iter().enumerate() {
+            if let Some(leader) = slot.record.as_ref().and_then(|row| row.merged_into) {
+                followers.entry(leader.task).or_default().push(number as u32);
+            }
+        }
         let mut first_epoch = u32::MAX;
         while let Some(task) = line.pop() {
             if std::mem::replace(&mut again[task as usize], true) {
@@ -34,10 +42,7 @@ impl Flow {
             let plan = &self.plan.tasks[task as usize];
             line.extend(plan.dependents.iter().copied());
             // Whoever shared its result shares what comes of it now.
-            let followers = self.slots.iter().enumerate().filter(|(_, slot)| {
-                slot.record.as_ref().and_then(|row| row.merged_into).is_some_and(|leader| leader.task == task)
-            });
-            line.extend(followers.map(|(number, _)| number as u32));
+            line.extend(followers.remove(&task).unwrap_or_default());
             if plan.epoch < first_epoch {
                 first_epoch = plan.epoch;
                 let later = self.plan.tasks.iter().enumerate().filter(|(_, later)| later.epoch > first_epoch);
@@ -61,6 +66,7 @@ impl Flow {
             }
             slot.state = TaskState::Waiting;
             slot.dirty = false;
+            slot.doomed = false;
         }
         self.dirty_rows.retain(|place| !again[place.task as usize]);
         (self.record.tasks, self.record.items) = tally(self);

@@ -50,6 +50,7 @@ impl Flow {
         self.listeners.clear();
         self.ready.clear();
         self.doomed.clear();
+        self.sharing.clear();
         self.eaching.clear();
         let plan = self.plan.clone();
         for (number, task) in plan.tasks.iter().enumerate() {
@@ -58,6 +59,7 @@ impl Flow {
             let open_needs = task.needs.iter().filter(open).count() as u32;
             let ended = self.slots[number as usize].state.is_terminal();
             self.slots[number as usize].open_needs = open_needs;
+            self.slots[number as usize].doomed = false;
             self.open_in_epoch[task.epoch as usize] += u32::from(!ended);
             self.derive_place(Place::of(number));
             let items = self.slots[number as usize].each.as_ref().map_or(0, |each| each.slots.len());
@@ -66,8 +68,15 @@ impl Flow {
             }
         }
         self.failure = self.find_failure();
+        self.failed_epoch = self.find_failed_epoch();
         // Items that were left out have no rows: whether they were is decided anew while the workflow is being stopped.
         (self.record.tasks, self.record.items) = super::counts::tally(self);
+    }
+
+    /// The first epoch in which something failed.
+    pub fn find_failed_epoch(&self) -> Option<u32> {
+        let bad = (0..self.slots.len() as u32).filter(|task| self.class(*task) == Class::Bad);
+        bad.map(|task| self.plan.tasks[task as usize].epoch).min()
     }
 
     /// What keeps the workflow from succeeding, if anything does: a task that failed rather than one that follows from it.
@@ -89,16 +98,20 @@ impl Flow {
     }
 
     fn derive_items(&mut self, task: u32) {
-        let items = self.decide_items(task);
+        let list = self.slots[task as usize].record.as_ref().and_then(|row| row.list.as_ref());
+        let items = match list.map(value_of) {
+            Some(Value::Array(items)) => Ok(items),
+            Some(_) | None => self.decide_items(task),
+        };
         let all_ended = self.slots[task as usize].state.is_terminal();
         let tolerated = self.plan.tasks[task as usize].on_failure == workflow::plan::OnFailure::Continue;
         let Some(each) = self.slots[task as usize].each.as_mut() else { return };
-        if let Ok(items) = items
-            && items.len() == each.slots.len()
-        {
-            each.items = items;
+        match items {
+            Ok(items) if items.len() == each.slots.len() => each.items = items,
+            // Without what they are made of none can begin.
+            Ok(_) | Err(_) => each.failure = Some(Reason::new(ReasonCode::TemplateError)),
         }
-        let failed = |state: TaskState| matches!(state, TaskState::Failed | TaskState::Cancelled);
+        let failed = |state| matches!(state, TaskState::Failed | TaskState::Cancelled | TaskState::Quarantined);
         if !tolerated && each.slots.iter().any(|item| failed(item.state)) {
             each.failure = Some(Reason::new(ReasonCode::ItemFailed));
         }
@@ -129,7 +142,10 @@ impl Flow {
         if let Some(leader) = leader
             && state == TaskState::Merged
         {
-            self.followers.entry(leader).or_default().push(place);
+            match self.row(leader).is_some_and(|row| row.state.is_terminal()) {
+                true => self.sharing.push_back(place),
+                false => self.followers.entry(leader).or_default().push(place),
+            }
         }
         if let Act::WaitFor { signal } = &self.task(place).act
             && state == TaskState::Listening
@@ -257,6 +273,10 @@ impl Shard {
         let Some(flow) = self.flows.map.get_mut(&id) else { return };
         match flow.record.state {
             WorkflowState::Running | WorkflowState::Paused => {
+                let queue = flow.record.queue;
+                if self.is_cancelled_queue(queue) {
+                    self.flows.to_stop.push_back(id);
+                }
                 self.flows.wake(id);
                 self.kick(id, step);
             }

@@ -90,6 +90,10 @@ impl Shard {
     fn let_go_of_rows(&mut self, mut record: Workflow, request: Option<RequestId>, step: &mut Step) {
         let is_first = self.flows.sweep.going.is_empty();
         let key = record.id.key();
+        // A mark is all that is needed of it.
+        (record.result, record.reason, record.rollback) = (None, None, None);
+        record.notes.clear();
+        record.labels.clear();
         record.removing = true;
         step.batch.delete(Keyspace::WorkflowsDone, &key);
         step.batch.put_with(Keyspace::Workflows, &key, |buffer| codec::encode_into(&record, buffer));

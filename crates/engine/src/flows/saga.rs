@@ -71,8 +71,9 @@ impl Shard {
             return Did::It;
         };
         let child = flow.row(place).and_then(|row| row.child);
-        let succeeded = matches!(flow.state(place), TaskState::Succeeded | TaskState::Quarantined);
-        let job = flow.decide_compensation(place).filter(|_| succeeded);
+        // A sub-workflow that did not succeed undoes what it has done by itself.
+        let whole = child.is_none() || matches!(flow.state(place), TaskState::Succeeded | TaskState::Quarantined);
+        let job = flow.decide_compensation(place).filter(|_| whole);
         match (job, child) {
             (Some(Ok(spec)), _) => {
                 let Some(job) = self.enter_flow_job(id, place, spec, true, step) else { return Did::NoRoom };

@@ -11,6 +11,7 @@ use model::batch::Keyspace;
 use model::change::Change;
 use model::codec;
 use model::id::{ScheduleId, WorkflowId};
+use model::queue::QueueRef;
 use model::reason::{Reason, ReasonCode};
 use model::time::Millis;
 use model::workflow::{AfterStop, CatchUp, FromSchedule, NoteKind, Overlap, Schedule};
@@ -129,6 +130,12 @@ impl Shard {
         let ids: Vec<ScheduleId> = self.flows.schedules.keys().copied().collect();
         for id in ids {
             self.arm_schedule(id);
+            let waits = |entry: &Entry| {
+                !entry.schedule.paused && entry.schedule.waiting_slot.is_some() && entry.live.is_empty()
+            };
+            if self.flows.schedules.get(&id).is_some_and(waits) {
+                self.set_alarm(id, Some(self.now));
+            }
         }
     }
 
@@ -150,7 +157,10 @@ impl Shard {
 
     /// How much the start of a slot is put off.
     fn jitter_of(&self, entry: &Entry, slot: Millis) -> Millis {
-        if entry.schedule.spec.jitter.0 == 0 {
+        // Never beyond the next slot: they keep their order.
+        let gap = entry.cron.next_after(slot).map_or(Millis(u64::MAX), |next| next - slot);
+        let most = entry.schedule.spec.jitter.min(gap);
+        if most.0 == 0 {
             return Millis(0);
         }
         let mut hasher = blake3::Hasher::new();
@@ -158,7 +168,7 @@ impl Shard {
         hasher.update(&slot.0.to_be_bytes());
         let mut number = [0; 8];
         number.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
-        Millis(u64::from_be_bytes(number) % entry.schedule.spec.jitter.0)
+        Millis(u64::from_be_bytes(number) % most.0)
     }
 
     /// Sets the timer of a schedule to its next slot.
@@ -187,37 +197,64 @@ impl Shard {
         if entry.schedule.paused {
             return;
         }
+        if entry.live.is_empty()
+            && let Some(slot) = entry.schedule.waiting_slot
+        {
+            if let Err(refusal) = self.start_slot(id, slot, step) {
+                return self.try_slot_again(id, &refusal, step);
+            }
+            if let Some(entry) = self.flows.schedules.get_mut(&id) {
+                entry.schedule.waiting_slot = None;
+            }
+        }
         let Some(due) = self.due_slots(id) else { return self.arm_schedule(id) };
         let mut through = due.through;
+        let mut goes_on = false;
         for slot in due.start {
+            if self.is_full(step) {
+                // The rest comes with the next steps.
+                goes_on = true;
+                through = Millis(slot.0.saturating_sub(1));
+                break;
+            }
             match self.take_slot(id, slot, step) {
                 Ok(true) => {}
                 // Those that catch up on everything wait for the one before instead of leaving it out.
                 Ok(false) => {
-                    through = Millis(slot.0 - 1);
+                    through = Millis(slot.0.saturating_sub(1));
                     break;
                 }
                 Err(refusal) => {
                     let Some(entry) = self.flows.schedules.get_mut(&id) else { return };
-                    entry.schedule.trouble = Some(refusal.to_string());
-                    entry.schedule.last_slot = Millis(slot.0 - 1).max(entry.schedule.last_slot);
-                    self.touch_schedule(id, step);
-                    return self.set_alarm(id, Some(self.now + TRY_AGAIN));
+                    entry.schedule.last_slot = Millis(slot.0.saturating_sub(1)).max(entry.schedule.last_slot);
+                    return self.try_slot_again(id, &refusal, step);
                 }
             }
         }
         let Some(entry) = self.flows.schedules.get_mut(&id) else { return };
         let waits = through < due.through;
         entry.schedule.last_slot = entry.schedule.last_slot.max(through);
-        entry.schedule.skipped += due.skipped;
-        self.stats.flows.schedules_skipped += due.skipped;
+        let skipped = if waits { 0 } else { due.skipped };
+        entry.schedule.skipped += skipped;
+        self.stats.flows.schedules_skipped += skipped;
         self.touch_schedule(id, step);
-        if waits {
+        if goes_on {
+            self.set_alarm(id, Some(self.now));
+        } else if waits {
             // It goes on when the workflow has ended.
             self.set_alarm(id, None);
         } else {
             self.arm_schedule(id);
         }
+    }
+
+    /// A start was refused: that is said, and it is tried again in a moment.
+    fn try_slot_again(&mut self, id: ScheduleId, refusal: &Refusal, step: &mut Step) {
+        if let Some(entry) = self.flows.schedules.get_mut(&id) {
+            entry.schedule.trouble = Some(refusal.to_string());
+        }
+        self.touch_schedule(id, step);
+        self.set_alarm(id, Some(self.now + TRY_AGAIN));
     }
 
     /// The slots that are due by now, as the catch-up policy has them.
@@ -228,16 +265,18 @@ impl Shard {
         let mut slots = Vec::new();
         for slot in missed {
             let at = slot + self.jitter_of(entry, slot);
-            if at <= self.now {
-                slots.push((slot, at + LATE_AFTER < self.now));
+            if at > self.now {
+                break;
             }
+            slots.push((slot, at + LATE_AFTER < self.now));
         }
         let mut due = choose(&slots, entry.schedule.spec.catch_up)?;
         if more && entry.schedule.spec.catch_up != CatchUp::All {
-            // Of so many the newest counts; the others are left out.
-            let newest = entry.cron.latest(due.through, self.now).unwrap_or(due.through);
-            due.start = if entry.schedule.spec.catch_up == CatchUp::Once { vec![newest] } else { Vec::new() };
-            due.through = newest;
+            // Of so many those that are long past are passed over; what is left is looked at like any other.
+            if let Some(newest) = entry.cron.latest(due.through, self.now - LATE_AFTER) {
+                due.start.clear();
+                due.through = newest - Millis(1);
+            }
         }
         Some(due)
     }
@@ -279,8 +318,12 @@ impl Shard {
         let (tenant, submitter, plan) = (schedule.tenant.clone(), schedule.submitter.clone(), entry.plan.clone());
         let inputs = schedule.spec.inputs.clone();
         let queue = match schedule.queue {
-            Some(queue) if self.queues.contains_key(&queue) => queue,
-            Some(_) | None => self.implicit_queue(&tenant, step)?,
+            // One that was closed takes no more jobs: what is due runs all the same.
+            Some(queue) => match self.find_open_queue(QueueRef::Id(queue), &tenant) {
+                Ok(queue) => queue,
+                Err(_) => self.implicit_queue(&tenant, step)?,
+            },
+            None => self.implicit_queue(&tenant, step)?,
         };
         let birth = Birth {
             queue,
@@ -309,23 +352,13 @@ impl Shard {
     }
 
     /// A workflow has ended: what its schedule held back for that starts now.
-    pub(super) fn schedule_heard(&mut self, workflow: WorkflowId, step: &mut Step) {
+    pub(super) fn schedule_heard(&mut self, workflow: WorkflowId) {
         let Some(from) = self.flows.map.get(&workflow).and_then(|flow| flow.record.schedule) else { return };
         let Some(entry) = self.flows.schedules.get_mut(&from.id) else { return };
         if !entry.live.remove(&workflow) || !entry.live.is_empty() {
             return;
         }
-        if let Some(slot) = entry.schedule.waiting_slot.take() {
-            if let Err(refusal) = self.start_slot(from.id, slot, step)
-                && let Some(entry) = self.flows.schedules.get_mut(&from.id)
-            {
-                entry.schedule.trouble = Some(refusal.to_string());
-                entry.schedule.skipped += 1;
-            }
-            self.touch_schedule(from.id, step);
-        }
-        let armed = self.flows.schedules.get(&from.id).is_some_and(|entry| entry.armed.is_some());
-        if !armed {
+        if !entry.schedule.paused && (entry.schedule.waiting_slot.is_some() || entry.armed.is_none()) {
             self.set_alarm(from.id, Some(self.now));
         }
     }
@@ -345,6 +378,7 @@ impl Shard {
         if entry.schedule.paused != paused {
             entry.schedule.paused = paused;
             // What would have been started meanwhile was not wanted.
+            entry.schedule.skipped += u64::from(entry.schedule.waiting_slot.take().is_some());
             entry.schedule.last_slot = entry.schedule.last_slot.max(now);
             let name = entry.schedule.name.clone();
             let action = if paused { Action::SchedulePaused } else { Action::ScheduleResumed };

@@ -20,8 +20,10 @@ pub(crate) struct Seen<'a>(pub &'a Flow);
 
 impl Tasks for Seen<'_> {
     fn result(&self, task: u32) -> Cow<'_, Value> {
-        let record = self.0.slots.get(task as usize).and_then(|slot| slot.record.as_ref());
-        Cow::Owned(record.and_then(|record| record.result.as_ref()).map_or(Value::Null, value_of))
+        // Read once, however often it is named.
+        let read = || Box::new(self.0.result_of(Place::of(task)).map_or(Value::Null, value_of));
+        let slot = self.0.slots.get(task as usize).filter(|slot| slot.state.is_terminal());
+        slot.map_or(Cow::Owned(Value::Null), |slot| Cow::Borrowed(slot.value.get_or_init(read).as_ref()))
     }
 
     fn state(&self, task: u32) -> &'static str {

@@ -20,25 +20,22 @@ pub(super) struct End {
     pub result: Option<Json>,
     pub reason: Option<Reason>,
     pub job_state: Option<State>,
+    /// Nobody knows whether it was done.
+    pub unknown: bool,
 }
 
 impl End {
     pub fn of(state: TaskState) -> Self {
-        Self { state, result: None, reason: None, job_state: None }
+        Self { state, result: None, reason: None, job_state: None, unknown: false }
     }
 
     pub fn bare(state: TaskState, reason: Reason) -> Self {
         Self { reason: Some(reason), ..Self::of(state) }
     }
 
-    /// The end of one that shares what another came to.
+    /// The end of one that shares what another came to. The result itself stays where it is.
     pub fn shared(leader: &TaskRecord) -> Self {
-        Self {
-            state: leader.state,
-            result: leader.result.clone(),
-            reason: leader.reason.clone(),
-            job_state: leader.job_state,
-        }
+        Self { reason: leader.reason.clone(), job_state: leader.job_state, ..Self::of(leader.state) }
     }
 
     fn is_failure(&self) -> bool {
@@ -61,7 +58,11 @@ impl Shard {
         }
         let undoable = flow.is_undoable(place);
         // A sub-workflow that did not succeed may have done something, too.
-        let counts = end.state == TaskState::Succeeded
+        // Neither is a result that nobody may see nothing done.
+        let withheld = end.job_state == Some(State::Quarantined);
+        let counts = withheld
+            || end.unknown
+            || end.state == TaskState::Succeeded
             || (matches!(flow.task(place).act, Act::Workflow { .. }) && from.is_live());
         let order = if undoable && counts && from != TaskState::Merged {
             flow.record.last_order += 1;
@@ -69,7 +70,8 @@ impl Shard {
         } else {
             0
         };
-        let is_read = flow.task(place).is_read;
+        // Whoever shares it may read it.
+        let is_read = flow.task(place).is_read || flow.task(place).merge.is_some();
         let result = end.result.clone().filter(|_| is_read);
         let bytes = result.as_ref().map_or(0, |result| result.as_bytes().len());
         let mut due = None;
@@ -87,7 +89,7 @@ impl Shard {
         }
         self.stats.flows.tasks_ended[usize::from(end.state.code())] += 1;
         self.tell_task(id, place, step);
-        self.settle_followers(id, place, step);
+        self.settle_followers(id, place);
         match place.item {
             Some(_) => self.item_ended(id, place, &end, step),
             None => self.task_ended(id, place, &end, step),
@@ -95,12 +97,20 @@ impl Shard {
     }
 
     /// Those that share its result have it, too.
-    fn settle_followers(&mut self, id: WorkflowId, place: Place, step: &mut Step) {
+    fn settle_followers(&mut self, id: WorkflowId, place: Place) {
         let Some(flow) = self.flows.map.get_mut(&id) else { return };
-        let Some(followers) = flow.followers.remove(&place) else { return };
-        let Some(leader) = flow.row(place).cloned() else { return };
-        for follower in followers {
-            self.settle(id, follower, End::shared(&leader), step);
+        if let Some(followers) = flow.followers.remove(&place) {
+            flow.sharing.extend(followers);
+            self.flows.wake(id);
+        }
+    }
+
+    /// A place whose leader has ended ends like it.
+    pub(super) fn share(&mut self, id: WorkflowId, place: Place, step: &mut Step) {
+        let Some(flow) = self.flows.map.get(&id).filter(|flow| flow.state(place) == TaskState::Merged) else { return };
+        let leader = flow.row(place).and_then(|row| row.merged_into).and_then(|leader| flow.row(leader));
+        if let Some(end) = leader.filter(|leader| leader.state.is_terminal()).map(End::shared) {
+            self.settle(id, place, end, step);
         }
     }
 
@@ -111,33 +121,39 @@ impl Shard {
         let Some(each) = flow.slots[place.task as usize].each.as_mut() else { return };
         if end.is_failure() && !tolerated && each.failure.is_none() {
             let name = format!("item {}", place.item.unwrap_or_default());
-            let said = end.reason.as_ref().map_or(String::new(), |reason| reason_text(reason));
+            let said = end.reason.as_ref().map_or(String::new(), reason_text);
             each.failure = Some(Reason::with(ReasonCode::ItemFailed, format!("{name} did not succeed{said}")));
             self.leave_out_items(id, place.task);
         }
+        self.close_list(id, place.task, step);
+    }
+
+    /// When all its items have ended, so has a task; else others may begin.
+    pub(super) fn close_list(&mut self, id: WorkflowId, task: u32, step: &mut Step) {
         let Some(flow) = self.flows.map.get_mut(&id) else { return };
-        let Some(each) = flow.slots[place.task as usize].each.as_ref() else { return };
+        let Some(each) = flow.slots[task as usize].each.as_ref() else { return };
         if each.left > 0 {
-            flow.go_on_with(place.task);
+            flow.go_on_with(task);
             return self.flows.wake(id);
         }
         let failure = each.failure.clone();
         let stopped = each.slots.iter().any(|item| item.state == TaskState::Cancelled);
-        let left_out = each.slots.iter().any(|item| item.state == TaskState::Cancelled && item.record.is_none());
+        let is_left_out = |row: &TaskRecord| row.reason.as_ref().is_some_and(|r| r.code == ReasonCode::UpstreamFailed);
+        let left_out = each.slots.iter().any(|item| item.record.as_deref().is_some_and(is_left_out));
         let whole = match failure {
             Some(reason) if flow.record.state == WorkflowState::Stopping && stopped => {
                 End::bare(TaskState::Cancelled, reason)
             }
             Some(reason) => End::bare(TaskState::Failed, reason),
             None if left_out => End::bare(TaskState::Cancelled, Reason::new(ReasonCode::WorkflowStopped)),
-            None => End { result: self.gather_results(id, place.task), ..End::of(TaskState::Succeeded) },
+            None => End { result: self.gather_results(id, task), ..End::of(TaskState::Succeeded) },
         };
-        let task = Place::of(place.task);
+        let task = Place::of(task);
         match whole.result.as_ref().map(|result| result.as_bytes().len()) {
-            Some(bytes) if bytes > limits::RESULT_BYTES_MAX => {
+            Some(bytes) if bytes > limits::LIST_RESULT_BYTES_MAX => {
                 let message = format!(
                     "the results of its items take {bytes} bytes; a template reads at most {}",
-                    limits::RESULT_BYTES_MAX
+                    limits::LIST_RESULT_BYTES_MAX
                 );
                 self.settle(
                     id,
@@ -152,25 +168,27 @@ impl Shard {
 
     /// Items that have not begun will not.
     pub(super) fn leave_out_items(&mut self, id: WorkflowId, task: u32) {
-        let Some(flow) = self.flows.map.get_mut(&id) else { return };
+        let now = self.now;
+        let Some(flow) = self.flows.touch(id) else { return };
         let Some(each) = flow.slots[task as usize].each.as_mut() else { return };
-        for item in each.slots.iter_mut().filter(|item| item.state == TaskState::Waiting) {
-            item.state = TaskState::Cancelled;
-            each.left -= 1;
-            flow.record.items.shift(TaskState::Waiting, TaskState::Cancelled);
-        }
         each.next = each.slots.len() as u32;
+        let waiting = |(_, item): &(usize, &super::flow::ItemSlot)| item.state == TaskState::Waiting;
+        let left_out: Vec<usize> = each.slots.iter().enumerate().filter(waiting).map(|(item, _)| item).collect();
+        let bytes = left_out.len() * super::flush::ROW_BYTES;
+        for item in left_out {
+            if let Some(row) = flow.enter(Place::item(task, item as u32), TaskState::Cancelled, now) {
+                row.reason = Some(Reason::new(ReasonCode::UpstreamFailed));
+            }
+        }
+        self.dirty_bytes += bytes;
     }
 
     /// The results of all items as one list, where a template reads it.
     pub(super) fn gather_results(&self, id: WorkflowId, task: u32) -> Option<Json> {
         let flow = self.flows.map.get(&id).filter(|flow| flow.plan.tasks[task as usize].is_read)?;
         let each = flow.slots[task as usize].each.as_ref()?;
-        let null = Json::null();
-        let result = |item: &super::flow::ItemSlot| {
-            item.record.as_ref().and_then(|row| row.result.clone()).unwrap_or_else(|| null.clone())
-        };
-        let results: Vec<Json> = each.slots.iter().map(result).collect();
+        let result = |item: usize| flow.result_of(Place::item(task, item as u32)).cloned().unwrap_or_default();
+        let results: Vec<Json> = (0..each.slots.len()).map(result).collect();
         Some(Json::of(&results))
     }
 
@@ -195,7 +213,7 @@ impl Shard {
         if on_failure == OnFailure::Continue {
             return;
         }
-        let said = end.reason.as_ref().map_or(String::new(), |reason| reason_text(reason));
+        let said = end.reason.as_ref().map_or(String::new(), reason_text);
         let reason = Reason::with(ReasonCode::TaskFailed, format!("`{}` did not succeed{said}", flow.name_of(place)));
         flow.failure.get_or_insert_with(|| reason.clone());
         // Of a list the item that failed has said so already.
@@ -238,27 +256,32 @@ impl Shard {
             return;
         }
         for dependent in &plan.tasks[task as usize].dependents {
-            let waits = |flow: &Box<super::flow::Flow>| flow.slots[*dependent as usize].state == TaskState::Waiting;
-            if self.flows.map.get(&id).is_some_and(waits) {
+            let slot = self.flows.map.get(&id).map(|flow| flow.slots[*dependent as usize].state);
+            if slot == Some(TaskState::Waiting) {
                 self.weigh(id, *dependent);
             }
         }
         self.doom_later_epochs(id, plan.tasks[task as usize].epoch);
     }
 
+    /// Something has failed in an epoch: what has not begun in later ones never will. Each task is told once.
     fn doom_later_epochs(&mut self, id: WorkflowId, epoch: u32) {
         let Some(flow) = self.flows.map.get_mut(&id) else { return };
-        if epoch as usize + 1 >= flow.open_in_epoch.len() {
+        let before = flow.failed_epoch.unwrap_or(u32::MAX);
+        if epoch >= before {
             return;
         }
-        let message = || format!("the epoch `{}` did not succeed", flow.plan.epochs[epoch as usize]);
-        let reason = Reason::with(ReasonCode::UpstreamFailed, message());
-        for (number, task) in flow.plan.tasks.iter().enumerate() {
-            if task.epoch > epoch && flow.slots[number].state == TaskState::Waiting {
-                flow.doomed.push_back((number as u32, TaskState::Cancelled, reason.clone()));
+        flow.failed_epoch = Some(epoch);
+        let plan = flow.plan.clone();
+        if epoch as usize + 1 >= plan.epochs.len() {
+            return;
+        }
+        for (number, task) in plan.tasks.iter().enumerate() {
+            let waits = self.flows.map.get(&id).is_some_and(|flow| flow.slots[number].state == TaskState::Waiting);
+            if task.epoch > epoch && task.epoch <= before && waits {
+                self.weigh(id, number as u32);
             }
         }
-        self.flows.wake(id);
     }
 
     /// Moves the frontier over epochs that are done, and lets the tasks of the next one begin.
@@ -270,10 +293,7 @@ impl Shard {
             if !flow.is_going() || epoch + 1 >= flow.open_in_epoch.len() || flow.open_in_epoch[epoch] > 0 {
                 return;
             }
-            let failed = |number: usize| {
-                flow.plan.tasks[number].epoch as usize == epoch && flow.class(number as u32) == Class::Bad
-            };
-            if (0..flow.slots.len()).any(failed) {
+            if flow.failed_epoch.is_some_and(|failed| failed as usize <= epoch) {
                 return;
             }
             flow.record.epoch += 1;
@@ -348,7 +368,7 @@ impl Shard {
             Some(_) => self.flows.child_news.push_back(id),
             None => self.file(id),
         }
-        self.schedule_heard(id, step);
+        self.schedule_heard(id);
     }
 
     pub(super) fn tell_flow(&self, id: WorkflowId, step: &mut Step) {

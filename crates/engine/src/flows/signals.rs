@@ -39,9 +39,6 @@ impl Shard {
                 return Some(Answer::Refused(Refusal::WorkflowState { state, what: "signalled" }));
             }
         }
-        if flow.signals.len() >= limits::SIGNALS_MAX {
-            return Some(Answer::Refused(Refusal::TooManySignals { max: limits::SIGNALS_MAX }));
-        }
         signal.at = now;
         let listener = loop {
             let waiting = flow.listeners.get_mut(signal.name.as_str());
@@ -51,6 +48,9 @@ impl Shard {
                 None => break None,
             }
         };
+        if listener.is_none() && flow.signals.len() >= limits::SIGNALS_MAX {
+            return Some(Answer::Refused(Refusal::TooManySignals { max: limits::SIGNALS_MAX }));
+        }
         self.stats.flows.signals += 1;
         self.note_flow(id, NoteKind::Signalled, signal.by.clone(), listener, Some(signal.name.clone()));
         match listener {

@@ -226,11 +226,16 @@ impl Shard {
         inputs: Value,
         step: &mut Step,
     ) -> Did {
-        if self.room_for_flow().is_err() {
-            return Did::NoRoom;
-        }
         let now = self.now;
         let Some(flow) = self.flows.map.get(&id) else { return Did::It };
+        // What waits for its parts must not keep them from beginning: those have as much room again. When that is used
+        // up, waiting would be without end.
+        if self.flows.map.len() >= self.config.workflows_max.saturating_mul(2) {
+            let reason =
+                Reason::with(ReasonCode::TooManyWorkflows, "no room for another sub-workflow: start fewer at once");
+            self.settle(id, place, End::bare(TaskState::Failed, reason), step);
+            return Did::It;
+        }
         if flow.record.depth + 1 >= limits::WORKFLOW_DEPTH_MAX {
             let message = format!("workflows are nested at most {} deep", limits::WORKFLOW_DEPTH_MAX);
             let reason = Reason::with(ReasonCode::TemplateError, message);

@@ -3,7 +3,7 @@
 use model::id::WorkflowId;
 use model::reason::{Reason, ReasonCode};
 use model::time::Millis;
-use model::workflow::{Place, TaskState, WorkflowState};
+use model::workflow::{AfterStop, NoteKind, Place, TaskState, WorkflowState};
 
 use super::flow::Flow;
 use crate::shard::Shard;
@@ -18,6 +18,8 @@ const LOOK_AGAIN: Millis = Millis::from_secs(1);
 #[derive(Debug)]
 enum Unit {
     Doom(u32, TaskState, Reason),
+    /// End like the place whose result it shares.
+    Share(Place),
     Begin(Place),
     /// Tell the next tasks that the workflow is being stopped.
     Stop,
@@ -34,13 +36,17 @@ pub(super) enum Did {
 }
 
 impl Flow {
-    fn next_unit(&mut self) -> Option<Unit> {
+    /// While it is held nothing begins.
+    fn next_unit(&mut self, held: bool) -> Option<Unit> {
+        if let Some(place) = self.sharing.pop_front() {
+            return Some(Unit::Share(place));
+        }
         match self.record.state {
             WorkflowState::Running | WorkflowState::Paused => {
                 if let Some((task, state, reason)) = self.doomed.pop_front() {
                     return Some(Unit::Doom(task, state, reason));
                 }
-                if self.record.state == WorkflowState::Paused {
+                if held {
                     return None;
                 }
                 if let Some(task) = self.ready.pop_front() {
@@ -111,6 +117,13 @@ impl Shard {
     /// Does as much of what there is to do for workflows as fits into this step.
     pub(crate) fn go_on_with_flows(&mut self, step: &mut Step) {
         while !self.is_full(step)
+            && let Some(id) = self.flows.to_stop.pop_front()
+        {
+            self.note_flow(id, NoteKind::CancelRequested, None, None, Some("its queue was cancelled".to_owned()));
+            self.dirty_bytes += super::flush::FLOW_BYTES;
+            self.stop(id, AfterStop::Cancelled, Reason::new(ReasonCode::QueueCancelled), step);
+        }
+        while !self.is_full(step)
             && let Some(id) = self.flows.busy.pop_front()
         {
             if let Some(flow) = self.flows.map.get_mut(&id) {
@@ -123,14 +136,19 @@ impl Shard {
     }
 
     fn take_turn(&mut self, id: WorkflowId, step: &mut Step) {
+        let held = self.is_held(id);
         for _ in 0..TURN {
             if self.is_full(step) {
                 return self.flows.wake(id);
             }
-            let Some(unit) = self.flows.map.get_mut(&id).and_then(|flow| flow.next_unit()) else { return };
+            let Some(unit) = self.flows.map.get_mut(&id).and_then(|flow| flow.next_unit(held)) else { return };
             let did = match unit {
                 Unit::Doom(task, state, reason) => {
                     self.doom(id, task, state, reason, step);
+                    Did::It
+                }
+                Unit::Share(place) => {
+                    self.share(id, place, step);
                     Did::It
                 }
                 Unit::Begin(place) => {
@@ -155,6 +173,18 @@ impl Shard {
         self.flows.wake(id);
     }
 
+    /// Whether it, or anything that it is part of, is paused.
+    fn is_held(&self, id: WorkflowId) -> bool {
+        let mut next = Some(id);
+        while let Some(flow) = next.and_then(|id| self.flows.map.get(&id)) {
+            if flow.record.state == WorkflowState::Paused {
+                return true;
+            }
+            next = flow.record.parent.map(|(parent, _)| parent);
+        }
+        false
+    }
+
     /// Its next job has no room: it is looked at again in a moment.
     fn starve(&mut self, id: WorkflowId) {
         self.flows.starved.push(id);
@@ -164,10 +194,15 @@ impl Shard {
 
     pub(crate) fn look_at_starved(&mut self) {
         if self.flows.look_again_at.is_some_and(|at| at <= self.now) {
-            self.flows.look_again_at = None;
-            for id in std::mem::take(&mut self.flows.starved) {
-                self.flows.wake(id);
-            }
+            self.wake_starved();
+        }
+    }
+
+    /// There may be room now.
+    pub(crate) fn wake_starved(&mut self) {
+        self.flows.look_again_at = None;
+        for id in std::mem::take(&mut self.flows.starved) {
+            self.flows.wake(id);
         }
     }
 
@@ -183,6 +218,9 @@ impl Shard {
     pub(super) fn weigh(&mut self, id: WorkflowId, task: u32) {
         use super::flow::Fate;
         let Some(flow) = self.flows.map.get_mut(&id) else { return };
+        if flow.slots[task as usize].doomed {
+            return;
+        }
         let name = |need: u32| flow.plan.tasks[need as usize].name.to_string();
         let doomed = match flow.fate(task) {
             Fate::Waits => return,
@@ -194,11 +232,17 @@ impl Shard {
                 TaskState::Cancelled,
                 Reason::with(ReasonCode::UpstreamFailed, format!("`{}` did not succeed", name(need))),
             ),
+            Fate::EpochFailed(epoch) => {
+                let name = flow.plan.epochs.get(epoch as usize).map_or("", |name| &**name);
+                let message = format!("the epoch `{name}` did not succeed");
+                (TaskState::Cancelled, Reason::with(ReasonCode::UpstreamFailed, message))
+            }
             Fate::NotChosen(need) => {
                 (TaskState::Skipped, Reason::with(ReasonCode::NotChosen, format!("`{}` chose otherwise", name(need))))
             }
             Fate::AllSkipped => (TaskState::Skipped, Reason::new(ReasonCode::UpstreamSkipped)),
         };
+        flow.slots[task as usize].doomed = true;
         flow.doomed.push_back((task, doomed.0, doomed.1));
         self.flows.wake(id);
     }

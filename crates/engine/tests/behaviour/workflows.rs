@@ -1,6 +1,7 @@
 //! Workflows: what their tasks wait for, begin and come to.
 
 mod approvals;
+mod bounds;
 mod failure;
 mod graph;
 mod late;
@@ -12,3 +13,4 @@ mod saga;
 mod schedules;
 mod signals;
 mod timers;
+mod undone;

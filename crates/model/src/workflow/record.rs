@@ -245,6 +245,9 @@ pub struct TaskRecord {
     pub job_state: Option<State>,
     #[n(15)]
     pub progress: Option<Box<Progress>>,
+    /// With `for_each` after other tasks: the list as it was. What becomes of their results later does not change it.
+    #[n(16)]
+    pub list: Option<Json>,
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -270,6 +273,7 @@ impl TaskRecord {
             items: None,
             job_state: None,
             progress: None,
+            list: None,
         }
     }
 }

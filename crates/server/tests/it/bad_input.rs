@@ -290,7 +290,7 @@ async fn pages_of_other_sites_and_other_names_are_kept_out() {
 #[tokio::test]
 async fn unknown_routes_methods_and_parameters_are_refused() {
     let server = Server::start().await;
-    for path in ["/v2/jobs", "/v1", "/v1/jobs/", "/v1/job", "/v1/jobs/a/b/c", "/../etc/passwd", "/v1/workflows"] {
+    for path in ["/v2/jobs", "/v1", "/v1/jobs/", "/v1/job", "/v1/jobs/a/b/c", "/../etc/passwd", "/v1/workflow"] {
         let problem = server.get(path).await.refused(404, "unknown_route");
         assert!(text(&problem["detail"]).contains("/docs"), "{problem}");
     }

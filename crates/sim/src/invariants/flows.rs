@@ -97,7 +97,8 @@ fn invariant_tallies_equal_a_recount(flow: &KnownFlow) -> Checked {
         }
         let rest = count - begun.total();
         let tolerated = flow.plan.tasks[place.task as usize].on_failure == OnFailure::Continue;
-        let failed = begun.of(TaskState::Failed) + begun.of(TaskState::Cancelled) > 0 && !tolerated;
+        let bad = [TaskState::Failed, TaskState::Cancelled, TaskState::Quarantined];
+        let failed = !tolerated && bad.into_iter().any(|state| begun.of(state) > 0);
         if row.state.is_terminal() || failed {
             items.add(TaskState::Cancelled, rest);
         } else if flow.record.state == WorkflowState::Stopping {
@@ -302,9 +303,14 @@ pub fn describe_flow(flow: &KnownFlow) -> String {
         format!("{}{place}@{}", note.kind.as_str(), note.at.0 % 10_000_000)
     };
     let notes: Vec<String> = record.notes.iter().map(note).collect();
+    let waits = |number: &usize| !flow.rows.contains_key(&Place::of(*number as u32));
+    let waiting = (0..flow.plan.tasks.len()).filter(waits).take(20);
+    let waiting: Vec<String> =
+        waiting.map(|number| format!("{number} needs {:?}", flow.plan.tasks[number].needs)).collect();
     format!(
-        "{} (run {}, depth {}, {} tasks, epoch {}, filed: {}): {} {:?} after_stop {:?} rollback {:?} reason {:?} jobs {} rows {} notes {}",
+        "{} of {} (run {}, depth {}, {} tasks, epoch {}, filed: {}): {} {:?} after_stop {:?} rollback {:?} reason {:?} jobs {} rows {} waiting {} notes {}",
         record.id,
+        record.tenant,
         record.run,
         record.depth,
         flow.plan.tasks.len(),
@@ -317,6 +323,7 @@ pub fn describe_flow(flow: &KnownFlow) -> String {
         record.reason.as_ref().map(|reason| reason.code.as_str()),
         record.totals.jobs,
         rows.join(" "),
+        waiting.join(", "),
         notes.join(" ")
     )
 }

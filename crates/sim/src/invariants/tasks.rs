@@ -237,8 +237,8 @@ fn invariant_what_is_merged_is_shared(flow: &KnownFlow, place: Place, row: &Task
         other.merged_into == Some(leader) && other.state.is_terminal() && other.state != TaskState::Cancelled
     });
     for (place, follower) in followers {
-        let reads = flow.plan.tasks[place.task as usize].is_read && flow.plan.tasks[leader.task as usize].is_read;
-        let same = follower.state == led.state && (!reads || follower.result == led.result);
+        // The result itself may stand with the one that has made it only.
+        let same = follower.state == led.state && (follower.result.is_none() || follower.result == led.result);
         require(same, NAME, || {
             format!("{place:?} is {follower:?}, what it shares is {led:?} in {}", describe_flow(flow))
         })?;

@@ -261,6 +261,9 @@ impl Compiler {
                 Err(wrong) => self.wrong(node, if is_list { field.element(at) } else { field }, wrong),
             }
         }
+        // Sorted: whoever looks for one among very many finds it at once.
+        chosen.sort_unstable();
+        chosen.dedup();
         Some(Case { when, then: chosen.into() })
     }
 }

@@ -27,7 +27,7 @@ fn schedule(yaml: &str, change: impl FnOnce(&mut NewSchedule)) -> Box<NewSchedul
         definition: plan.source.to_vec(),
         inputs: Json::of(&serde_json::json!({})),
     };
-    let cron = Arc::new(Cron::parse(&spec.cron, &spec.zone).unwrap());
+    let cron = Arc::new(Cron::parse(&spec.cron, &spec.zone).expect("an expression"));
     let mut new = NewSchedule {
         name: "every minute".to_owned(),
         tenant: "default".to_owned(),
@@ -63,7 +63,7 @@ fn slots(fixture: &Fixture) -> Vec<u64> {
     let mut all = fixture.records.workflows(Keyspace::WorkflowsDone);
     all.extend(live);
     all.sort_by_key(|record| record.id);
-    all.iter().map(|record| (record.schedule.unwrap().slot.0 - START.0) / MINUTE).collect()
+    all.iter().map(|record| (record.schedule.expect("a schedule started it").slot.0 - START.0) / MINUTE).collect()
 }
 
 fn minutes(fixture: &mut Fixture, count: u64) {
@@ -178,4 +178,68 @@ fn a_name_is_taken_once_and_a_trigger_starts_at_once() {
     let triggered = fixture.ask(|request| Input::TriggerSchedule { request, schedule: id, by: None });
     let Answer::Workflow(record) = triggered else { panic!("{triggered:?}") };
     assert_eq!(fixture.run_to_end(record.id), WorkflowState::Succeeded);
+}
+
+#[test]
+fn a_closed_queue_does_not_hold_up_what_is_due() {
+    let mut fixture = Fixture::with_runner(5);
+    let queue = fixture.create_queue(|_| {}).id;
+    let reference = model::queue::QueueRef::Id(queue);
+    create(&mut fixture, schedule(QUICK, |new| new.queue = Some(reference)));
+    fixture.cancel_queue(queue);
+    minutes(&mut fixture, 2);
+    assert_eq!(slots(&fixture), [1, 2]);
+    assert_eq!(fixture.shard.live_workflows(), 0);
+}
+
+#[test]
+fn jitter_longer_than_the_interval_loses_no_slot() {
+    for catch_up in [CatchUp::Skip, CatchUp::Once, CatchUp::All] {
+        let mut fixture = Fixture::with_runner(5);
+        create(
+            &mut fixture,
+            schedule(QUICK, |new| {
+                new.spec.jitter = Millis(10 * MINUTE);
+                new.spec.catch_up = catch_up;
+            }),
+        );
+        for _ in 0..15 * 60 {
+            fixture.pass(1_000);
+        }
+        fixture.settle();
+        let seen = slots(&fixture);
+        assert!(seen.len() >= 13 && seen.windows(2).all(|pair| pair[1] == pair[0] + 1), "{catch_up:?}: {seen:?}");
+    }
+}
+
+#[test]
+fn a_slot_that_waits_is_not_started_while_its_schedule_is_paused() {
+    let mut fixture = Fixture::with_runner(5);
+    let id = create(&mut fixture, schedule(QUICK, |new| new.spec.overlap = Overlap::Replace));
+    fixture.pass(MINUTE);
+    let first = fixture.records.workflows(Keyspace::Workflows)[0].id;
+    let ticket = fixture.current(fixture.task_job(first, "a"));
+    fixture.start(ticket);
+    fixture.pass(MINUTE);
+    assert_eq!(stored(&fixture, id).waiting_slot, Some(START + Millis(2 * MINUTE)));
+    fixture.ask(|request| Input::PauseSchedule { request, schedule: id, paused: true, by: None });
+    fixture.end(ticket, model::job::End::Stopped);
+    fixture.settle();
+    assert_eq!(slots(&fixture), [1]);
+    assert_eq!(stored(&fixture, id).waiting_slot, None);
+}
+
+#[test]
+fn catching_up_on_very_many_goes_in_steps_of_bounded_size() {
+    let mut fixture = Fixture::with_runner(50);
+    fixture.config.step_bytes_max = 20_000;
+    fixture.crash();
+    create(&mut fixture, schedule(QUICK, |new| new.spec.catch_up = CatchUp::All));
+    fixture.now = START + Millis(300 * MINUTE);
+    fixture.largest_commit = 0;
+    fixture.crash();
+    fixture.settle();
+    minutes(&mut fixture, 1);
+    assert_eq!(slots(&fixture).len(), 301);
+    assert!(fixture.largest_commit < 60_000, "{}", fixture.largest_commit);
 }

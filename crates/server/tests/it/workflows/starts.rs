@@ -112,7 +112,7 @@ async fn one_key_starts_one_workflow() {
         let job = Request::post("/v1/jobs").header("idempotency-key", "k").json(&crate::common::echo(1));
         server.send(job).await.expect(201);
         let id = text(&first["id"]);
-        assert_eq!(server.listed("/v1/workflows", 10).await, [id.clone()]);
+        assert_eq!(server.listed("/v1/workflows", 10).await, std::slice::from_ref(&id));
         assert_eq!(server.delete(&format!("/v1/workflows/{id}")).await.status, 204);
         keyed(&server, "k", &body).await.refused(409, "idempotency_gone");
     }

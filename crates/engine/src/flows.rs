@@ -61,6 +61,8 @@ pub(crate) struct Flows {
     schedules: BTreeMap<ScheduleId, schedules::Entry>,
     dirty_schedules: BTreeSet<ScheduleId>,
     sweep: retention::FlowSweep,
+    /// Restored marks of jobs whose words have not reached their workflows.
+    late_words: Vec<JobId>,
     /// Restored workflows whose definitions cannot be read any more.
     unreadable: Vec<model::workflow::Workflow>,
 }

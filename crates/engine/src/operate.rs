@@ -31,6 +31,8 @@ pub(crate) enum Operation {
     /// Takes away a dead letter, and its job with it.
     Purge,
     ReadOriginal,
+    /// Tells the workflow of a job, which may have ended, what has become of the job.
+    TellWorkflow,
     /// Whether the result could be looked at.
     Scanned {
         attempt: Attempt,
@@ -61,7 +63,7 @@ impl Operation {
             Self::Release => Some(Event::Release),
             Self::Approve(word) => Some(Event::Approval(approval(*word, job, now))),
             Self::Scanned { attempt, scan, .. } => Some(Event::Scanned { attempt, scan }),
-            Self::Remove | Self::Purge | Self::ReadOriginal | Self::ScanFailed { .. } => None,
+            Self::Remove | Self::Purge | Self::ReadOriginal | Self::TellWorkflow | Self::ScanFailed { .. } => None,
         }
     }
 
@@ -76,6 +78,7 @@ impl Operation {
             Self::Approve(_) => "approved or rejected",
             Self::Purge => "purged",
             Self::ReadOriginal => "read in its original form",
+            Self::TellWorkflow => "told of",
             Self::Scanned { .. } | Self::ScanFailed { .. } => "scanned",
         }
     }
@@ -92,7 +95,7 @@ impl Operation {
             Self::Approve(_) => Some(Action::Rejected),
             Self::Purge => Some(Action::LetterPurged),
             Self::ReadOriginal => Some(Action::OriginalRead),
-            Self::Scanned { .. } | Self::ScanFailed { .. } => None,
+            Self::TellWorkflow | Self::Scanned { .. } | Self::ScanFailed { .. } => None,
         }
     }
 
@@ -106,6 +109,7 @@ impl Operation {
             | Self::Release
             | Self::Purge
             | Self::ReadOriginal
+            | Self::TellWorkflow
             | Self::Scanned { .. }
             | Self::ScanFailed { .. } => None,
         }
@@ -253,6 +257,10 @@ impl Shard {
         let Some(waiting) = self.asked_jobs.remove(&id) else { return };
         let mut job = job;
         for WaitingOperation { request, by, operation } in waiting {
+            if let Operation::TellWorkflow = operation {
+                self.tell_workflow(id, job.as_deref(), step);
+                continue;
+            }
             // A word on an earlier attempt's result is not the one that is waited for.
             if let Operation::Scanned { attempt, .. } | Operation::ScanFailed { attempt, .. } = operation
                 && job.as_ref().is_none_or(|job| job.attempt == attempt)

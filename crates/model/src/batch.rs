@@ -49,10 +49,12 @@ pub enum Keyspace {
     Schedules = 19,
     /// number → a runner's word that could not be taken.
     Parked = 20,
+    /// job id → nothing. Jobs that have changed after their workflow had ended, and of which it does not know yet.
+    LateWords = 21,
 }
 
 impl Keyspace {
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Live,
         Self::Done,
         Self::Spec,
@@ -73,6 +75,7 @@ impl Keyspace {
         Self::Signals,
         Self::Schedules,
         Self::Parked,
+        Self::LateWords,
     ];
 
     pub fn from_code(code: u8) -> Option<Self> {
@@ -102,6 +105,7 @@ impl Keyspace {
             Self::Signals => "signals",
             Self::Schedules => "schedules",
             Self::Parked => "parked",
+            Self::LateWords => "late_words",
         }
     }
 }

@@ -57,6 +57,10 @@ pub(crate) fn rehydrate(
     }
     each(store, id, Keyspace::Grants, |key, value| shard.restore_grant(key, value))?;
     each(store, id, Keyspace::Scans, |key, value| shard.restore_scan(key, value))?;
+    each(store, id, Keyspace::LateWords, |key, _| {
+        shard.restore_late_word(key);
+        Ok(())
+    })?;
     each(store, id, Keyspace::Parked, |key, _| {
         shard.restore_parked(key);
         Ok(())

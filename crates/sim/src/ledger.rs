@@ -443,13 +443,9 @@ impl Ledger {
         codec::decode::<RunnerCursor>(bytes).ok().map(|cursor| cursor.incarnation)
     }
 
-    /// Signals that no task has taken.
-    pub fn kept_signals(&self) -> usize {
-        self.tables
-            .iter()
-            .filter(|((_, keyspace), _)| *keyspace == Keyspace::Signals)
-            .map(|(_, table)| table.len())
-            .sum()
+    /// How many records of a kind there are in all shards.
+    pub fn count_of(&self, kind: Keyspace) -> usize {
+        self.tables.iter().filter(|((_, keyspace), _)| *keyspace == kind).map(|(_, table)| table.len()).sum()
     }
 
     pub fn knows_queue(&self, id: QueueId) -> bool {
@@ -492,7 +488,8 @@ fn note_touched(keyspace: Keyspace, key: &[u8], touched: &mut Touched) {
         | Keyspace::Audit
         | Keyspace::Scans
         | Keyspace::Grants
-        | Keyspace::Parked => {}
+        | Keyspace::Parked
+        | Keyspace::LateWords => {}
         Keyspace::Workflows
         | Keyspace::WorkflowsDone
         | Keyspace::WorkflowSpecs

@@ -45,6 +45,9 @@ pub fn rehydrate(
     for (key, value) in scan(store, id, Keyspace::Scans)? {
         shard.restore_scan(&key, &value).map_err(|error| unreadable(&error))?;
     }
+    for (key, _) in scan(store, id, Keyspace::LateWords)? {
+        shard.restore_late_word(&key);
+    }
     for (key, value) in scan(store, id, Keyspace::Grants)? {
         shard.restore_grant(&key, &value).map_err(|error| unreadable(&error))?;
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use engine::leases::Message;
 use engine::{Answer, Fetch, Fetched, Input, RequestId, Setup};
+use model::batch::Keyspace;
 use model::id::{Incarnation, JobId, RunnerId, ShardId};
 use model::job::{End, Scan};
 use model::message::{FromRunner, ShardFace, Ticket, ToRunner};
@@ -451,7 +452,11 @@ impl World {
         if schedules > 0 {
             left.push(format!("{schedules} schedules are still there"));
         }
-        let signals = self.ledger.kept_signals();
+        let late = self.ledger.count_of(Keyspace::LateWords);
+        if late > 0 {
+            left.push(format!("{late} jobs have changed, and their workflows do not know of it"));
+        }
+        let signals = self.ledger.count_of(Keyspace::Signals);
         if signals > 0 {
             left.push(format!("{signals} signals are kept for nobody"));
         }

@@ -1,7 +1,9 @@
 //! What concerns a workflow that is not in memory: it is fetched first, and whatever waits for it is done in order.
 
 use model::audit::Action;
-use model::id::WorkflowId;
+use model::batch::Keyspace;
+use model::id::{JobId, WorkflowId};
+use model::job::Job;
 use model::state::State;
 use model::workflow::{NoteKind, Origin, Place, TaskState, WorkflowState};
 use workflow::plan::OnFailure;
@@ -11,6 +13,7 @@ use super::jobs::JobWord;
 use super::scope::value_of;
 use crate::fetch::{Fetch, StoredWorkflow};
 use crate::input::{Actor, Answer, Effect, Refusal, RequestId};
+use crate::operate::Operation;
 use crate::shard::Shard;
 use crate::step::Step;
 
@@ -61,7 +64,29 @@ impl Shard {
         if self.flows.map.contains_key(&origin.workflow) {
             self.revise(origin, &word, step);
         } else {
+            // Until the workflow knows of it that is kept, over any crash.
+            step.batch.put(Keyspace::LateWords, &word.job.key(), &[]);
             self.fetch_flow(origin.workflow, Late::Job { origin, word: Box::new(word) }, step);
+        }
+    }
+
+    /// Puts back the mark of a job of which its workflow does not know yet. Before the shard is resumed.
+    pub fn restore_late_word(&mut self, key: &[u8]) {
+        self.flows.late_words.extend(JobId::from_key(key));
+    }
+
+    /// Asks for the jobs whose words have not reached their workflows.
+    pub(super) fn resume_late_words(&mut self, step: &mut Step) {
+        for job in std::mem::take(&mut self.flows.late_words) {
+            self.operate(None, job, Operation::TellWorkflow, step);
+        }
+    }
+
+    /// What became of a job, for its workflow. Absent: it is gone, and with it all that there was to tell.
+    pub(crate) fn tell_workflow(&mut self, id: JobId, job: Option<&Job>, step: &mut Step) {
+        match job.and_then(|job| Some((job.origin.as_deref().copied()?, JobWord::of(job, id)))) {
+            Some((origin, word)) => self.job_changed_late(origin, word, step),
+            None => step.batch.delete(Keyspace::LateWords, &id.key()),
         }
     }
 
@@ -91,7 +116,8 @@ impl Shard {
                 Late::Rerun { request, .. } | Late::Remove { request, .. } | Late::Ask { request, .. } => {
                     step.answer(request, Answer::Refused(Refusal::Unreadable));
                 }
-                Late::Job { .. } => {}
+                // Nobody will ever be able to tell it.
+                Late::Job { word, .. } => step.batch.delete(Keyspace::LateWords, &word.job.key()),
                 // What cannot be read cannot be undone, and that is said.
                 Late::RollBack { parent, place } => self.undone(parent, place, false, step),
             }
@@ -134,7 +160,10 @@ impl Shard {
                     None => step.answer(request, Answer::Refused(Refusal::UnknownWorkflow(id))),
                 }
             }
-            Late::Job { origin, word } => self.revise(origin, &word, step),
+            Late::Job { origin, word } => {
+                step.batch.delete(Keyspace::LateWords, &word.job.key());
+                self.revise(origin, &word, step);
+            }
             Late::RollBack { parent, place } => {
                 if state.is_none() {
                     return self.undone(parent, place, false, step);

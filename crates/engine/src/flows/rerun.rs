@@ -30,7 +30,8 @@ impl Flow {
         }
         let mut followers: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for (number, slot) in self.slots.iter().enumerate() {
-            if let Some(leader) = slot.record.as_ref().and_then(|row| row.merged_into) {
+            let items = slot.each.iter().flat_map(|each| each.slots.iter().filter_map(|item| item.record.as_ref()));
+            for leader in items.chain(slot.record.as_ref()).filter_map(|row| row.merged_into) {
                 followers.entry(leader.task).or_default().push(number as u32);
             }
         }

@@ -2,9 +2,14 @@
 
 use std::sync::Arc;
 
-use model::id::WorkflowId;
+use model::id::{JobId, WorkflowId};
+use model::job::Job;
+use model::machine::Event;
 use model::reason::{Reason, ReasonCode};
-use model::workflow::{CompensationState, Place, Signal, TaskRecord, TaskState, Workflow, WorkflowSpec, WorkflowState};
+use model::workflow::{
+    AfterStop, CompensationState, Place, RollbackState, Signal, TaskRecord, TaskState, Workflow, WorkflowSpec,
+    WorkflowState,
+};
 use serde_json::Value;
 use workflow::Plan;
 use workflow::plan::Act;
@@ -192,22 +197,26 @@ impl Shard {
     /// A workflow whose definition cannot be read any more: it has failed, and says so.
     pub fn restore_unreadable_workflow(&mut self, record: Workflow) {
         self.see_id(record.id.0);
+        if record.removing {
+            return self.flows.sweep.go_on_removing(record);
+        }
         self.flows.unreadable.push(record);
     }
 
     /// Sets restored workflows going.
     pub(crate) fn resume_flows(&mut self, step: &mut Step) {
-        self.bury_unreadable(step);
         let mut ids: Vec<WorkflowId> = self.flows.map.keys().copied().collect();
         ids.sort_unstable();
         for id in &ids {
             let Some(flow) = self.flows.map.get_mut(id) else { continue };
             flow.derive();
+            let is_terminal = flow.record.state.is_terminal();
             if let Some((parent, _)) = flow.record.parent {
                 match self.flows.map.get_mut(&parent) {
                     Some(parent) => drop(parent.children.insert(*id)),
-                    // What it was part of has ended, and it was about to follow.
-                    None => self.flows.filing.push_back(*id),
+                    // What it was part of has ended, and it follows as soon as it has ended itself.
+                    None if is_terminal => self.flows.filing.push_back(*id),
+                    None => {}
                 }
             }
         }
@@ -216,9 +225,11 @@ impl Shard {
             self.mend_flow(id, step);
             self.resume_flow(id, step);
         }
+        self.bury_unreadable(step);
         self.resume_schedules();
         self.hear_jobs(step);
         self.ask_rows(step);
+        self.resume_late_words(step);
     }
 
     /// Sets the timers of a workflow as its rows say.
@@ -319,9 +330,34 @@ impl Shard {
         }
     }
 
+    /// What belongs to a workflow that cannot be read goes no further.
+    fn cancel_jobs_of(&mut self, id: WorkflowId, step: &mut Step) {
+        let own = |job: &Job| job.origin.as_ref().is_some_and(|origin| origin.workflow == id);
+        let jobs = self.jobs.values().map(|entry| &entry.job);
+        let mut jobs: Vec<JobId> = jobs.filter(|job| own(job)).map(|job| job.id).collect();
+        jobs.sort_unstable();
+        for job in jobs {
+            let _ = self.fire(job, Event::Cancel(ReasonCode::WorkflowStopped), step);
+        }
+        let mut children: Vec<WorkflowId> = self.flows.map.values().map(|flow| flow.record.id).collect();
+        children.retain(|child| {
+            let parent = self.flows.map.get(child).and_then(|flow| flow.record.parent);
+            parent.is_some_and(|(parent, _)| parent == id)
+        });
+        children.sort_unstable();
+        for child in children {
+            self.stop(child, AfterStop::Cancelled, Reason::new(ReasonCode::WorkflowStopped), step);
+        }
+    }
+
     fn bury_unreadable(&mut self, step: &mut Step) {
         for mut record in std::mem::take(&mut self.flows.unreadable) {
             let message = "its definition cannot be read by this version of the server";
+            if let Some(rollback) = record.rollback.as_mut().filter(|rollback| rollback.ended_at.is_none()) {
+                rollback.state = RollbackState::PartiallyRolledBack;
+                rollback.ended_at = Some(self.now);
+            }
+            self.cancel_jobs_of(record.id, step);
             record.enter(WorkflowState::Failed, self.now);
             record.reason = Some(Reason::with(ReasonCode::DefinitionUnreadable, message));
             super::flush::put_done(&record, step);

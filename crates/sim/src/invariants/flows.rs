@@ -54,7 +54,13 @@ fn invariant_ended_workflows_stay_ended(before: &Workflow, flow: &KnownFlow, abo
         let from_above = above.is_some_and(|row| row.compensation.as_ref().is_some_and(|undo| undo.job.is_none()));
         return require(from_above, NAME, || about("it is undone although nobody undoes the whole"));
     }
+    let late = |note: &model::workflow::Note| {
+        matches!(note.kind, NoteKind::QuarantinedLate | NoteKind::RedactedLate | NoteKind::Released)
+    };
+    let looked = after.notes.get(before.notes.len()..).unwrap_or(&after.notes).iter().any(late);
     let same_rest = Workflow {
+        // What a task's result loses, or gets back, the whole does.
+        result: if looked { after.result.clone() } else { before.result.clone() },
         notes: after.notes.clone(),
         notes_dropped: after.notes_dropped,
         tasks: after.tasks,

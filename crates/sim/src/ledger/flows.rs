@@ -126,7 +126,8 @@ impl TouchedFlows {
             | Keyspace::Grants
             | Keyspace::WorkflowSpecs
             | Keyspace::Signals
-            | Keyspace::Parked => {}
+            | Keyspace::Parked
+            | Keyspace::LateWords => {}
         }
     }
 }

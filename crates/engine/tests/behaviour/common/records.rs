@@ -102,6 +102,9 @@ impl Records {
         for (key, value) in self.table(Keyspace::Scans) {
             shard.restore_scan(key, value).expect("markers can be read");
         }
+        for (key, _) in self.table(Keyspace::LateWords) {
+            shard.restore_late_word(key);
+        }
         for (key, _) in self.table(Keyspace::Parked) {
             shard.restore_parked(key);
         }

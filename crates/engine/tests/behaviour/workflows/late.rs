@@ -142,3 +142,20 @@ fn a_released_result_lets_the_workflow_succeed_with_and_without_a_crash() {
         assert_eq!(fixture.run_to_end(id), WorkflowState::Succeeded, "crash: {crash}");
     }
 }
+
+#[test]
+fn a_late_word_reaches_an_ended_workflow_over_any_crash() {
+    // Before the second commit nothing has been said.
+    for crash_at in 2..5 {
+        let mut fixture = Fixture::with_runner(10);
+        let id = fixture.flow("name: one\ntasks: {a: {run: {echo: {value: 1}}}}\noutputs: ${tasks.a.result}");
+        assert_eq!(fixture.run_to_end(id), WorkflowState::Succeeded);
+        let job = fixture.task_job(id, "a");
+        fixture.crash_at = Some(fixture.commits + crash_at);
+        scanned(&mut fixture, job, OutputVerdict::Quarantine);
+        fixture.settle();
+        assert_eq!(fixture.state(job), State::Quarantined);
+        assert_eq!(fixture.task_state(id, "a"), TaskState::Quarantined, "crash at {crash_at}");
+        assert_eq!(fixture.records.len(model::batch::Keyspace::LateWords), 0);
+    }
+}

@@ -94,6 +94,8 @@ pub(crate) struct Each {
     /// How many have not ended.
     pub left: u32,
     pub failure: Option<Reason>,
+    /// How much the results of its items take together.
+    pub bytes: usize,
     /// It stands in [`Flow::eaching`].
     pub queued: bool,
 }
@@ -116,6 +118,7 @@ impl Each {
             live: 0,
             left: count as u32,
             failure: None,
+            bytes: 0,
             queued: false,
         }
     }

@@ -126,6 +126,8 @@ impl Flow {
                 item.state = TaskState::Cancelled;
             }
         }
+        let bytes = |item: &super::flow::ItemSlot| Some(item.record.as_ref()?.result.as_ref()?.as_bytes().len());
+        each.bytes = each.slots.iter().filter_map(bytes).sum();
         each.live = each.slots.iter().filter(|item| item.state.is_live()).count() as u32;
         each.left = each.slots.iter().filter(|item| !item.state.is_terminal()).count() as u32;
         let begun = each.slots.iter().rposition(|item| item.state != TaskState::Waiting);

@@ -118,8 +118,15 @@ impl Shard {
         self.weigh_failure(id, place, end, step);
         let Some(flow) = self.flows.map.get_mut(&id) else { return };
         let tolerated = flow.task(place).on_failure == OnFailure::Continue;
+        let is_read = flow.task(place).is_read;
+        let bytes = flow.result_of(place).map_or(0, |result| result.as_bytes().len());
         let Some(each) = flow.slots[place.task as usize].each.as_mut() else { return };
-        if end.is_failure() && !tolerated && each.failure.is_none() {
+        each.bytes += bytes;
+        if each.bytes > limits::LIST_RESULT_BYTES_MAX && is_read && each.failure.is_none() {
+            // Nobody could read the list: what is still to come would only fill the memory.
+            each.failure = Some(too_large(each.bytes));
+            self.leave_out_items(id, place.task);
+        } else if end.is_failure() && !tolerated && each.failure.is_none() {
             let name = format!("item {}", place.item.unwrap_or_default());
             let said = end.reason.as_ref().map_or(String::new(), reason_text);
             each.failure = Some(Reason::with(ReasonCode::ItemFailed, format!("{name} did not succeed{said}")));
@@ -148,22 +155,7 @@ impl Shard {
             None if left_out => End::bare(TaskState::Cancelled, Reason::new(ReasonCode::WorkflowStopped)),
             None => End { result: self.gather_results(id, task), ..End::of(TaskState::Succeeded) },
         };
-        let task = Place::of(task);
-        match whole.result.as_ref().map(|result| result.as_bytes().len()) {
-            Some(bytes) if bytes > limits::LIST_RESULT_BYTES_MAX => {
-                let message = format!(
-                    "the results of its items take {bytes} bytes; a template reads at most {}",
-                    limits::LIST_RESULT_BYTES_MAX
-                );
-                self.settle(
-                    id,
-                    task,
-                    End::bare(TaskState::Failed, Reason::with(ReasonCode::TemplateError, message)),
-                    step,
-                );
-            }
-            Some(_) | None => self.settle(id, task, whole, step),
-        }
+        self.settle(id, Place::of(task), whole, step);
     }
 
     /// Items that have not begun will not.
@@ -397,6 +389,14 @@ impl Shard {
             flow.record.note(Note { at, kind, by, place, text });
         }
     }
+}
+
+fn too_large(bytes: usize) -> Reason {
+    let most = limits::LIST_RESULT_BYTES_MAX;
+    Reason::with(
+        ReasonCode::TemplateError,
+        format!("the results of its items take {bytes} bytes; a template reads {most}"),
+    )
 }
 
 /// A reason as the end of a sentence.

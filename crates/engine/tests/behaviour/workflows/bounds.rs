@@ -92,3 +92,17 @@ fn signals_that_nobody_takes_do_not_keep_out_the_one_that_is_waited_for() {
     fixture.signal(id, "go", &json!(1)).unwrap();
     assert_eq!(fixture.flow_state(id), WorkflowState::Succeeded);
 }
+
+#[test]
+fn a_list_of_results_that_nobody_could_read_ends_early_and_says_why() {
+    let mut fixture = Fixture::with_runner(1);
+    let value = "x".repeat(300_000);
+    let id = fixture.flow(&format!(
+        "name: l\ntasks:\n  each: {{for_each: \"${{range(50)}}\", concurrency: 1, run: {{echo: {{value: '{value}'}}}}}}\n  \
+         after: {{when: \"${{length(tasks.each.result) > 0}}\", run: {{echo: {{value: 1}}}}}}\n"
+    ));
+    assert_eq!(fixture.run_to_end(id), WorkflowState::Failed);
+    let reason = fixture.row(id, "each").unwrap().reason.unwrap();
+    assert!(reason.message.unwrap().contains("bytes"));
+    assert!(fixture.workflow(id).items.of(TaskState::Succeeded) < 10);
+}

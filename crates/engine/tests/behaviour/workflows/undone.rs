@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::common::{Fixture, scan};
 
 fn rollback(fixture: &Fixture, id: model::id::WorkflowId) -> (RollbackState, u32, u32, u32) {
-    let rollback = fixture.workflow(id).rollback.unwrap();
+    let rollback = fixture.workflow(id).rollback.expect("a rollback");
     (rollback.state, rollback.total, rollback.undone, rollback.failed)
 }
 

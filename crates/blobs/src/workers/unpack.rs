@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::StreamExt;
 use model::blob::{BlobId, WorkerId};
 
 use super::manifest::{Entry, Manifest};
@@ -121,7 +121,8 @@ impl Blobs {
         let written = futures_util::stream::iter(files)
             .map(|(path, blob, executable)| self.unpack_file(path, blob, executable))
             .buffer_unordered(FILES_AT_ONCE);
-        written.try_collect::<()>().await?;
+        // All of them to their end, also when one has failed: nothing may appear after the directory was taken away.
+        written.collect::<Vec<Result<(), Error>>>().await.into_iter().collect::<Result<(), Error>>()?;
         let (cache, scratch, manifest) =
             (Arc::clone(&self.shared.cache), Arc::clone(&self.shared.scratch), Arc::clone(manifest));
         blocking(move || {

@@ -169,8 +169,8 @@ impl World {
                 self.ask_of_flow(|workflow| FlowOperation::Resume { workflow }, paused);
             }
             77..=87 => self.rerun_some(),
-            88..=90 => self.ask_of_flow(|workflow| FlowOperation::Remove { workflow }, WorkflowState::is_terminal),
-            91..=93 => self.retry_compensation(),
+            88..=89 => self.ask_of_flow(|workflow| FlowOperation::Remove { workflow }, WorkflowState::is_terminal),
+            90..=93 => self.retry_compensation(),
             94 => self.cancel_queue_of_some(),
             _ => self.progress_of_some(),
         }

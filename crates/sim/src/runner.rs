@@ -324,10 +324,12 @@ impl World {
     /// How the jobs of workflows end that are made to fail.
     fn end_as_told(&self, ticket: Ticket) -> Option<End> {
         let job = &self.ledger.jobs.get(&ticket.job)?.record;
-        job.origin.as_ref()?;
+        let origin = job.origin.as_ref()?;
+        // Whoever tries to undo something again by hand has looked into what was wrong before.
+        let mended = origin.compensation && ticket.attempt.0 > 1;
         match decode_run(&job.spec) {
             Ok(Run::Echo(EchoRun { fail: Some(EchoFailure::Error), .. })) => Some(End::Error),
-            Ok(Run::Echo(EchoRun { fail: Some(EchoFailure::Fatal), .. })) => Some(End::Fatal),
+            Ok(Run::Echo(EchoRun { fail: Some(EchoFailure::Fatal), .. })) => (!mended).then_some(End::Fatal),
             Ok(Run::Echo(_) | Run::Process(_) | Run::Wasm(_)) | Err(_) => None,
         }
     }

@@ -266,13 +266,13 @@ impl Draft<'_> {
     fn compensation(&mut self, task: &mut Map<String, Value>) {
         let bad = self.rng.chance(self.shape.bad_compensation);
         let run = match (bad, self.rng.below(4)) {
-            (true, 0 | 1) => json!({ "echo": { "value": "${result - 1}" } }),
-            (true, 2) => json!({ "echo": { "value": "undo", "fail": "fatal" } }),
+            (true, 0) => json!({ "echo": { "value": "${result - 1}" } }),
+            (true, 1 | 2) => json!({ "echo": { "value": "undo", "fail": "fatal" } }),
             (true, _) => json!({ "echo": { "value": "undo", "fail": "error" } }),
             (false, 0) => "true".into(),
             (false, _) => json!({ "echo": { "value": { "undo": "${result}" } } }),
         };
-        task.insert("compensation".to_owned(), json!({ "run": run, "retry": self.rng.below(2) }));
+        task.insert("compensation".to_owned(), json!({ "run": run, "retry": self.rng.below(3) }));
     }
 
     fn each(&mut self, task: &mut Map<String, Value>) {

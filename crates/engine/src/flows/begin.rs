@@ -4,10 +4,11 @@ use model::change::Change;
 use model::id::WorkflowId;
 use model::json::Json;
 use model::reason::{Reason, ReasonCode};
-use model::spec::Digest;
+use model::spec::{Digest, Lane, PackedSpec};
 use model::time::Millis;
 use model::workflow::{Place, TaskState};
 use serde_json::Value;
+use workflow::plan::Act;
 
 use super::decide::Deed;
 use super::flow::Each;
@@ -22,6 +23,13 @@ impl Shard {
         let Some(flow) = self.flows.map.get(&id) else { return Did::It };
         if flow.state(place) != TaskState::Waiting {
             return Did::It;
+        }
+        if let Some((task, packed)) = &flow.packed
+            && *task == place.task
+            && place.item.is_some()
+        {
+            let packed = packed.clone();
+            return self.begin_job(id, place, packed, None, step);
         }
         match flow.decide(place, self.now) {
             Deed::Skip => {
@@ -38,7 +46,9 @@ impl Shard {
                 {
                     return Did::It;
                 }
-                let did = self.begin_job(id, place, *spec, None, step);
+                let packed = spec.pack();
+                self.keep_packed(id, place, &packed);
+                let did = self.begin_job(id, place, packed, None, step);
                 let now = self.now;
                 if let (Did::It, Some(_), Some(flow)) = (did, merge, self.flows.map.get_mut(&id))
                     && let Some(row) = flow.row_mut(place, now)
@@ -47,13 +57,27 @@ impl Shard {
                 }
                 return did;
             }
-            Deed::Approval { spec, message } => return self.begin_job(id, place, *spec, Some(message), step),
+            Deed::Approval { spec, message } => return self.begin_job(id, place, spec.pack(), Some(message), step),
             Deed::Child { plan, inputs } => return self.begin_child(id, place, plan, inputs, step),
             Deed::Sleep { due } => self.begin_waiting(id, place, TaskState::Sleeping, Some(due), step),
             Deed::Listen { signal, due } => self.listen(id, place, signal, due, step),
             Deed::Choose(case) => self.choose_case(id, place, case, step),
         }
         Did::It
+    }
+
+    /// Of a list whose items all do the very same, what they do is made once.
+    fn keep_packed(&mut self, id: WorkflowId, place: Place, packed: &PackedSpec) {
+        let Some(flow) = self.flows.map.get_mut(&id) else { return };
+        let task = &flow.plan.tasks[place.task as usize];
+        // Only an echo is told nothing about its place.
+        let same = matches!(&task.act, Act::Job(template) if template.is_constant())
+            && packed.lane == Lane::Echo
+            && task.timeout.is_none()
+            && task.merge.is_none();
+        if same && place.item.is_some() {
+            flow.packed = Some((place.task, packed.clone()));
+        }
     }
 
     /// Tells subscribers of the state that a place is in.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use model::id::WorkflowId;
 use model::json::Json;
 use model::reason::{Reason, ReasonCode};
-use model::spec::Digest;
+use model::spec::{Digest, PackedSpec};
 use model::time::{Millis, Timestamp};
 use model::workflow::{Place, Signal, TaskRecord, TaskState, Workflow, WorkflowState};
 use serde_json::Value;
@@ -65,6 +65,8 @@ pub(crate) struct Flow {
     pub can_undo: bool,
     /// Its queue stays for it.
     pub holds_queue: bool,
+    /// The job of a task that is the same for every item, as it was last made.
+    pub packed: Option<(u32, PackedSpec)>,
 }
 
 /// One task.
@@ -179,6 +181,7 @@ impl Flow {
             files: false,
             queued: false,
             holds_queue: false,
+            packed: None,
             can_undo: plan
                 .tasks
                 .iter()

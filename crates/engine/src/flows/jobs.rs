@@ -6,7 +6,7 @@ use model::json::Json;
 use model::machine::Event;
 use model::queue::QueueState;
 use model::reason::{Reason, ReasonCode};
-use model::spec::JobSpec;
+use model::spec::PackedSpec;
 use model::state::State;
 use model::time::Timestamp;
 use model::verdict::{Decision, Verdict};
@@ -27,7 +27,7 @@ impl Shard {
         &mut self,
         id: WorkflowId,
         place: Place,
-        spec: JobSpec,
+        spec: PackedSpec,
         approval: Option<String>,
         step: &mut Step,
     ) -> Did {
@@ -39,7 +39,10 @@ impl Shard {
             row.job = Some(job);
         }
         self.dirty_bytes += super::flush::ROW_BYTES;
-        self.tell_task(id, place, step);
+        // Of an item the job's own changes say enough; there may be very many.
+        if place.item.is_none() || approval.is_some() {
+            self.tell_task(id, place, step);
+        }
         match approval {
             None => self.ask_policy(job, step),
             Some(message) => {
@@ -65,7 +68,7 @@ impl Shard {
         &mut self,
         id: WorkflowId,
         place: Place,
-        spec: JobSpec,
+        spec: PackedSpec,
         compensation: bool,
         step: &mut Step,
     ) -> Option<JobId> {
@@ -86,7 +89,7 @@ impl Shard {
             return None;
         }
         let origin = Origin { workflow: id, place, compensation };
-        let entered = self.enter_queue(queue, spec.pack(), submitter, Some(Box::new(origin)), step);
+        let entered = self.enter_queue(queue, spec, submitter, Some(Box::new(origin)), step);
         if entered.is_err() {
             self.dismiss(queue);
         } else {

@@ -76,7 +76,7 @@ impl Shard {
         let job = flow.decide_compensation(place).filter(|_| whole);
         match (job, child) {
             (Some(Ok(spec)), _) => {
-                let Some(job) = self.enter_flow_job(id, place, spec, true, step) else { return Did::NoRoom };
+                let Some(job) = self.enter_flow_job(id, place, spec.pack(), true, step) else { return Did::NoRoom };
                 self.begin_undoing(id, place, Some(job));
                 self.ask_policy(job, step);
             }
@@ -117,7 +117,7 @@ impl Shard {
         let value = model::json::Json::of(&json!({ "compensation_of": task, "workflow": id.to_string() }));
         let run = Run::Echo(EchoRun { value, ..EchoRun::default() });
         let spec = JobSpec { tenant: flow.record.tenant.clone(), ..JobSpec::new(run) };
-        let job = self.enter_flow_job(id, place, spec, true, step)?;
+        let job = self.enter_flow_job(id, place, spec.pack(), true, step)?;
         let message = reason.message.unwrap_or_default();
         let _ = self.fire(job, Event::Unrunnable { code: reason.code, message }, step);
         // What its end means is said here: nothing else must be made of it.

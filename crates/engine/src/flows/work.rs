@@ -5,12 +5,17 @@ use model::reason::{Reason, ReasonCode};
 use model::time::Millis;
 use model::workflow::{AfterStop, NoteKind, Place, TaskState, WorkflowState};
 
+use workflow::plan::Act;
+
 use super::flow::Flow;
 use crate::shard::Shard;
 use crate::step::Step;
 
 /// How much is done for one workflow before the next has its turn.
 const TURN: usize = 256;
+/// Of a list without a limit of its own so many items are under way at once: enough for any runner, and the shard does not
+/// fill up with one list.
+const ITEMS_AT_ONCE: u32 = 4_096;
 /// How long those wait whose next job had no room.
 const LOOK_AGAIN: Millis = Millis::from_secs(1);
 
@@ -63,7 +68,13 @@ impl Flow {
     /// The next item that may begin; tasks with items take turns.
     fn next_item(&mut self) -> Option<Place> {
         while let Some(task) = self.eaching.pop_front() {
-            let concurrency = self.plan.tasks[task as usize].for_each.as_ref().and_then(|each| each.concurrency);
+            let plan = &self.plan.tasks[task as usize];
+            // Jobs that wait in line are only in the way; what merely waits for a time or a word is not.
+            let most = match &plan.act {
+                Act::Job(_) | Act::Workflow { .. } => Some(ITEMS_AT_ONCE),
+                Act::Delay(_) | Act::Approval { .. } | Act::WaitFor { .. } | Act::Switch(_) => None,
+            };
+            let concurrency = plan.for_each.as_ref().and_then(|each| each.concurrency).or(most);
             let Some(each) = self.slots[task as usize].each.as_mut() else { continue };
             if !each.has_next(concurrency) {
                 each.queued = false;

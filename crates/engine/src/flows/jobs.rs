@@ -39,10 +39,7 @@ impl Shard {
             row.job = Some(job);
         }
         self.dirty_bytes += super::flush::ROW_BYTES;
-        // Of an item the job's own changes say enough; there may be very many.
-        if place.item.is_none() || approval.is_some() {
-            self.tell_task(id, place, step);
-        }
+        self.tell_task(id, place, step);
         match approval {
             None => self.ask_policy(job, step),
             Some(message) => {

@@ -55,7 +55,7 @@ async fn many_large_results_at_once_keep_their_order_and_hold_up_nobody() {
 
 #[tokio::test]
 async fn a_blob_that_a_workflow_names_is_not_collected() {
-    let server = Server::with(|options| (options.collect_interval_ms, options.collect_grace_ms) = (20, 0)).await;
+    let server = Server::with(|options| (options.collect_interval_ms, options.collect_grace_ms) = (20, 500)).await;
     let put = |content: &str| {
         crate::http::Request::post("/v1/blobs").header("content-type", "application/octet-stream").body(content)
     };

@@ -4,19 +4,19 @@ mod embed;
 mod invalid;
 mod located;
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use workflow::limits::DEFINITION_BYTES_MAX;
 use workflow::{Plan, Source};
 
-use crate::exit::{NotFound, Usage};
+use crate::text::{self, Wanted};
 pub use embed::beside;
 pub use invalid::{Invalid, Shown};
 pub use located::{Data, Located};
+
+pub use crate::text::called;
 
 /// The workflow of a file, YAML or JSON; `-` is standard input.
 pub fn open(path: &Path) -> Result<Arc<Plan>> {
@@ -28,37 +28,12 @@ pub fn within(definition: Located, path: &Path, at: &str) -> Result<Arc<Plan>> {
     embed::Loader::default().complete(definition, path, at)
 }
 
-/// The name of a file as it is said to people.
-pub fn called(path: &Path) -> String {
-    if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
-}
+const WANTED: Wanted =
+    Wanted { bytes_max: DEFINITION_BYTES_MAX, at: "", too_much: "a definition may have", why_text: "" };
 
 /// The text of a file, or of standard input.
 pub fn read(path: &Path) -> Result<String> {
-    let name = called(path);
-    if path == Path::new("-") {
-        return read_text(io::stdin().lock(), &name);
-    }
-    let file = File::open(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => anyhow::Error::from(NotFound(format!("there is no file {name}"))),
-        _ => anyhow::Error::from(error).context(format!("cannot open {name}")),
-    })?;
-    read_text(file, &name)
-}
-
-fn read_text(reader: impl Read, name: &str) -> Result<String> {
-    let mut bytes = Vec::new();
-    // One byte more than there may be tells what is too much, without reading all of an endless input.
-    let limit = DEFINITION_BYTES_MAX as u64 + 1;
-    reader.take(limit).read_to_end(&mut bytes).with_context(|| format!("cannot read {name}"))?;
-    if bytes.len() > DEFINITION_BYTES_MAX {
-        let max = DEFINITION_BYTES_MAX >> 20;
-        return Err(Usage(format!("{name} has more than the {max} MiB that a definition may have")).into());
-    }
-    String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        Usage(format!("{name} is not UTF-8 text (see byte {at})")).into()
-    })
+    text::read(path, &WANTED)
 }
 
 /// In which notation a text is: by the ending of its file, else by how it begins.
@@ -73,7 +48,14 @@ fn source<'a>(path: &Path, text: &'a str) -> Source<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{self, Read};
+
     use super::*;
+    use crate::exit::{NotFound, Usage};
+
+    fn read_text(reader: impl Read, name: &str) -> Result<String> {
+        text::read_from(reader, name, &WANTED)
+    }
 
     #[test]
     fn only_text_of_a_bearable_size_is_read() {

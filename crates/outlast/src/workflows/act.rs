@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::context::Context;
 use crate::definition::{called, read};
 use crate::exit::Usage;
-use crate::{exit, ids, output};
+use crate::{exit, ids};
 
 #[derive(Debug, Clone, Copy)]
 pub enum Act {
@@ -32,31 +32,9 @@ pub struct SignalOptions {
     file: Option<PathBuf>,
 }
 
-/// All of them, one after the other: what fails is reported and does not keep the others from being done. The exit
-/// code is the highest of all.
+/// All of them, one after the other.
 pub async fn each(act: Act, texts: &[String], context: &Context) -> Result<u8> {
-    let mut workflows = Vec::new();
-    let mut worst = exit::DONE;
-    for text in texts {
-        match one(act, text, context).await {
-            Ok(Some(workflow)) if context.printer.is_for_people() => output::write(line(&workflow).as_bytes())?,
-            Ok(Some(workflow)) => workflows.push(workflow),
-            Ok(None) if context.printer.is_for_people() => output::write(format!("{text} removed\n").as_bytes())?,
-            Ok(None) => {}
-            Err(error) => {
-                // Among several it must be clear which one is meant, and many errors say so themselves.
-                let is_named = texts.len() == 1 || error.to_string().contains(text);
-                let error = if is_named { error } else { error.context(text.clone()) };
-                worst = worst.max(exit::complain(&error));
-            }
-        }
-    }
-    match &workflows[..] {
-        [] => {}
-        [workflow] if texts.len() == 1 => context.printer.print(workflow, |_, _| String::new())?,
-        workflows => context.printer.print(&workflows, |_, _| String::new())?,
-    }
-    Ok(worst)
+    crate::each::each(texts, context, async |text: &str| one(act, text, context).await, line).await
 }
 
 /// The workflow as it is now; nothing if it is gone.

@@ -8,7 +8,7 @@ use model::view::ScheduleStart;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use workflow::Plan;
-use workflow::cron::Cron;
+use workflow::cron::{Cron, CronError};
 
 use crate::definition::{self, Data, Invalid, Located, called};
 use crate::exit::Usage;
@@ -56,7 +56,10 @@ pub fn read(path: &Path) -> Result<ScheduleStart> {
         refuse("invalid_value", &field, error.into_inner().to_string())
     })?;
     let zone = rest.timezone.as_deref().unwrap_or("UTC");
-    Cron::parse(&rest.cron, zone).map_err(|error| refuse("invalid_value", "cron", error.to_string()))?;
+    Cron::parse(&rest.cron, zone).map_err(|error| {
+        let field = if matches!(error, CronError::UnknownZone { .. }) { "timezone" } else { "cron" };
+        refuse("invalid_value", field, error.to_string())
+    })?;
     let jitter = rest.jitter.as_deref().map(duration::parse).transpose();
     let jitter = jitter.map_err(|error| refuse("invalid_value", "jitter", error))?.unwrap_or_default();
     if let Err(found) = plan.bind(&rest.inputs) {
@@ -125,6 +128,7 @@ mod tests {
         let own = "workflow:\n  name: own\n  tasks:\n    a: {run: 'true'}\n";
         for (text, place) in [
             (format!("name: n\ncron: 61 * * * *\n{own}"), "nightly.yaml:2:7: cron: "),
+            (format!("name: n\ncron: '@daily'\ntimezone: Europe/Berln\n{own}"), "nightly.yaml:3:11: timezone: "),
             (format!("name: n\ncron: '@daily'\njitter: 30\n{own}"), "nightly.yaml:3:9: jitter: "),
             (format!("name: n\ncron: '@daily'\n{own}croon: x\n"), "nightly.yaml:7:8: croon: "),
             ("name: n\ncron: '@daily'\n".to_owned(), "nightly.yaml:1:1: workflow: "),

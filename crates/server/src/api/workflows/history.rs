@@ -64,9 +64,22 @@ fn events(core: &Core, workflow: &Workflow) -> Result<(Vec<WorkflowEventView>, b
             of_task(&describer.name(place.task), place, &record, &mut events);
         }
     }
-    // What happened at the same time stays in the order of the definition.
-    events.sort_by_key(|event| event.at);
+    events.sort_by_key(|event| (event.at, rank(event)));
     Ok((events, incomplete))
+}
+
+/// Of what happened at the same time: first what the tasks did, in the order of the definition, then what followed from
+/// it for the workflow as a whole.
+fn rank(event: &WorkflowEventView) -> u8 {
+    match event.kind.as_str() {
+        "task_began" | "task_ended" => 1,
+        "stopping" => 2,
+        "rollback_began" => 3,
+        "compensation" => 4,
+        "rollback_ended" => 5,
+        "ended" => 6,
+        _ => 0,
+    }
 }
 
 fn event(kind: &str, at: Millis) -> WorkflowEventView {

@@ -1,7 +1,7 @@
-//! How fast text is looked through: `cargo run --release -p scan --example throughput [megabytes]`.
+//! Throughput of the scanner: `cargo run --release -p scan --example throughput [megabytes]`.
 //!
-//! Ordinary log lines with a finding now and then, in memory, on one core. For comparison, the same bytes are searched
-//! for a single one that does not occur, with memchr: as fast as anything can read them. Then what was made to be slow.
+//! Scans log lines with occasional findings, in memory, on one core. A memchr search for an absent byte in the same
+//! text gives the upper bound. Then adversarial inputs are scanned.
 
 use std::env;
 use std::time::Instant;
@@ -15,7 +15,7 @@ fn main() {
     let megabytes: usize = env::args().nth(1).and_then(|argument| argument.parse().ok()).unwrap_or(16);
     let start = Instant::now();
     let scanner = Scanner::new();
-    println!("a scanner of {} patterns is made in {:?}", scanner.patterns().count(), start.elapsed());
+    println!("created a scanner of {} patterns in {:?}", scanner.patterns().count(), start.elapsed());
 
     let text = log(megabytes << 20);
     let found = measure("memchr", &text, |text| memchr::memchr_iter(0, text).count() as u64);
@@ -36,19 +36,19 @@ fn main() {
         ["a@", "token=", "eyJa.", "-----BEGIN PRIVATE KEY-----", "xoxb-", "4111 ", "sk-", "://a:", "Bearer a ", "+4"]
     {
         let text = piece.repeat((1 << 20) / piece.len());
-        measure(&format!("nothing but `{piece}`"), text.as_bytes(), |text| scanner.scan(text).total());
+        measure(&format!("repeated `{piece}`"), text.as_bytes(), |text| scanner.scan(text).total());
     }
 }
 
-/// The best of some runs: others may use the machine as well.
-fn measure(what: &str, text: &[u8], mut run: impl FnMut(&[u8]) -> u64) -> u64 {
+/// Reports the best of several runs, to exclude the effect of other processes.
+fn measure(label: &str, text: &[u8], mut run: impl FnMut(&[u8]) -> u64) -> u64 {
     let (mut seconds, mut found) = (f64::INFINITY, 0);
     for _ in 0..RUNS {
         let start = Instant::now();
         found = run(text);
         seconds = seconds.min(start.elapsed().as_secs_f64());
     }
-    println!("{what}: {:.0} MB/s, {found} found", text.len() as f64 / 1e6 / seconds);
+    println!("{label}: {:.0} MB/s, {found} findings", text.len() as f64 / 1e6 / seconds);
     found
 }
 
@@ -61,7 +61,7 @@ fn log(bytes: usize) -> Vec<u8> {
     text
 }
 
-/// Lines of about so many bytes in all.
+/// Log lines of about this many bytes in total.
 fn lines(bytes: usize) -> impl Iterator<Item = String> {
     let mut made = 0;
     (0_u64..).map(line).take_while(move |line| {
@@ -71,7 +71,7 @@ fn lines(bytes: usize) -> impl Iterator<Item = String> {
 }
 
 fn line(number: u64) -> String {
-    // A fixed walk through numbers: the same text in every run.
+    // Deterministic: the same text in every run.
     let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let (second, micros) = (number / 1_000 % 60, mixed % 1_000_000);
     match mixed >> 32 & 7 {

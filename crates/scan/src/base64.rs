@@ -1,12 +1,12 @@
-//! Reading base64, in which a secret may be wrapped once.
+//! Base64 decoder.
 
-/// The bytes, or nothing where it is no base64. Takes the usual and the URL-safe alphabet, with padding or without.
+/// Decodes base64 of the standard or the URL-safe alphabet, with or without padding. `None` for any other text.
 pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let padding = text.iter().rev().take_while(|&&byte| byte == b'=').count();
     let digits = &text[..text.len() - padding];
-    let unpadded_is_whole = digits.len() % 4 != 1;
-    let padding_fits = padding == 0 || (padding <= 2 && text.len().is_multiple_of(4));
-    if !unpadded_is_whole || !padding_fits {
+    let length_is_valid = digits.len() % 4 != 1;
+    let padding_is_valid = padding == 0 || (padding <= 2 && text.len().is_multiple_of(4));
+    if !length_is_valid || !padding_is_valid {
         return None;
     }
     let mut bytes = Vec::with_capacity(digits.len() / 4 * 3 + 3);
@@ -15,7 +15,7 @@ pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {
         for &digit in group {
             word = word << 6 | value(digit)?;
         }
-        // The missing digits of a last group stand for bits that are not there.
+        // The missing digits of an incomplete last group count as zero bits.
         let [_, first, second, third] = (word << (6 * (4 - group.len()))).to_be_bytes();
         bytes.extend_from_slice(&[first, second, third][..group.len() - 1]);
     }
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_encoded_is_read_back_with_and_without_padding() {
+    fn base64_is_decoded_with_and_without_padding() {
         for (text, bytes) in [("", &b""[..]), ("Zg==", b"f"), ("Zg", b"f"), ("Zm8=", b"fo"), ("Zm9vYmFy", b"foobar")] {
             assert_eq!(decode(text.as_bytes()).as_deref(), Some(bytes), "{text}");
         }
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_base64_is_refused() {
+    fn invalid_base64_is_rejected() {
         for text in ["Z", "Zg=", "Z===", "====", "Zm9*", "Zg==Zg=="] {
             assert_eq!(decode(text.as_bytes()), None, "{text}");
         }

@@ -1,4 +1,4 @@
-//! Classes of bytes that matter at the edges of a match.
+//! Byte classes for the boundaries of a match.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
@@ -6,21 +6,21 @@ pub(crate) enum Class {
     Alphanumeric,
     /// Letters, digits and `_`.
     Word,
-    /// What URL-safe tokens consist of: letters, digits, `_` and `-`.
+    /// Bytes of URL-safe tokens: letters, digits, `_` and `-`.
     Token,
-    /// Base64 of the usual alphabet, with its padding.
+    /// Base64 of the standard alphabet, with padding.
     Base64,
-    /// What may follow `Bearer`: letters, digits and `-._~+/=`.
+    /// Credentials after `Bearer`: letters, digits and `-._~+/=`.
     Credentials,
-    /// The part of a path after a host.
+    /// Path of a URL.
     Path,
-    /// What stands before the `@` of an e-mail address.
+    /// Local part of an e-mail address.
     Mailbox,
-    /// What stands before the `://` of an address.
+    /// Scheme of a URL.
     Scheme,
-    /// The name of a setting: letters, digits, `_`, `-` and `.`.
+    /// Name of a setting: letters, digits, `_`, `-` and `.`.
     Name,
-    /// A value without quotes around it.
+    /// Unquoted value.
     Value,
 }
 
@@ -42,22 +42,22 @@ impl Class {
         }
     }
 
-    /// Where the run of this class that begins at `from` ends.
+    /// End of the run of this class that starts at `from`.
     pub(crate) fn run_end(self, bytes: &[u8], from: usize) -> usize {
         let rest = bytes.get(from..).unwrap_or_default();
         from + rest.iter().position(|&byte| !self.contains(byte)).unwrap_or(rest.len())
     }
 
-    /// Where the run of this class that ends before `to` begins, looking back over at most so many bytes.
+    /// Start of the run of this class that ends before `to`, at most `bytes_max` bytes back.
     pub(crate) fn run_start(self, bytes: &[u8], to: usize, bytes_max: usize) -> usize {
         let before = &bytes[to.saturating_sub(bytes_max)..to];
         to - before.iter().rev().take_while(|&&byte| self.contains(byte)).count()
     }
 }
 
-/// Whether something may begin here: not in the middle of a word. An escape such as `\n` is no part of a word,
-/// though it ends in a letter.
-pub(crate) fn begins_here(bytes: &[u8], at: usize, class: Class) -> bool {
+/// Whether a run of this class may start here, and not in the middle of one. The letter of an escape such as `\n` does
+/// not belong to a run.
+pub(crate) fn is_run_start(bytes: &[u8], at: usize, class: Class) -> bool {
     let Some(before) = at.checked_sub(1) else { return true };
     if !class.contains(bytes[before]) {
         return true;
@@ -70,23 +70,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_ends_where_its_class_ends() {
+    fn a_run_ends_with_its_class() {
         assert_eq!(Class::Alphanumeric.run_end(b"abc-def", 0), 3);
         assert_eq!(Class::Token.run_end(b"abc-def", 0), 7);
         assert_eq!(Class::Token.run_end(b"abc", 3), 3);
     }
 
     #[test]
-    fn a_run_is_followed_back_only_so_far() {
+    fn the_search_for_a_run_start_is_limited() {
         assert_eq!(Class::Mailbox.run_start(b"<jane.doe@", 9, 64), 1);
         assert_eq!(Class::Mailbox.run_start(b"<jane.doe@", 9, 3), 6);
         assert_eq!(Class::Mailbox.run_start(b"@", 0, 3), 0);
     }
 
     #[test]
-    fn the_letter_of_an_escape_is_no_part_of_a_word() {
-        assert!(begins_here(b"x", 0, Class::Word) && begins_here(b" x", 1, Class::Word));
-        assert!(!begins_here(b"nx", 1, Class::Word));
-        assert!(begins_here(br"\nx", 2, Class::Word));
+    fn the_letter_of_an_escape_does_not_belong_to_a_run() {
+        assert!(is_run_start(b"x", 0, Class::Word) && is_run_start(b" x", 1, Class::Word));
+        assert!(!is_run_start(b"nx", 1, Class::Word));
+        assert!(is_run_start(br"\nx", 2, Class::Word));
     }
 }

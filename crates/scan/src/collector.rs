@@ -1,17 +1,17 @@
-//! Keeps findings as they are made: joined where those of one pattern overlap, counted, and only so many of them.
+//! Collects findings: joins overlapping ones of the same pattern, counts all, and stores a limited number.
 
 use crate::encoding::Encoding;
 use crate::findings::{Finding, Findings};
 use crate::pattern::Pattern;
 
-/// The newest finding of a pattern, which may still grow.
+/// The latest finding of a pattern, which may still be extended.
 #[derive(Clone, Copy, Debug)]
 struct Latest {
     start: u64,
     end: u64,
-    /// It goes on where the bytes at hand end. `end` is where to continue.
+    /// It reaches the end of the available bytes, and continues at `end` with the next ones.
     open: bool,
-    /// Where it is among the items, if it was kept.
+    /// Index in `items`, unless the limit was reached.
     item: Option<usize>,
 }
 
@@ -28,7 +28,7 @@ impl Collector {
         Self { latest: vec![None; patterns], counts: vec![0; patterns], items: Vec::new(), findings_max }
     }
 
-    /// Ready for another text.
+    /// Resets the collector for another text.
     pub(crate) fn clear(&mut self) {
         if !self.is_empty() {
             self.latest.fill(None);
@@ -45,13 +45,13 @@ impl Collector {
         &self.items
     }
 
-    /// Whether this place is in a finding of the pattern already: it need not be tried there again.
-    pub(crate) fn covers(&self, pattern: usize, place: u64) -> bool {
-        self.latest[pattern].is_some_and(|latest| latest.open || (latest.start <= place && place < latest.end))
+    /// Whether a finding of the pattern covers this offset already, so that the pattern need not be tried there.
+    pub(crate) fn covers(&self, pattern: usize, offset: u64) -> bool {
+        self.latest[pattern].is_some_and(|latest| latest.open || (latest.start <= offset && offset < latest.end))
     }
 
-    /// Where to look for the end of an unfinished finding.
-    pub(crate) fn open_at(&self, pattern: usize) -> Option<u64> {
+    /// Offset at which an open finding of the pattern continues.
+    pub(crate) fn open_end(&self, pattern: usize) -> Option<u64> {
         self.latest[pattern].filter(|latest| latest.open).map(|latest| latest.end)
     }
 
@@ -86,7 +86,7 @@ impl Collector {
         findings.truncated = findings.total() > self.items.len() as u64;
         self.items.sort_unstable();
         for item in &mut self.items {
-            (item.start, item.end) = (encoding.place(item.start), encoding.place(item.end));
+            (item.start, item.end) = (encoding.original_offset(item.start), encoding.original_offset(item.end));
         }
         findings.items = self.items;
         findings

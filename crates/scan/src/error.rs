@@ -1,23 +1,23 @@
-//! What can go wrong, and what to do.
+//! Errors of the scanner.
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    #[error("there is no pattern `{name}`. Known are: {known}")]
+    #[error("unknown pattern `{name}`. Known patterns: {known}")]
     UnknownPattern { name: String, known: String },
 
-    #[error("no pattern is left to look for. Name at least one")]
+    #[error("no patterns are selected. Select at least one")]
     NoPatterns,
 }
 
-/// Why a JSON text was not redacted as one. Nothing was looked for in it.
+/// The reason why a JSON document was not redacted. It was not scanned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
-    #[error("this is no JSON text: {why}. Scan it as bytes")]
+    #[error("the text is not valid JSON: {why}. Scan it as bytes instead")]
     NotJson { why: String },
 
-    #[error("the JSON text has {bytes} bytes, the limit is {limit}. Scan it as bytes")]
+    #[error("the JSON document has {bytes} bytes, the limit is {limit} bytes. Scan it as bytes instead")]
     TooLarge { bytes: usize, limit: usize },
 
-    #[error("the JSON text is nested deeper than {limit}. Scan it as bytes")]
+    #[error("the JSON document is nested deeper than {limit} levels. Scan it as bytes instead")]
     TooDeep { limit: usize },
 }

@@ -1,11 +1,11 @@
-//! What was found, and where.
+//! Results of a scan.
 
 use std::collections::BTreeMap;
 
 use crate::encoding::Encoding;
 use crate::pattern::Kind;
 
-/// Bytes `start` to `end` (exclusive), counted from the beginning of what was scanned.
+/// A match of a pattern: bytes `start` to `end` (exclusive) of the scanned text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Finding {
     pub start: u64,
@@ -14,17 +14,17 @@ pub struct Finding {
     pub kind: Kind,
 }
 
-/// Findings of one pattern do not overlap; those of different ones may.
+/// All findings of a scan. Those of one pattern do not overlap; those of different patterns may.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// In order of where they start.
+    /// Ordered by start.
     pub items: Vec<Finding>,
-    /// There were more than the limit, which `counts` tells and `items` does not. What is masked by `items` alone
-    /// still contains the rest.
+    /// There are more findings than the limit: they are in `counts`, but not in `items`. A text masked by `items` still
+    /// contains them.
     pub truncated: bool,
-    /// How many of each pattern, those left out of `items` included.
+    /// Number of findings by pattern, including those not in `items`.
     pub counts: BTreeMap<&'static str, u64>,
-    /// How many bytes were scanned.
+    /// Number of bytes scanned.
     pub bytes: u64,
     pub encoding: Encoding,
 }
@@ -34,7 +34,7 @@ impl Findings {
         self.counts.is_empty()
     }
 
-    /// How many there are of all patterns together.
+    /// Number of findings of all patterns.
     pub fn total(&self) -> u64 {
         self.counts.values().sum()
     }

@@ -1,19 +1,20 @@
-//! Finds secrets and personal data in results, and removes them.
+//! Content scan: finds secrets and personal data in results, and redacts them.
 //!
-//! A [`Scanner`] knows a set of [`Pattern`]s. It looks through bytes at once ([`Scanner::scan`]) or as they come
-//! ([`Scanner::stream`]) and says where something stands ([`Findings`]). Then either [`redact`] or [`Mask`] puts stars
-//! over it, byte for byte, or [`Scanner::redact_json`] replaces it in a JSON text, which stays one.
+//! A [`Scanner`] has a set of [`Pattern`]s. It scans bytes at once ([`Scanner::scan`]) or as a stream
+//! ([`Scanner::stream`]) and returns the positions of matches ([`Findings`]). [`redact`] and [`Mask`] overwrite
+//! findings with asterisks, byte by byte. [`Scanner::redact_json`] replaces them in a JSON document, which stays valid
+//! JSON.
 //!
-//! A pattern is tried only where one of its words stands, or digits that look right: one pass over the text finds all
-//! such places, and the rest of the work is in proportion to their number. What a pattern finds depends on nothing
-//! farther away than [`BACK_BYTES_MAX`] and [`MATCH_BYTES_MAX`]; so a text may come in any pieces, and the findings are
-//! the same. What is longer is known by how it begins and goes on as far as its bytes look the same.
+//! A pattern is tried only at its anchors: certain words, or runs of digits of a certain shape. One pass over the text
+//! finds all anchors; the rest of the work is proportional to their number. A match depends only on bytes within
+//! [`BACK_BYTES_MAX`] before and [`MATCH_BYTES_MAX`] after its anchor, so the findings are the same for any chunking of
+//! a stream. A longer secret is recognised by its beginning, and extended while the bytes belong to its class.
 //!
-//! Text is read as UTF-8 or as any other bytes that agree with ASCII; after a byte order mark, as UTF-16. What is
-//! compressed, encrypted or encoded is not seen through, but for the strings of a JSON text that are base64 as a whole,
-//! once. Findings are likely ones: a scanner can neither know every secret nor be sure of each.
+//! Text is UTF-8 or another superset of ASCII, or UTF-16 with a byte order mark. Compressed, encrypted or encoded data
+//! is not decoded, except for JSON strings that are base64, one level deep. Findings are heuristic: there are false
+//! negatives and false positives.
 //!
-//! Everything here is pure: bytes in, findings out. No clock, no files, no threads.
+//! The crate is pure: no clock, no files, no threads.
 
 mod base64;
 mod checks;
@@ -39,24 +40,24 @@ pub use pattern::{Kind, Pattern};
 pub use scanner::Scanner;
 pub use stream::{Limits, Stream};
 
-/// How far a match may begin before the word that it is known by, in bytes.
+/// Maximum distance from the start of a match to its anchor, in bytes.
 pub const BACK_BYTES_MAX: usize = 64;
 
-/// How far a pattern sees, in bytes. What is longer is found by its beginning.
+/// Number of bytes after the anchor that a pattern can match. Longer secrets are found by their beginning.
 pub const MATCH_BYTES_MAX: usize = 8 << 10;
 
-/// How many bytes of text are looked through at a time. A stream holds a little more than this.
+/// Size of the window that is scanned at a time, in bytes. A stream buffers slightly more.
 pub const WINDOW_BYTES: usize = 128 << 10;
 
-/// How many findings are kept, at most, whatever the limits of a stream say. All are counted.
+/// Upper bound for [`Limits::findings_max`]. Findings beyond it are counted, but not listed.
 pub const FINDINGS_MAX: usize = 100_000;
 
-/// How large a JSON text may be to be redacted as such, in bytes.
+/// Maximum size of a JSON document for [`Scanner::redact_json`], in bytes.
 pub const JSON_BYTES_MAX: usize = 64 << 20;
 
-/// How deep the arrays and objects of a JSON text may be nested.
+/// Maximum nesting depth of a JSON document.
 pub const JSON_DEPTH_MAX: usize = 128;
 
-/// Strings of a JSON text are taken for base64 from this length on and up to that one, in bytes.
+/// Minimum and maximum length of a JSON string that is decoded as base64, in bytes.
 pub const BASE64_BYTES_MIN: usize = 16;
 pub const BASE64_BYTES_MAX: usize = 1 << 20;

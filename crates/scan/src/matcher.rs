@@ -1,4 +1,4 @@
-//! The work itself: finds the places where a pattern could match, and tries it there.
+//! Finds the anchors of patterns in a text, and tries the patterns there.
 
 use std::ops::Range;
 
@@ -9,54 +9,54 @@ use regex_automata::util::syntax;
 use regex_automata::{Anchored, Input};
 
 use crate::checks::Candidate;
-use crate::class::{Class, begins_here};
+use crate::class::{Class, is_run_start};
 use crate::collector::Collector;
 use crate::pattern::{After, Anchor, Begin, Digits, Pattern};
 use crate::{BACK_BYTES_MAX, MATCH_BYTES_MAX, WINDOW_BYTES};
 
-/// How a PEM block ends: the beginning of its last line, the end of that line, and how far apart they may be.
+/// Last line of a PEM block: its beginning, its end and its maximum length.
 const FOOTER_BEGIN: &[u8] = b"-----END ";
 const FOOTER_END: &[u8] = b"-----";
 const FOOTER_BYTES_MAX: usize = 128;
 
-/// How many groups a pattern may have, itself included.
+/// Maximum number of capture groups of a pattern, including group 0.
 const GROUPS_MAX: usize = 4;
 
-/// A part of a text, with what stands around it as far as patterns look.
+/// A part of a text with the context that patterns need.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     pub(crate) bytes: &'a [u8],
-    /// Where in the text the bytes begin.
+    /// Offset of the bytes in the text.
     pub(crate) base: u64,
-    /// No more bytes follow.
+    /// The text ends with these bytes.
     pub(crate) last: bool,
 }
 
 #[derive(Debug)]
-struct Compiled {
+struct CompiledPattern {
     pattern: &'static Pattern,
     regex: Regex,
     groups: bool,
 }
 
-/// A pattern to be tried where a word stands.
+/// A pattern that is tried at an anchor word.
 #[derive(Debug)]
-struct Use {
+struct AnchoredPattern {
     pattern: usize,
     any_case: bool,
 }
 
 #[derive(Debug)]
-struct Word {
+struct AnchorWord {
     text: &'static [u8],
-    uses: Vec<Use>,
+    patterns: Vec<AnchoredPattern>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Matcher {
-    patterns: Vec<Compiled>,
-    words: Vec<Word>,
-    /// Nothing where no pattern has words.
+    patterns: Vec<CompiledPattern>,
+    words: Vec<AnchorWord>,
+    /// `None` if no pattern has anchor words.
     finder: Option<AhoCorasick>,
     word_bytes_max: usize,
     digits: Vec<(Digits, usize)>,
@@ -64,23 +64,26 @@ pub(crate) struct Matcher {
 
 impl Matcher {
     pub(crate) fn new(patterns: impl Iterator<Item = &'static Pattern>) -> Self {
-        let patterns: Vec<Compiled> = patterns.map(compile).collect();
-        let mut words: Vec<Word> = Vec::new();
+        let patterns: Vec<CompiledPattern> = patterns.map(compile).collect();
+        let mut words: Vec<AnchorWord> = Vec::new();
         let mut digits = Vec::new();
         for (pattern, compiled) in patterns.iter().enumerate() {
             let any_case = match compiled.pattern.anchor {
                 Anchor::Words(_) => false,
                 Anchor::WordsInAnyCase(_) => true,
-                Anchor::Digits(form) => {
-                    digits.push((form, pattern));
+                Anchor::Digits(shape) => {
+                    digits.push((shape, pattern));
                     continue;
                 }
             };
             for text in compiled.pattern.anchor.words() {
                 let known = words.iter_mut().find(|word| word.text == text.as_bytes());
                 match known {
-                    Some(word) => word.uses.push(Use { pattern, any_case }),
-                    None => words.push(Word { text: text.as_bytes(), uses: vec![Use { pattern, any_case }] }),
+                    Some(word) => word.patterns.push(AnchoredPattern { pattern, any_case }),
+                    None => words.push(AnchorWord {
+                        text: text.as_bytes(),
+                        patterns: vec![AnchoredPattern { pattern, any_case }],
+                    }),
                 }
             }
         }
@@ -90,7 +93,7 @@ impl Matcher {
                 .match_kind(MatchKind::Standard)
                 .ascii_case_insensitive(true)
                 .build(words.iter().map(|word| word.text))
-                .expect("a hundred short words make a small automaton, whatever they are")
+                .expect("an automaton of about a hundred short words is within all limits")
         });
         let word_bytes_max = words.iter().map(|word| word.text.len()).max().unwrap_or(0);
         Self { patterns, words, finder, word_bytes_max, digits }
@@ -104,7 +107,7 @@ impl Matcher {
         self.patterns.len()
     }
 
-    /// All of a text that is at hand, window by window, as a stream would.
+    /// Scans a complete text, window by window like a stream.
     pub(crate) fn sweep_all(&self, bytes: &[u8], collector: &mut Collector) {
         let view = View { bytes, base: 0, last: true };
         let mut from = 0;
@@ -115,8 +118,8 @@ impl Matcher {
         }
     }
 
-    /// Finds all that is anchored in this range. Unless they are the last, there must be
-    /// [`MATCH_BYTES_MAX`] bytes and one more after the range.
+    /// Tries all anchors in this range. Unless the text ends, more than [`MATCH_BYTES_MAX`] bytes must follow the
+    /// range.
     pub(crate) fn sweep(&self, view: View<'_>, anchors: Range<usize>, collector: &mut Collector) {
         debug_assert!(view.last || anchors.end + MATCH_BYTES_MAX < view.bytes.len());
         self.resume(view, collector);
@@ -124,19 +127,19 @@ impl Matcher {
         self.sweep_digits(view, anchors, collector);
     }
 
-    /// Goes on with findings that the end of the bytes has cut off.
+    /// Extends findings that reached the end of the previous bytes.
     pub(crate) fn resume(&self, view: View<'_>, collector: &mut Collector) {
         for (index, compiled) in self.patterns.iter().enumerate() {
-            if let Some(place) = collector.open_at(index) {
-                let (end, open) = reach(view, compiled.pattern.after, (place - view.base) as usize);
-                collector.add(index, compiled.pattern, (place, view.base + end as u64, open));
+            if let Some(offset) = collector.open_end(index) {
+                let (end, open) = extend_match(view, compiled.pattern.after, (offset - view.base) as usize);
+                collector.add(index, compiled.pattern, (offset, view.base + end as u64, open));
             }
         }
     }
 
     fn sweep_words(&self, view: View<'_>, anchors: Range<usize>, collector: &mut Collector) {
         let Some(finder) = &self.finder else { return };
-        // A word that begins in the range may end after it.
+        // A word that starts in the range may end after it.
         let end = view.bytes.len().min(anchors.end + self.word_bytes_max - 1);
         for found in finder.find_overlapping_iter(&view.bytes[anchors.start..end]) {
             let at = anchors.start + found.start();
@@ -145,9 +148,9 @@ impl Matcher {
             }
             let word = &self.words[found.pattern().as_usize()];
             let exact = view.bytes[at..].starts_with(word.text);
-            for wanted in &word.uses {
-                if exact || wanted.any_case {
-                    self.attempt(view, wanted.pattern, at, collector);
+            for anchored in &word.patterns {
+                if exact || anchored.any_case {
+                    self.try_pattern(view, anchored.pattern, at, collector);
                 }
             }
         }
@@ -165,10 +168,10 @@ impl Matcher {
         while let Some(found) = bytes.get(at..anchors.end).and_then(|rest| rest.iter().position(u8::is_ascii_digit)) {
             at += found;
             let end = Class::Digit.run_end(bytes, at);
-            if is_telling(bytes, at..end) {
-                for &(form, pattern) in &self.digits {
-                    if form.fits(bytes, at..end) {
-                        self.attempt(view, pattern, at, collector);
+            if may_be_anchor(bytes, at..end) {
+                for &(shape, pattern) in &self.digits {
+                    if shape.matches(bytes, at..end) {
+                        self.try_pattern(view, pattern, at, collector);
                     }
                 }
             }
@@ -176,51 +179,51 @@ impl Matcher {
         }
     }
 
-    fn attempt(&self, view: View<'_>, index: usize, anchor: usize, collector: &mut Collector) {
+    fn try_pattern(&self, view: View<'_>, index: usize, anchor: usize, collector: &mut Collector) {
         if collector.covers(index, view.base + anchor as u64) {
             return;
         }
-        let Compiled { pattern, .. } = &self.patterns[index];
+        let CompiledPattern { pattern, .. } = &self.patterns[index];
         if let Some((start, end, open)) = self.patterns[index].find(view, anchor) {
             collector.add(index, pattern, (view.base + start as u64, view.base + end as u64, open));
         }
     }
 }
 
-fn compile(pattern: &'static Pattern) -> Compiled {
+fn compile(pattern: &'static Pattern) -> CompiledPattern {
     let regex = Regex::builder()
         .syntax(syntax::Config::new().unicode(false).utf8(false))
         .build(pattern.regex)
-        .expect("the patterns are compiled in, and a test builds each of them");
+        .expect("the built-in patterns are valid, and tests compile each of them");
     debug_assert!(regex.captures_len() <= GROUPS_MAX);
-    Compiled { pattern, groups: regex.captures_len() > 1, regex }
+    CompiledPattern { pattern, groups: regex.captures_len() > 1, regex }
 }
 
-impl Compiled {
-    /// Where the pattern matches at this anchor: start, end, and whether it goes on after the bytes at hand.
+impl CompiledPattern {
+    /// Matches the pattern at an anchor. Returns start, end, and whether the match continues after the available bytes.
     fn find(&self, view: View<'_>, anchor: usize) -> Option<(usize, usize, bool)> {
         let bytes = view.bytes;
         let start = self.pattern.begin.start(bytes, anchor)?;
         let end = bytes.len().min(anchor + MATCH_BYTES_MAX);
         let input = Input::new(bytes).range(start..end).anchored(Anchored::Yes);
         let (whole, value) = self.search(input)?;
-        // It must be the anchor that was matched, not something before it.
+        // The match must include the anchor.
         if whole.end <= anchor {
             return None;
         }
-        let followed = bytes.get(whole.end).copied();
+        let next_byte = bytes.get(whole.end).copied();
         if let After::No(class) = self.pattern.after
-            && followed.is_some_and(|byte| class.contains(byte))
+            && next_byte.is_some_and(|byte| class.contains(byte))
         {
             return None;
         }
-        let cut = whole.end == anchor + MATCH_BYTES_MAX;
-        let candidate = Candidate { bytes, whole, value, cut };
-        let found = self.pattern.check.passes(&candidate)?;
+        let truncated = whole.end == anchor + MATCH_BYTES_MAX;
+        let candidate = Candidate { bytes, whole, value, truncated };
+        let found = self.pattern.check.apply(&candidate)?;
         if found.end < candidate.whole.end {
             return Some((found.start, found.end, false));
         }
-        let (end, open) = reach(view, self.pattern.after, found.end);
+        let (end, open) = extend_match(view, self.pattern.after, found.end);
         Some((found.start, end, open))
     }
 
@@ -229,7 +232,7 @@ impl Compiled {
             let whole = self.regex.search(&input)?.range();
             return Some((whole.clone(), whole));
         }
-        // Two places for each group, the first group being all of it.
+        // Two slots per group; group 0 is the whole match.
         let mut slots = [None; 2 * GROUPS_MAX];
         self.regex.search_slots(&input, &mut slots)?;
         let group = |group: usize| Some(slots[2 * group]?.get()..slots[2 * group + 1]?.get());
@@ -243,22 +246,22 @@ impl Begin {
     fn start(self, bytes: &[u8], anchor: usize) -> Option<usize> {
         match self {
             Self::Anywhere => Some(anchor),
-            Self::Edge(class) => begins_here(bytes, anchor, class).then_some(anchor),
+            Self::Edge(class) => is_run_start(bytes, anchor, class).then_some(anchor),
             Self::Before(count) => anchor.checked_sub(count),
             Self::Run(class, bytes_max) => Some(class.run_start(bytes, anchor, bytes_max.min(BACK_BYTES_MAX))),
         }
     }
 }
 
-/// Whether any form could fit: most digits are part of a time or a count.
-fn is_telling(bytes: &[u8], run: Range<usize>) -> bool {
+/// Cheap check whether a run of digits can be an anchor: most are part of a time or a count.
+fn may_be_anchor(bytes: &[u8], run: Range<usize>) -> bool {
     let before = run.start.checked_sub(1).map(|at| bytes[at]);
     matches!(run.len(), 3 | 4 | 13..=19) || before.is_some_and(|byte| byte == b'+' || byte.is_ascii_uppercase())
 }
 
 impl Digits {
-    /// Cheap to ask, and so asked before a pattern is tried.
-    fn fits(self, bytes: &[u8], run: Range<usize>) -> bool {
+    /// Whether a run of digits and its neighbours have this shape. Cheaper than trying the pattern.
+    fn matches(self, bytes: &[u8], run: Range<usize>) -> bool {
         let before = |count: usize| run.start.checked_sub(count).map(|at| bytes[at]);
         let after = |count: usize| bytes.get(run.end + count).copied();
         let digit_after = |count: usize| after(count).is_some_and(|byte| byte.is_ascii_digit());
@@ -277,8 +280,8 @@ impl Digits {
     }
 }
 
-/// Where what begins here and has matched up to `from` ends, and whether it goes on after the bytes at hand.
-fn reach(view: View<'_>, after: After, from: usize) -> (usize, bool) {
+/// Extends a match that ends at `from`. Returns its end, and whether it continues after the available bytes.
+fn extend_match(view: View<'_>, after: After, from: usize) -> (usize, bool) {
     let bytes = view.bytes;
     match after {
         After::Anything | After::No(_) => (from, false),
@@ -296,7 +299,7 @@ fn footer(view: View<'_>, from: usize) -> (usize, bool) {
         if view.last {
             return (bytes.len(), false);
         }
-        // The footer may have begun with the last bytes.
+        // The last bytes may be the start of the footer.
         return (bytes.len().saturating_sub(FOOTER_BEGIN.len() - 1).max(from), true);
     };
     let line = from + found;

@@ -1,14 +1,14 @@
-//! What a pattern is made of.
+//! Definition of a pattern.
 
 use crate::checks::Check;
 use crate::class::Class;
 
-/// What a finding is about.
+/// Category of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// Whoever has it can do something: keys, tokens, passwords.
+    /// Credentials: keys, tokens, passwords.
     Secret,
-    /// It is about a person: addresses, numbers of cards and accounts.
+    /// Personal data: addresses, card and account numbers.
     Personal,
 }
 
@@ -21,41 +21,40 @@ impl Kind {
     }
 }
 
-/// One kind of thing to look for.
+/// A pattern of secrets or personal data.
 ///
-/// A pattern is tried only where its anchor stands, and sees only [`BACK_BYTES_MAX`](crate::BACK_BYTES_MAX) before and
-/// [`MATCH_BYTES_MAX`](crate::MATCH_BYTES_MAX) after it. So what it says about a place depends on nothing far away, and
-/// a text may come in pieces.
+/// A pattern is tried only at its anchor, and matches only [`BACK_BYTES_MAX`](crate::BACK_BYTES_MAX) bytes before and
+/// [`MATCH_BYTES_MAX`](crate::MATCH_BYTES_MAX) bytes after it. This locality makes streaming possible.
 #[derive(Debug)]
 pub struct Pattern {
     pub name: &'static str,
     pub kind: Kind,
-    /// For people: what it is.
-    pub about: &'static str,
+    /// Human-readable description.
+    pub description: &'static str,
     pub(crate) anchor: Anchor,
-    /// Where the match begins, seen from the anchor.
+    /// Start of the match relative to the anchor.
     pub(crate) begin: Begin,
-    /// Bytes, not characters: `\s`, `\d` and `\b` mean ASCII. The first group that took part is the finding, or all of
-    /// it where there is no group.
+    /// Matches bytes, not characters: `\s`, `\d` and `\b` are ASCII. The finding is the first group that participated,
+    /// or the whole match.
     pub(crate) regex: &'static str,
     pub(crate) after: After,
     pub(crate) check: Check,
-    /// In pieces, so that no line of this source looks like a secret to others who look for them.
+    /// In pieces, so that other secret scanners do not report this source file.
     pub(crate) example: &'static [&'static str],
     pub(crate) counter_example: &'static [&'static str],
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Anchor {
-    /// Any of these words, written exactly so.
+    /// Any of these words, case-sensitive.
     Words(&'static [&'static str]),
-    /// Any of these words, in capitals or not.
+    /// Any of these words, case-insensitive.
     WordsInAnyCase(&'static [&'static str]),
-    /// Where a run of digits begins, if it looks like this.
+    /// The start of a run of digits of this shape.
     Digits(Digits),
 }
 
-/// What a run of digits and its neighbours must look like for a pattern to be tried there.
+/// Shape of a run of digits and its neighbours.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Digits {
     Card,
@@ -66,36 +65,36 @@ pub(crate) enum Digits {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Begin {
-    /// With the anchor, whatever stands before it.
+    /// At the anchor, after any byte.
     Anywhere,
-    /// With the anchor, which must not be in the middle of a run of this class.
+    /// At the anchor, which must not be inside a run of this class.
     Edge(Class),
-    /// So many bytes before the anchor.
+    /// This many bytes before the anchor.
     Before(usize),
-    /// With the run of this class that ends at the anchor, at most so many bytes long.
+    /// At the start of the run of this class that ends at the anchor, at most this many bytes before it.
     Run(Class, usize),
 }
 
-/// What follows a match.
+/// Condition on the bytes after a match, or their inclusion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum After {
-    /// Anything.
+    /// No condition.
     Anything,
-    /// No byte of this class: the match would be a part of something longer.
+    /// No byte of this class: otherwise the match is a part of a longer value.
     No(Class),
-    /// As many bytes of this class as there are: they belong to it, however long it gets.
+    /// The following run of this class belongs to the finding, at any length.
     Run(Class),
-    /// All up to the footer of a PEM block, or to the end.
+    /// The finding extends to the footer of a PEM block, or to the end of the text.
     Footer,
 }
 
 impl Pattern {
-    /// Something made up that is found.
+    /// An invented text that matches.
     pub fn example(&self) -> String {
         self.example.concat()
     }
 
-    /// Something similar that is not.
+    /// A similar text that does not match.
     pub fn counter_example(&self) -> String {
         self.counter_example.concat()
     }

@@ -1,4 +1,4 @@
-//! All patterns there are. The order matters where findings overlap: the first one gives its name.
+//! The built-in patterns. Their order is the precedence for overlapping findings.
 
 mod cloud;
 mod general;
@@ -7,10 +7,10 @@ mod services;
 
 use crate::pattern::Pattern;
 
-/// The pattern of values under a name that says they are secret. The names of JSON members count as well.
+/// Pattern of values under a name that indicates a secret. It also enables the check of JSON member names.
 pub(crate) const GENERIC_SECRET: &str = "generic_secret";
 
-/// The most telling ones first.
+/// The most specific patterns first.
 pub(crate) fn all() -> impl Iterator<Item = &'static Pattern> {
     [cloud::PATTERNS, services::PATTERNS, general::PATTERNS, personal::PATTERNS].into_iter().flatten()
 }

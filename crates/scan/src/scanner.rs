@@ -1,4 +1,4 @@
-//! A set of patterns, ready to be looked for.
+//! Public type [`Scanner`]: a compiled set of patterns.
 
 use std::sync::Arc;
 
@@ -12,25 +12,25 @@ use crate::pattern::Pattern;
 use crate::patterns;
 use crate::stream::{Limits, Stream};
 
-/// Cheap to clone; making one is not (milliseconds), so make it once.
+/// A compiled set of patterns. Cheap to clone. Creation takes milliseconds, so create it once.
 #[derive(Clone, Debug)]
 pub struct Scanner {
     pub(crate) matcher: Arc<Matcher>,
 }
 
 impl Scanner {
-    /// Looks for everything it knows.
+    /// A scanner for all patterns.
     pub fn new() -> Self {
         Self { matcher: Arc::new(Matcher::new(patterns::all())) }
     }
 
-    /// Looks for these patterns only.
+    /// A scanner for these patterns only.
     pub fn with<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, Error> {
         let names = known(names)?;
         Self::of(|pattern| names.contains(&pattern.name))
     }
 
-    /// Looks for everything but these patterns.
+    /// A scanner for all patterns except these.
     pub fn without<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, Error> {
         let names = known(names)?;
         Self::of(|pattern| !names.contains(&pattern.name))
@@ -44,17 +44,17 @@ impl Scanner {
         Ok(Self { matcher: Arc::new(matcher) })
     }
 
-    /// All patterns there are, also those that this scanner does not look for.
+    /// All built-in patterns.
     pub fn known() -> impl Iterator<Item = &'static Pattern> {
         patterns::all()
     }
 
-    /// What it looks for.
+    /// The patterns of this scanner.
     pub fn patterns(&self) -> impl Iterator<Item = &'static Pattern> {
         self.matcher.patterns()
     }
 
-    /// Looks through bytes that are all at hand. The same as a stream of one chunk.
+    /// Scans complete bytes. Equivalent to a stream of one chunk.
     pub fn scan(&self, bytes: &[u8]) -> Findings {
         let limits = Limits { findings_max: FINDINGS_MAX };
         if Encoding::of(bytes) != Encoding::Bytes {
@@ -67,7 +67,7 @@ impl Scanner {
         collector.finish(self.patterns().map(|pattern| pattern.name), bytes.len() as u64, Encoding::Bytes)
     }
 
-    /// Looks through bytes as they come.
+    /// Starts the scan of a stream.
     pub fn stream(&self, limits: Limits) -> Stream {
         Stream::new(self.matcher.clone(), limits)
     }

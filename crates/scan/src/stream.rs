@@ -1,4 +1,4 @@
-//! Looks through bytes as they come, in pieces of any size, and holds only a window of them.
+//! Scans a stream in chunks of any size, and buffers only a window.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use crate::findings::Findings;
 use crate::matcher::{Matcher, View};
 use crate::{BACK_BYTES_MAX, FINDINGS_MAX, MATCH_BYTES_MAX, WINDOW_BYTES};
 
-/// Of what is before a window this much is kept: as far back as a match may begin, and the neighbours of its first byte
-/// (two, since an escape is two bytes).
-const KEPT_BYTES: usize = BACK_BYTES_MAX + 2;
+/// Bytes retained before a window: the maximum distance from match to anchor, and two bytes before the match, because
+/// an escape has two bytes.
+const LOOK_BACK_BYTES: usize = BACK_BYTES_MAX + 2;
 
-/// So much must be at hand after a window: as far as a pattern sees, and one neighbour.
-const AHEAD_BYTES: usize = MATCH_BYTES_MAX + 1;
+/// Bytes required after a window: the maximum length of a match, and the byte after it.
+const LOOK_AHEAD_BYTES: usize = MATCH_BYTES_MAX + 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How many findings are kept; never more than [`FINDINGS_MAX`](crate::FINDINGS_MAX). All are counted.
+    /// Number of findings to list, at most [`FINDINGS_MAX`](crate::FINDINGS_MAX). All are counted.
     pub findings_max: usize,
 }
 
@@ -27,21 +27,22 @@ impl Default for Limits {
     }
 }
 
-/// Feed it everything in order, then [`finish`](Self::finish). How the bytes are cut into chunks changes nothing.
+/// Scan of a stream: [`feed`](Self::feed) all chunks in order, then [`finish`](Self::finish). The chunking does not
+/// affect the findings.
 #[derive(Debug)]
 pub struct Stream {
     matcher: Arc<Matcher>,
     collector: Collector,
-    /// Bytes of UTF-16 that are no whole unit yet, or the first bytes while they could be a byte order mark.
-    waiting: Vec<u8>,
-    /// Nothing before enough of the beginning is known.
+    /// An incomplete UTF-16 unit, or an incomplete byte order mark.
+    pending: Vec<u8>,
+    /// `None` until enough bytes for a byte order mark have been fed.
     encoding: Option<Encoding>,
-    /// How many bytes came in all.
+    /// Total number of bytes fed.
     fed: u64,
     buffer: Vec<u8>,
-    /// Where in the text the buffer begins.
+    /// Offset of the buffer in the text.
     base: u64,
-    /// Up to here in the buffer, everything anchored has been found.
+    /// All anchors in the buffer before this index have been tried.
     swept: usize,
     window_bytes: usize,
 }
@@ -52,7 +53,7 @@ impl Stream {
         Self {
             matcher,
             collector,
-            waiting: Vec::new(),
+            pending: Vec::new(),
             encoding: None,
             fed: 0,
             buffer: Vec::new(),
@@ -67,33 +68,33 @@ impl Stream {
         let (encoding, chunk) = match self.encoding {
             Some(encoding) => (encoding, chunk),
             None => {
-                let needed = MARK_BYTES.saturating_sub(self.waiting.len()).min(chunk.len());
+                let needed = MARK_BYTES.saturating_sub(self.pending.len()).min(chunk.len());
                 let (first, rest) = chunk.split_at(needed);
-                self.waiting.extend_from_slice(first);
-                if self.waiting.len() < MARK_BYTES {
+                self.pending.extend_from_slice(first);
+                if self.pending.len() < MARK_BYTES {
                     return;
                 }
-                (self.decide(), rest)
+                (self.detect_encoding(), rest)
             }
         };
-        self.take(encoding, chunk);
+        self.decode(encoding, chunk);
     }
 
-    /// With the first bytes at hand, or all there are.
-    fn decide(&mut self) -> Encoding {
-        let encoding = Encoding::of(&self.waiting);
+    /// Detects the encoding by the first bytes, and processes them.
+    fn detect_encoding(&mut self) -> Encoding {
+        let encoding = Encoding::of(&self.pending);
         self.encoding = Some(encoding);
-        let beginning = std::mem::take(&mut self.waiting);
-        self.take(encoding, &beginning[encoding.mark_bytes()..]);
+        let first_bytes = std::mem::take(&mut self.pending);
+        self.decode(encoding, &first_bytes[encoding.mark_bytes()..]);
         encoding
     }
 
-    fn take(&mut self, encoding: Encoding, mut chunk: &[u8]) {
+    fn decode(&mut self, encoding: Encoding, mut chunk: &[u8]) {
         match encoding {
             Encoding::Bytes => self.push(chunk.len(), |buffer, part| buffer.extend_from_slice(&chunk[part])),
             Encoding::Utf16LittleEndian | Encoding::Utf16BigEndian => {
-                if let (Some(&half), Some((&first, rest))) = (self.waiting.first(), chunk.split_first()) {
-                    self.waiting.clear();
+                if let (Some(&half), Some((&first, rest))) = (self.pending.first(), chunk.split_first()) {
+                    self.pending.clear();
                     self.push(1, |buffer, _| buffer.push(encoding.narrow([half, first])));
                     chunk = rest;
                 }
@@ -101,16 +102,16 @@ impl Stream {
                 self.push(units.len(), |buffer, part| {
                     buffer.extend(units[part].iter().map(|&unit| encoding.narrow(unit)));
                 });
-                self.waiting.extend_from_slice(half);
+                self.pending.extend_from_slice(half);
             }
         }
     }
 
-    /// So many bytes more, as many at a time as there is room for.
+    /// Adds `count` bytes to the buffer in parts, and scans whenever a window is complete.
     fn push(&mut self, count: usize, copy: impl Fn(&mut Vec<u8>, std::ops::Range<usize>)) {
         let mut done = 0;
         while done < count {
-            let full = self.swept + self.window_bytes + AHEAD_BYTES;
+            let full = self.swept + self.window_bytes + LOOK_AHEAD_BYTES;
             let part = done..count.min(done + full - self.buffer.len());
             done = part.end;
             copy(&mut self.buffer, part);
@@ -124,7 +125,7 @@ impl Stream {
         let end = self.swept + self.window_bytes;
         let view = View { bytes: &self.buffer, base: self.base, last: false };
         self.matcher.sweep(view, self.swept..end, &mut self.collector);
-        let dropped = end.saturating_sub(KEPT_BYTES);
+        let dropped = end.saturating_sub(LOOK_BACK_BYTES);
         self.buffer.drain(..dropped);
         self.base += dropped as u64;
         self.swept = end - dropped;
@@ -133,10 +134,10 @@ impl Stream {
     pub fn finish(mut self) -> Findings {
         let encoding = match self.encoding {
             Some(encoding) => encoding,
-            None => self.decide(),
+            None => self.detect_encoding(),
         };
         let view = View { bytes: &self.buffer, base: self.base, last: true };
-        // A finding may be open though nothing new came after it.
+        // An open finding must be closed even if no bytes followed.
         self.matcher.resume(view, &mut self.collector);
         while self.swept < self.buffer.len() {
             let end = self.buffer.len().min(self.swept + self.window_bytes);
@@ -155,7 +156,7 @@ mod tests {
     use super::*;
     use crate::Scanner;
 
-    /// Things to find, things much longer than a pattern sees, and what may stand between them.
+    /// Examples, secrets much longer than a pattern matches, and text between them.
     fn fragment() -> impl Strategy<Value = Vec<u8>> {
         let examples: Vec<String> = Scanner::known().map(|pattern| pattern.example()).collect();
         let counter_examples: Vec<String> = Scanner::known().map(|pattern| pattern.counter_example()).collect();
@@ -177,12 +178,12 @@ mod tests {
         ]
     }
 
-    /// In one piece, looked through in windows of this size.
+    /// Scans one chunk with windows of this size.
     fn scan_in_windows(scanner: &Scanner, text: &[u8], window_bytes: usize) -> Findings {
         let mut stream = scanner.stream(Limits { findings_max: FINDINGS_MAX });
         stream.window_bytes = window_bytes;
         stream.feed(text);
-        assert!(stream.buffer.len() <= KEPT_BYTES + window_bytes + AHEAD_BYTES);
+        assert!(stream.buffer.len() <= LOOK_BACK_BYTES + window_bytes + LOOK_AHEAD_BYTES);
         stream.finish()
     }
 
@@ -190,7 +191,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(96))]
 
         #[test]
-        fn the_size_of_the_window_changes_nothing(
+        fn the_window_size_does_not_affect_the_findings(
             fragments in prop::collection::vec(fragment(), 0..40),
             window_bytes in 1..6_000_usize,
         ) {

@@ -1,15 +1,15 @@
-//! Names of settings and members that say their value is secret.
+//! Names of settings and JSON members that indicate a secret value.
 
-/// How much a name says.
+/// Confidence that the value under a name is secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Says {
-    /// Whatever stands here is secret.
-    Certainly,
-    /// Could be: a `token` may be a word of a text. The value has to look like a secret as well.
-    Perhaps,
+pub(crate) enum SecretName {
+    /// Every value is secret.
+    Certain,
+    /// Ambiguous, such as `token`: the value must look random as well.
+    Possible,
 }
 
-/// Longer names are not looked at: they are texts.
+/// Longer names are not checked.
 const NAME_BYTES_MAX: usize = 128;
 
 const CERTAIN: &[&str] = &[
@@ -37,8 +37,8 @@ const CERTAIN: &[&str] = &[
 
 const POSSIBLE: &[&str] = &["secret", "token", "credential", "authorization", "connectionstring"];
 
-/// End like secrets and are none: places in a list, and the words of models of language.
-const HARMLESS: &[&str] = &[
+/// Names that end like a secret's but are none: pagination cursors and token counts of language models.
+const NOT_SECRET: &[&str] = &[
     "pagetoken",
     "nexttoken",
     "continuationtoken",
@@ -57,8 +57,8 @@ const HARMLESS: &[&str] = &[
     "publicaccesskey",
 ];
 
-/// By how the name ends: `db_password` is one, `password_policy` describes one.
-pub(crate) fn says_secret(name: &str) -> Option<Says> {
+/// Classifies a name by its end: `db_password` is a secret, `password_policy` is not.
+pub(crate) fn classify(name: &str) -> Option<SecretName> {
     if name.len() > NAME_BYTES_MAX {
         return None;
     }
@@ -66,12 +66,12 @@ pub(crate) fn says_secret(name: &str) -> Option<Says> {
     let letters = letters.trim_end_matches(|c: char| c.is_ascii_digit());
     let singular = letters.strip_suffix('s').unwrap_or(letters);
     let ends = |names: &[&str]| names.iter().any(|&end| letters.ends_with(end) || singular.ends_with(end));
-    if ends(HARMLESS) {
+    if ends(NOT_SECRET) {
         None
     } else if ends(CERTAIN) {
-        Some(Says::Certainly)
+        Some(SecretName::Certain)
     } else if ends(POSSIBLE) {
-        Some(Says::Perhaps)
+        Some(SecretName::Possible)
     } else {
         None
     }
@@ -82,23 +82,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_says_by_its_end_whether_its_value_is_secret() {
+    fn names_are_classified_by_their_end() {
         for name in ["password", "DB_PASSWORD", "db.password2", "clientSecret", "AWS_SECRET_ACCESS_KEY", "x-api-key"] {
-            assert_eq!(says_secret(name), Some(Says::Certainly), "{name}");
+            assert_eq!(classify(name), Some(SecretName::Certain), "{name}");
         }
         for name in ["token", "tokens", "GITHUB_TOKEN", "secret", "credentials", "Authorization"] {
-            assert_eq!(says_secret(name), Some(Says::Perhaps), "{name}");
+            assert_eq!(classify(name), Some(SecretName::Possible), "{name}");
         }
         for name in ["", "password_policy", "secret_name", "token_count", "next_page_token", "max_tokens", "eos_token"]
         {
-            assert_eq!(says_secret(name), None, "{name}");
+            assert_eq!(classify(name), None, "{name}");
         }
     }
 
     #[test]
-    fn a_name_is_looked_at_up_to_its_limit() {
+    fn names_are_checked_up_to_the_length_limit() {
         let name = |bytes: usize| format!("{}password", "x".repeat(bytes - "password".len()));
-        assert!(says_secret(&name(NAME_BYTES_MAX)).is_some());
-        assert!(says_secret(&name(NAME_BYTES_MAX + 1)).is_none());
+        assert!(classify(&name(NAME_BYTES_MAX)).is_some());
+        assert!(classify(&name(NAME_BYTES_MAX + 1)).is_none());
     }
 }

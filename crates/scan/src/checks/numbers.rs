@@ -1,16 +1,16 @@
-//! Numbers of cards, accounts, persons and telephones: their check digits and ranges.
+//! Check digits and ranges of card, account, social security, phone and passport numbers.
 
 use std::ops::Range;
 
 use super::Candidate;
 
-/// A number that some brand of cards could have given out, with a right check digit (Luhn). The digits behind a decimal
-/// point are no card, nor is a part of something longer with dashes.
+/// Whether a value is a card number of a known brand with a valid check digit (Luhn). Decimals and parts of longer
+/// numbers with dashes are excluded.
 pub(super) fn is_card((before, after): (Option<u8>, Option<u8>), value: &[u8]) -> bool {
     let grouped = value.contains(&b'-');
-    let part_of_more = before == Some(b'.') || (grouped && (before == Some(b'-') || after == Some(b'-')));
+    let is_part = before == Some(b'.') || (grouped && (before == Some(b'-') || after == Some(b'-')));
     let digits: Vec<u8> = digits(value).collect();
-    !part_of_more && has_brand(&digits) && luhn(&digits)
+    !is_part && has_brand(&digits) && luhn(&digits)
 }
 
 fn digits(value: &[u8]) -> impl Iterator<Item = u8> {
@@ -18,11 +18,10 @@ fn digits(value: &[u8]) -> impl Iterator<Item = u8> {
 }
 
 fn has_brand(digits: &[u8]) -> bool {
-    let beginning =
-        |count: usize| digits.iter().take(count).fold(0_u32, |number, &digit| number * 10 + u32::from(digit));
+    let prefix = |count: usize| digits.iter().take(count).fold(0_u32, |number, &digit| number * 10 + u32::from(digit));
     let length = digits.len();
-    let (two, three, four) = (beginning(2), beginning(3), beginning(4));
-    let visa = beginning(1) == 4 && matches!(length, 13 | 16 | 19);
+    let (two, three, four) = (prefix(2), prefix(3), prefix(4));
+    let visa = prefix(1) == 4 && matches!(length, 13 | 16 | 19);
     let mastercard = (matches!(two, 51..=55) || matches!(four, 2221..=2720)) && length == 16;
     let american_express = matches!(two, 34 | 37) && length == 15;
     let discover = (four == 6011 || two == 65 || matches!(three, 644..=649)) && matches!(length, 16..=19);
@@ -37,17 +36,17 @@ fn luhn(digits: &[u8]) -> bool {
         .iter()
         .rev()
         .enumerate()
-        .map(|(place, &digit)| match (place % 2, u32::from(digit)) {
+        .map(|(index, &digit)| match (index % 2, u32::from(digit)) {
             (0, digit) => digit,
             (_, digit) if digit > 4 => digit * 2 - 9,
             (_, digit) => digit * 2,
         })
         .sum();
-    let all_the_same = digits.windows(2).all(|pair| pair[0] == pair[1]);
-    sum.is_multiple_of(10) && !all_the_same
+    let all_equal = digits.windows(2).all(|pair| pair[0] == pair[1]);
+    sum.is_multiple_of(10) && !all_equal
 }
 
-/// Of the form `123-45-6789`, in ranges that are given out.
+/// Whether a value of the form `123-45-6789` is in the issued ranges.
 pub(super) fn is_social_security(value: &[u8]) -> bool {
     let number =
         |range: Range<usize>| digits(&value[range]).fold(0_u32, |number, digit| number * 10 + u32::from(digit));
@@ -55,7 +54,7 @@ pub(super) fn is_social_security(value: &[u8]) -> bool {
     !matches!(area, 0 | 666 | 900..) && group != 0 && serial != 0
 }
 
-/// How long an IBAN is, by country.
+/// Length of an IBAN by country.
 const IBAN_LENGTHS: &[(&str, usize)] = &[
     ("AD", 24),
     ("AE", 23),
@@ -147,7 +146,7 @@ const IBAN_LENGTHS: &[(&str, usize)] = &[
     ("YE", 30),
 ];
 
-/// As long as the country's are, with right check digits (the rest of 97). What follows may look like another group.
+/// Finds an IBAN with the length of its country and valid check digits (modulo 97). Following groups are left out.
 pub(super) fn iban(candidate: &Candidate<'_>) -> Option<Range<usize>> {
     let (before, _) = candidate.neighbours();
     if before.is_some_and(|byte| byte.is_ascii_alphanumeric()) {
@@ -164,7 +163,7 @@ pub(super) fn iban(candidate: &Candidate<'_>) -> Option<Range<usize>> {
     let rearranged = characters[4..].iter().chain(&characters[..4]);
     let rest = rearranged.fold(0_u32, |rest, &byte| match byte {
         b'0'..=b'9' => (rest * 10 + u32::from(byte - b'0')) % 97,
-        // A letter stands for two digits, from 10 for A to 35 for Z.
+        // A letter counts as two digits, from 10 for A to 35 for Z.
         _ => (rest * 100 + u32::from(byte - b'A') + 10) % 97,
     });
     (rest == 1).then_some(candidate.value.start..end)
@@ -173,7 +172,7 @@ pub(super) fn iban(candidate: &Candidate<'_>) -> Option<Range<usize>> {
 const PHONE_DIGITS_MIN: usize = 9;
 const PHONE_DIGITS_MAX: usize = 15;
 
-/// As many digits as numbers of that country have, where that is certain; numbers that follow are left out.
+/// Finds a phone number with the number of digits of its country, where that is fixed. Following numbers are left out.
 pub(super) fn phone(candidate: &Candidate<'_>) -> Option<Range<usize>> {
     let (before, _) = candidate.neighbours();
     if before.is_some_and(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'.' | b'/' | b'=' | b'_')) {
@@ -187,14 +186,14 @@ pub(super) fn phone(candidate: &Candidate<'_>) -> Option<Range<usize>> {
         [7, ..] => (11, 11),
         _ => (PHONE_DIGITS_MIN, PHONE_DIGITS_MAX),
     };
-    // The longest part that ends with a group and has so many digits.
+    // The longest prefix that ends with a group of digits and has a valid number of digits.
     let ends = (1..=value.len()).rev().filter(|&end| value.get(end).is_none_or(|byte| !byte.is_ascii_digit()));
     let mut counted = ends.map(|end| (end, value[..end].iter().filter(|byte| byte.is_ascii_digit()).count()));
     let (end, _) = counted.find(|(end, count)| value[end - 1] != b' ' && (wanted_min..=wanted_max).contains(count))?;
     Some(candidate.value.start..candidate.value.start + end)
 }
 
-/// Two lines of 44: the second has check digits of the number, the birth and the expiry.
+/// Whether the second of two lines of 44 characters has valid check digits for number, birth date and expiry date.
 pub(super) fn is_passport(value: &[u8]) -> bool {
     let Some(second) = value.len().checked_sub(44).map(|start| &value[start..]) else { return false };
     [(0..9, 9), (13..19, 19), (21..27, 27)].into_iter().all(|(field, check)| {
@@ -222,12 +221,12 @@ mod tests {
 
     fn in_text(text: &str, check: fn(&Candidate<'_>) -> Option<Range<usize>>) -> Option<String> {
         let whole = 0..text.len();
-        let candidate = Candidate { bytes: text.as_bytes(), whole: whole.clone(), value: whole, cut: false };
+        let candidate = Candidate { bytes: text.as_bytes(), whole: whole.clone(), value: whole, truncated: false };
         check(&candidate).map(|range| text[range].to_string())
     }
 
     #[test]
-    fn cards_of_each_brand_are_known() {
+    fn cards_of_each_brand_are_recognised() {
         for value in ["4111111111111111", "5555555555554444", "378282246310005", "6011111111111117", "30569309025904"] {
             assert!(card(value), "{value}");
         }
@@ -237,14 +236,14 @@ mod tests {
     }
 
     #[test]
-    fn digits_behind_a_decimal_point_are_no_card() {
+    fn decimals_and_parts_of_numbers_are_not_cards() {
         assert!(!is_card((Some(b'.'), None), b"4111111111111111"));
         assert!(!is_card((Some(b'-'), None), b"4111-1111-1111-1111"));
         assert!(is_card((Some(b'-'), None), b"4111111111111111"));
     }
 
     #[test]
-    fn an_iban_is_as_long_as_its_country_says() {
+    fn an_iban_has_the_length_of_its_country() {
         let iban_in = |text| in_text(text, iban);
         assert_eq!(iban_in("DE89370400440532013000").as_deref(), Some("DE89370400440532013000"));
         assert_eq!(iban_in("GB82 WEST 1234 5698 7654 32").as_deref(), Some("GB82 WEST 1234 5698 7654 32"));
@@ -257,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn social_security_numbers_keep_to_their_ranges() {
+    fn social_security_numbers_are_in_the_issued_ranges() {
         assert!(is_social_security(b"536-22-8726") && is_social_security(b"899-99-9999"));
         for value in ["000-22-8726", "666-22-8726", "900-22-8726", "536-00-8726", "536-22-0000"] {
             assert!(!is_social_security(value.as_bytes()), "{value}");
@@ -265,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn telephone_numbers_have_as_many_digits_as_there_are_in_the_country() {
+    fn phone_numbers_have_the_number_of_digits_of_their_country() {
         let phone_in = |text| in_text(text, phone);
         assert_eq!(phone_in("+14155552671").as_deref(), Some("+14155552671"));
         assert_eq!(phone_in("+1 (415) 555-2671 2024").as_deref(), Some("+1 (415) 555-2671"));
@@ -276,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digits_of_a_telephone_number_are_taken_up_to_the_limits() {
+    fn phone_numbers_are_found_within_the_digit_limits() {
         let phone_of = |digits: usize| in_text(&format!("+{}", "4".repeat(digits)), phone);
         assert!(phone_of(PHONE_DIGITS_MIN).is_some() && phone_of(PHONE_DIGITS_MAX).is_some());
         assert!(phone_of(PHONE_DIGITS_MIN - 1).is_none() && phone_of(PHONE_DIGITS_MAX + 1).is_none());

@@ -1,59 +1,72 @@
-//! Takes findings out of one string.
+//! Redacts a single string or number.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::checks::names::Says;
+use crate::checks::names::SecretName;
 use crate::checks::{is_placeholder, looks_random};
 use crate::collector::Collector;
 use crate::patterns::GENERIC_SECRET;
 use crate::scanner::Scanner;
 use crate::{BASE64_BYTES_MAX, BASE64_BYTES_MIN, FINDINGS_MAX, base64};
 
-/// What is left after findings were taken out may look like a new one. After so many rounds all of it goes.
+/// The rest of a redacted string may contain new findings. After this many rounds the whole string is replaced.
 const ROUNDS_MAX: usize = 4;
 
-/// How everything begins that stands in place of a finding.
-pub(super) const REDACTED: &str = "[redacted:";
+/// Start of every redaction mark.
+pub(super) const MARK_START: &str = "[redacted:";
 
-/// Shorter values under a telling name are no passwords.
+/// Minimum length of a value that is redacted because of its name.
 const PASSWORD_BYTES_MIN: usize = 4;
 
 pub(super) struct Redactor<'a> {
     scanner: &'a Scanner,
     collector: Collector,
-    /// Values are judged by their name as well.
-    names_count: bool,
+    /// Member names are checked: the pattern of generic secrets is selected.
+    check_names: bool,
     pub(super) counts: BTreeMap<&'static str, u64>,
 }
 
-/// A part of a string and the pattern that names it.
+/// A range of a string to be replaced, with the pattern for its redaction mark.
 struct Span {
     start: usize,
     end: usize,
+    /// Precedence of the pattern; the lowest wins.
     order: usize,
     name: &'static str,
 }
 
 impl<'a> Redactor<'a> {
     pub(super) fn new(scanner: &'a Scanner) -> Self {
-        let names_count = scanner.patterns().any(|pattern| pattern.name == GENERIC_SECRET);
+        let check_names = scanner.patterns().any(|pattern| pattern.name == GENERIC_SECRET);
         let collector = Collector::new(scanner.matcher.len(), FINDINGS_MAX);
-        Self { scanner, collector, names_count, counts: BTreeMap::new() }
+        Self { scanner, collector, check_names, counts: BTreeMap::new() }
     }
 
-    /// What to write instead of a string with this content, under a name that says so much; nothing where it may stay.
-    pub(super) fn value(&mut self, text: &str, says: Option<Says>) -> Option<String> {
-        if self.names_count && is_secret(text, says) {
-            let name = self.whole_of(text).unwrap_or(GENERIC_SECRET);
+    /// Redacts a string value under a name of this class. `None` if it stays unchanged.
+    pub(super) fn value(&mut self, text: &str, name_class: Option<SecretName>) -> Option<String> {
+        if self.check_names && is_secret(text, name_class) {
+            let name = self.pattern_of_whole(text).unwrap_or(GENERIC_SECRET);
             *self.counts.entry(name).or_default() += 1;
-            return Some(redacted(name));
+            return Some(mark(name));
         }
-        self.text(text).or_else(|| self.base64(text))
+        let redacted = self.text(text).or_else(|| self.base64(text))?;
+        // Marks change the look of the rest, so that it may count as a secret only now.
+        if self.check_names && is_secret(&redacted, name_class) {
+            *self.counts.entry(GENERIC_SECRET).or_default() += 1;
+            return Some(mark(GENERIC_SECRET));
+        }
+        Some(redacted)
     }
 
-    /// Without judging it by its name.
-    pub(super) fn text(&mut self, text: &str) -> Option<String> {
+    /// Replaces a number with a finding by one mark: a partial replacement such as `-[redacted:credit_card]` is neither a
+    /// number nor recognised as redacted.
+    pub(super) fn number(&mut self, digits: &str) -> Option<String> {
+        self.replace_whole(digits)
+    }
+
+    /// Redacts the findings in a text, regardless of its name.
+    fn text(&mut self, text: &str) -> Option<String> {
         let mut current = Cow::Borrowed(text);
         for _ in 0..ROUNDS_MAX {
             let spans = self.spans(&current);
@@ -67,31 +80,36 @@ impl<'a> Redactor<'a> {
             current = Cow::Owned(replace(&current, &spans));
         }
         match self.spans(&current).first() {
-            Some(span) => Some(redacted(span.name)),
+            Some(span) => Some(mark(span.name)),
             None => Some(current.into_owned()),
         }
     }
 
-    /// The pattern of which all of this text is a finding.
-    fn whole_of(&mut self, text: &str) -> Option<&'static str> {
+    /// The pattern that matches the whole text.
+    fn pattern_of_whole(&mut self, text: &str) -> Option<&'static str> {
         let spans = self.spans(text);
         spans.iter().find(|span| span.start == 0 && span.end == text.len()).map(|span| span.name)
     }
 
-    /// A string that is base64 of a text with findings goes as a whole.
+    /// Replaces a string that is base64 of a text with findings.
     fn base64(&mut self, text: &str) -> Option<String> {
         if !(BASE64_BYTES_MIN..=BASE64_BYTES_MAX).contains(&text.len()) {
             return None;
         }
         let decoded = base64::decode(text.as_bytes())?;
-        // In what is no text, some bytes look like anything.
+        // Binary data is skipped: it contains too many accidental matches.
         let decoded = std::str::from_utf8(&decoded).ok()?;
-        let name = self.spans(decoded).iter().min_by_key(|span| span.order)?.name;
-        self.count_collected();
-        Some(redacted(name))
+        self.replace_whole(decoded)
     }
 
-    /// Joined where they overlap; the first pattern of them gives the name.
+    /// One mark for the whole text, if it has findings. The pattern with the highest precedence gives the name.
+    fn replace_whole(&mut self, text: &str) -> Option<String> {
+        let name = self.spans(text).iter().min_by_key(|span| span.order)?.name;
+        self.count_collected();
+        Some(mark(name))
+    }
+
+    /// Scans a text and joins overlapping findings. The pattern with the highest precedence gives the name.
     fn spans(&mut self, text: &str) -> Vec<Span> {
         self.collector.clear();
         self.scanner.matcher.sweep_all(text.as_bytes(), &mut self.collector);
@@ -100,7 +118,7 @@ impl<'a> Redactor<'a> {
         items.sort_unstable();
         for item in items {
             let order = self.scanner.patterns().position(|pattern| pattern.name == item.pattern).unwrap_or(usize::MAX);
-            // A finding is of bytes; characters are taken out whole.
+            // Findings are byte ranges, extended here to whole characters.
             let start = text.floor_char_boundary(item.start as usize);
             let end = text.ceil_char_boundary(item.end as usize);
             match spans.last_mut().filter(|last| start < last.end) {
@@ -116,7 +134,7 @@ impl<'a> Redactor<'a> {
         spans
     }
 
-    /// Those that are replaced; what there was no room for is found again in the next round.
+    /// Counts the findings of the last scan. Those beyond the limit are found again in the next round.
     fn count_collected(&mut self) {
         for item in self.collector.items() {
             *self.counts.entry(item.pattern).or_default() += 1;
@@ -125,21 +143,21 @@ impl<'a> Redactor<'a> {
 }
 
 /// Whether a value is a secret because of its name.
-fn is_secret(text: &str, says: Option<Says>) -> bool {
+fn is_secret(text: &str, name_class: Option<SecretName>) -> bool {
     let value = text.as_bytes();
-    match says {
+    match name_class {
         None => false,
-        Some(Says::Certainly) => value.len() >= PASSWORD_BYTES_MIN && !is_placeholder(value),
-        // A sentence under `token` is none, unless it begins with one.
-        Some(Says::Perhaps) => {
+        Some(SecretName::Certain) => value.len() >= PASSWORD_BYTES_MIN && !is_placeholder(value),
+        // Only the first word counts: the value may be a sentence.
+        Some(SecretName::Possible) => {
             let word = text.split_whitespace().next().unwrap_or_default().as_bytes();
             looks_random(word) && !is_placeholder(value)
         }
     }
 }
 
-fn redacted(name: &str) -> String {
-    format!("{REDACTED}{name}]")
+fn mark(name: &str) -> String {
+    format!("{MARK_START}{name}]")
 }
 
 fn replace(text: &str, spans: &[Span]) -> String {
@@ -147,15 +165,14 @@ fn replace(text: &str, spans: &[Span]) -> String {
     let mut copied = 0;
     for span in spans {
         replaced.push_str(&text[copied..span.start]);
-        replaced.push_str(&redacted(span.name));
+        replaced.push_str(&mark(span.name));
         copied = span.end;
     }
     replaced.push_str(&text[copied..]);
     replaced
 }
 
-/// What a string means, given what stands between its quotes. Half of a pair of surrogates means nothing, and is read
-/// as the character for that.
+/// Decodes the escapes of a JSON string without its quotes. An unpaired surrogate becomes U+FFFD.
 pub(super) fn unescape(raw: &str) -> Cow<'_, str> {
     let Some(first) = memchr::memchr(b'\\', raw.as_bytes()) else { return Cow::Borrowed(raw) };
     let mut text = String::with_capacity(raw.len());
@@ -180,7 +197,7 @@ pub(super) fn unescape(raw: &str) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// One unit of UTF-16 after `\u`, or two where they are a pair. Returns what follows.
+/// Decodes the UTF-16 unit after `\u`, or a surrogate pair. Returns the rest.
 fn unescape_units<'a>(rest: &'a str, text: &mut String) -> &'a str {
     let unit = |digits: &str| digits.get(..4).and_then(|digits| u16::from_str_radix(digits, 16).ok());
     let Some(first) = unit(rest) else { return rest };
@@ -202,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escapes_are_read_as_what_they_mean() {
+    fn escapes_are_decoded() {
         assert_eq!(unescape("plain"), "plain");
         assert_eq!(unescape(r#"a\n\t\"\\\/b"#), "a\n\t\"\\/b");
         assert_eq!(unescape(r"\u0041\u00e4\ud83d\ude00"), "Aä😀");
@@ -212,7 +229,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_string_means_what_the_json_parser_reads(text in ".{0,40}") {
+        fn unescape_agrees_with_the_json_parser(text in ".{0,40}") {
             let quoted = serde_json::to_string(&text).unwrap();
             proptest::prop_assert_eq!(unescape(&quoted[1..quoted.len() - 1]), text);
         }

@@ -1,41 +1,41 @@
-//! Goes through a JSON text that is known to be right, and copies it, but for its findings.
+//! Single pass over a valid JSON document that copies it and redacts findings.
 
 use std::collections::HashSet;
 
 use super::RedactedJson;
-use super::text::{REDACTED, Redactor, unescape};
+use super::text::{MARK_START, Redactor, unescape};
 use crate::JSON_DEPTH_MAX;
-use crate::checks::names::{Says, says_secret};
+use crate::checks::names::{SecretName, classify};
 use crate::scanner::Scanner;
 
-/// Numbers of fewer digits are no cards.
+/// Shorter numbers are not scanned: they are no card numbers.
 const NUMBER_BYTES_MIN: usize = 13;
 
-/// An array or object that has begun and not ended.
+/// An open array or object.
 struct Container {
     object: bool,
     /// The next string is the name of a member.
     name_next: bool,
-    /// What the name above says about the strings directly in here.
-    says: Option<Says>,
-    /// Names that redaction made, or could have made: no two may be the same.
+    /// Class of the current member name, which applies to its value or to the elements of its array.
+    name_class: Option<SecretName>,
+    /// Member names with a redaction mark, which must stay unique.
     names: HashSet<String>,
 }
 
-pub(super) struct Walk<'a> {
+pub(super) struct JsonWalk<'a> {
     redactor: Redactor<'a>,
     json: &'a str,
     containers: Vec<Container>,
     output: String,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> JsonWalk<'a> {
     pub(super) fn new(scanner: &'a Scanner, json: &'a str) -> Self {
         let output = String::with_capacity(json.len());
         Self { redactor: Redactor::new(scanner), json, containers: Vec::new(), output }
     }
 
-    /// Nothing where it is nested too deep.
+    /// Returns `None` if the document is nested too deep.
     pub(super) fn run(mut self) -> Option<RedactedJson> {
         let bytes = self.json.as_bytes();
         let mut at = 0;
@@ -50,7 +50,7 @@ impl<'a> Walk<'a> {
                 b'"' => self.string(token),
                 b'-' | b'0'..=b'9' => self.number(token),
                 _ => {
-                    self.mark(byte)?;
+                    self.structure(byte)?;
                     self.output.push_str(token);
                 }
             }
@@ -59,17 +59,17 @@ impl<'a> Walk<'a> {
         Some(RedactedJson { text: self.output, counts: self.redactor.counts })
     }
 
-    /// Brackets, commas and colons. Space and the letters of `true`, `false` and `null` change nothing.
-    fn mark(&mut self, byte: u8) -> Option<()> {
+    /// Tracks brackets and commas. Other bytes outside strings and numbers have no effect.
+    fn structure(&mut self, byte: u8) -> Option<()> {
         match byte {
             b'{' | b'[' => {
                 if self.containers.len() == JSON_DEPTH_MAX {
                     return None;
                 }
                 let object = byte == b'{';
-                // What a name says holds for the strings of an array under it, not for the members of an object.
-                let says = if object { None } else { self.containers.last().and_then(|above| above.says) };
-                self.containers.push(Container { object, name_next: object, says, names: HashSet::new() });
+                // The class of a name applies to the elements of an array, but not to the members of an object.
+                let name_class = if object { None } else { self.containers.last().and_then(|outer| outer.name_class) };
+                self.containers.push(Container { object, name_next: object, name_class, names: HashSet::new() });
             }
             b'}' | b']' => {
                 self.containers.pop();
@@ -77,7 +77,7 @@ impl<'a> Walk<'a> {
             b',' => {
                 if let Some(container) = self.containers.last_mut().filter(|container| container.object) {
                     container.name_next = true;
-                    container.says = None;
+                    container.name_class = None;
                 }
             }
             _ => {}
@@ -90,13 +90,13 @@ impl<'a> Walk<'a> {
         let replaced = match self.containers.last_mut().filter(|container| container.name_next) {
             Some(container) => {
                 container.name_next = false;
-                let replaced = name(&mut self.redactor, container, &text);
-                container.says = says_secret(&without_redacted(replaced.as_deref().unwrap_or(&text)));
+                let replaced = redact_name(&mut self.redactor, container, &text);
+                container.name_class = classify(&without_marks(replaced.as_deref().unwrap_or(&text)));
                 replaced
             }
             None => {
-                let says = self.containers.last().and_then(|container| container.says);
-                self.redactor.value(&text, says)
+                let name_class = self.containers.last().and_then(|container| container.name_class);
+                self.redactor.value(&text, name_class)
             }
         };
         match replaced {
@@ -106,7 +106,7 @@ impl<'a> Walk<'a> {
     }
 
     fn number(&mut self, token: &str) {
-        let replaced = (token.len() >= NUMBER_BYTES_MIN).then(|| self.redactor.text(token)).flatten();
+        let replaced = (token.len() >= NUMBER_BYTES_MIN).then(|| self.redactor.number(token)).flatten();
         match replaced {
             Some(replaced) => self.push_string(&replaced),
             None => self.output.push_str(token),
@@ -118,29 +118,29 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// What to call a member instead, if anything.
-fn name(redactor: &mut Redactor<'_>, container: &mut Container, text: &str) -> Option<String> {
+/// Redacts a member name and keeps it unique. `None` if it stays unchanged.
+fn redact_name(redactor: &mut Redactor<'_>, container: &mut Container, text: &str) -> Option<String> {
     let redacted = redactor.value(text, None);
     let new = redacted.as_deref().unwrap_or(text);
-    if !new.contains(REDACTED) || container.names.insert(new.to_string()) {
+    if !new.contains(MARK_START) || container.names.insert(new.to_string()) {
         return redacted;
     }
     let numbered = (2_u64..).map(|number| format!("{new}#{number}"));
-    // There are fewer names than numbers.
+    // Ends: the number of names is finite.
     numbered.into_iter().find(|numbered| container.names.insert(numbered.clone()))
 }
 
-/// A name without what redaction put there: the name of a pattern says nothing about the value.
-fn without_redacted(mut name: &str) -> String {
+/// Removes redaction marks from a name: the name of a pattern must not classify the value.
+fn without_marks(mut name: &str) -> String {
     let mut rest = String::new();
-    while let Some((before, after)) = name.split_once(REDACTED) {
+    while let Some((before, after)) = name.split_once(MARK_START) {
         rest.push_str(before);
         name = after.split_once(']').map_or("", |(_, after)| after);
     }
     rest + name
 }
 
-/// Where the string that begins here ends, quotes included.
+/// End of the string that starts here, including quotes.
 fn string_end(bytes: &[u8], start: usize) -> usize {
     let mut at = start + 1;
     while let Some(found) = memchr::memchr2(b'"', b'\\', bytes.get(at..).unwrap_or_default()) {

@@ -1,4 +1,4 @@
-//! Keys of clouds, and private keys.
+//! Patterns of cloud credentials and private keys.
 
 use crate::checks::Check;
 use crate::class::Class;
@@ -8,7 +8,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "private_key",
         kind: Kind::Secret,
-        about: "A private key in PEM or PGP armour, up to its footer",
+        description: "Private key in PEM or PGP armour, up to its footer",
         anchor: Anchor::Words(&["-----BEGIN "]),
         begin: Begin::Anywhere,
         regex: r"-----BEGIN (?:[A-Z0-9]{1,16} ){0,4}PRIVATE KEY(?: BLOCK)?-----",
@@ -20,7 +20,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "aws_access_key_id",
         kind: Kind::Secret,
-        about: "An access key id of Amazon Web Services",
+        description: "AWS access key ID",
         anchor: Anchor::Words(&["AKIA", "ASIA", "ABIA", "ACCA"]),
         begin: Begin::Anywhere,
         regex: r"A(?:KI|SI|BI|CC)A[A-Z2-7]{16}",
@@ -32,7 +32,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "aws_secret_access_key",
         kind: Kind::Secret,
-        about: "A secret access key of Amazon Web Services, next to its name",
+        description: "AWS secret access key, next to its name",
         anchor: Anchor::WordsInAnyCase(&["secret"]),
         begin: Begin::Anywhere,
         regex: concat!(
@@ -47,7 +47,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "google_api_key",
         kind: Kind::Secret,
-        about: "An API key of Google",
+        description: "Google API key",
         anchor: Anchor::Words(&["AIza"]),
         begin: Begin::Anywhere,
         regex: r"AIza[A-Za-z0-9_-]{35}",
@@ -59,7 +59,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "google_oauth",
         kind: Kind::Secret,
-        about: "An access token or a client's secret of Google",
+        description: "Google OAuth access token or client secret",
         anchor: Anchor::Words(&["ya29.", "GOCSPX-"]),
         begin: Begin::Edge(Class::Word),
         regex: r"(?:ya29\.|GOCSPX-)[A-Za-z0-9_-]{20,64}",
@@ -71,7 +71,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "azure_key",
         kind: Kind::Secret,
-        about: "A key in a connection string of Azure",
+        description: "Key in an Azure connection string",
         anchor: Anchor::WordsInAnyCase(&["AccountKey", "SharedAccessKey"]),
         begin: Begin::Anywhere,
         regex: r"(?i:AccountKey|SharedAccessKey)\s?=\s?([A-Za-z0-9+/]{42,88}={0,2})",
@@ -83,7 +83,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "azure_client_secret",
         kind: Kind::Secret,
-        about: "A client's secret of Azure",
+        description: "Azure client secret",
         anchor: Anchor::Words(&["8Q~", "7Q~"]),
         begin: Begin::Before(3),
         regex: r"[A-Za-z0-9_~.]{3}[78]Q~[A-Za-z0-9_~.-]{31,34}",
@@ -95,7 +95,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "azure_signature",
         kind: Kind::Secret,
-        about: "The signature of a shared access link of Azure",
+        description: "Signature of an Azure shared access link",
         anchor: Anchor::Words(&["?sig=", "&sig="]),
         begin: Begin::Anywhere,
         regex: r"[?&]sig=([A-Za-z0-9%/+]{43,128}={0,2})",
@@ -107,7 +107,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "digitalocean_token",
         kind: Kind::Secret,
-        about: "A token of DigitalOcean",
+        description: "DigitalOcean token",
         anchor: Anchor::Words(&["dop_v1_", "doo_v1_", "dor_v1_"]),
         begin: Begin::Anywhere,
         regex: r"do[opr]_v1_[a-f0-9]{64}",
@@ -119,7 +119,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "vault_token",
         kind: Kind::Secret,
-        about: "A token of HashiCorp Vault",
+        description: "HashiCorp Vault token",
         anchor: Anchor::Words(&["hvs.", "hvb.", "hvr."]),
         begin: Begin::Edge(Class::Word),
         regex: r"hv[sbr]\.[A-Za-z0-9_-]{24,64}",
@@ -131,7 +131,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "age_key",
         kind: Kind::Secret,
-        about: "A private key of age",
+        description: "Private key of age",
         anchor: Anchor::Words(&["AGE-SECRET-KEY-1"]),
         begin: Begin::Anywhere,
         regex: r"AGE-SECRET-KEY-1[QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L]{58}",

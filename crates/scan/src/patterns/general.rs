@@ -1,4 +1,4 @@
-//! Secrets that no one service gives out: they are known by where they stand.
+//! Patterns of secrets that are recognised by their context, not by a provider's prefix.
 
 use crate::checks::Check;
 use crate::class::Class;
@@ -8,7 +8,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "jwt",
         kind: Kind::Secret,
-        about: "A JSON web token",
+        description: "JSON web token",
         anchor: Anchor::Words(&["eyJ"]),
         begin: Begin::Edge(Class::Token),
         regex: r"eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?",
@@ -20,7 +20,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "url_password",
         kind: Kind::Secret,
-        about: "The password in the address of a database or another server",
+        description: "Password in the URL of a database or another server",
         anchor: Anchor::Words(&["://"]),
         begin: Begin::Run(Class::Scheme, 32),
         regex: r#"[A-Za-z0-9+.-]{2,32}://[^\s/?#"'<>@:\\]{0,128}:([^\s/?#"'<>\\]{1,256})@[A-Za-z0-9\[._-]"#,
@@ -32,7 +32,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "authorization",
         kind: Kind::Secret,
-        about: "The credentials of an HTTP request",
+        description: "Credentials of an HTTP request",
         anchor: Anchor::WordsInAnyCase(&["authorization", "bearer"]),
         begin: Begin::Edge(Class::Alphanumeric),
         regex: concat!(
@@ -45,10 +45,10 @@ pub(super) const PATTERNS: &[Pattern] = &[
         counter_example: &["Authorization: Ba", "sic ", "authentication"],
     },
     Pattern {
-        // There is one way to read a text by this expression: that is what makes it fast.
+        // The expression is unambiguous, which makes matching fast.
         name: super::GENERIC_SECRET,
         kind: Kind::Secret,
-        about: "A value that looks random, under a name that says it is secret",
+        description: "Random-looking value under a name that indicates a secret",
         anchor: Anchor::WordsInAnyCase(&[
             "password",
             "passwd",

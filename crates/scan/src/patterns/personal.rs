@@ -1,4 +1,4 @@
-//! Data about persons. Numbers have check digits or ranges, and only those that keep to them are found.
+//! Patterns of personal data. Numbers are found only with valid check digits or in valid ranges.
 
 use crate::checks::Check;
 use crate::class::Class;
@@ -8,7 +8,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "email",
         kind: Kind::Personal,
-        about: "An e-mail address",
+        description: "E-mail address",
         anchor: Anchor::Words(&["@"]),
         begin: Begin::Run(Class::Mailbox, 64),
         regex: r"[A-Za-z0-9._%+-]{1,64}@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,62})\.){1,8}[A-Za-z]{2,24}",
@@ -20,7 +20,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "credit_card",
         kind: Kind::Personal,
-        about: "The number of a payment card, with a right check digit",
+        description: "Payment card number with a valid check digit",
         anchor: Anchor::Digits(Digits::Card),
         begin: Begin::Edge(Class::Word),
         regex: concat!(
@@ -35,7 +35,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "iban",
         kind: Kind::Personal,
-        about: "The number of a bank account (IBAN), with right check digits",
+        description: "Bank account number (IBAN) with valid check digits",
         anchor: Anchor::Digits(Digits::Iban),
         begin: Begin::Before(2),
         regex: r"[A-Z]{2}\d{2}(?:[A-Z0-9]{11,30}|(?: [A-Z0-9]{4}){2,7}(?: [A-Z0-9]{1,3})?)",
@@ -47,7 +47,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "us_ssn",
         kind: Kind::Personal,
-        about: "A social security number of the United States",
+        description: "US social security number",
         anchor: Anchor::Digits(Digits::SocialSecurity),
         begin: Begin::Edge(Class::Token),
         regex: r"\d{3}-\d{2}-\d{4}",
@@ -59,7 +59,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "phone_number",
         kind: Kind::Personal,
-        about: "A telephone number with its country (E.164)",
+        description: "Phone number with country code (E.164)",
         anchor: Anchor::Digits(Digits::Phone),
         begin: Begin::Before(1),
         regex: r"\+[1-9]\d{0,14}(?:[ .-]?(?:\(\d{1,5}\)|\d{1,14})){0,7}",
@@ -71,7 +71,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "passport",
         kind: Kind::Personal,
-        about: "The machine-readable lines of a passport",
+        description: "Machine-readable lines of a passport",
         anchor: Anchor::Words(&["P<"]),
         begin: Begin::Edge(Class::Word),
         regex: r"P<[A-Z<]{3}[A-Z<]{39}(?:\r?\n|\\n| )[A-Z0-9<]{44}",

@@ -1,4 +1,4 @@
-//! Tokens of services that developers use. Most have a beginning that says whose they are.
+//! Patterns of developer service tokens. Most have a provider-specific prefix.
 
 use crate::checks::Check;
 use crate::class::Class;
@@ -8,7 +8,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "github_token",
         kind: Kind::Secret,
-        about: "A token of GitHub: personal, of an app, of a workflow",
+        description: "GitHub token (personal, app or workflow)",
         anchor: Anchor::Words(&["ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"]),
         begin: Begin::Anywhere,
         regex: r"(?:gh[pousr]_[A-Za-z0-9]{36,64}|github_pat_[A-Za-z0-9_]{36,64})",
@@ -20,7 +20,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "gitlab_token",
         kind: Kind::Secret,
-        about: "A token of GitLab",
+        description: "GitLab token",
         anchor: Anchor::Words(&[
             "glpat-", "gldt-", "glrt-", "glptt-", "glcbt-", "glsoat-", "glft-", "glimt-", "gloas-",
         ]),
@@ -34,7 +34,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "slack_token",
         kind: Kind::Secret,
-        about: "A token of Slack",
+        description: "Slack token",
         anchor: Anchor::Words(&["xoxa-", "xoxb-", "xoxe-", "xoxe.", "xoxo-", "xoxp-", "xoxr-", "xoxs-", "xapp-"]),
         begin: Begin::Anywhere,
         regex: r"(?:xoxe\.xox[bp]|xox[abeoprs]|xapp)-[A-Za-z0-9-]{20,64}",
@@ -46,7 +46,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "slack_webhook",
         kind: Kind::Secret,
-        about: "An address of Slack that takes messages from anyone who knows it",
+        description: "Slack webhook URL",
         anchor: Anchor::Words(&["hooks.slack.com/"]),
         begin: Begin::Anywhere,
         regex: r"hooks\.slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9_/-]{20,64})",
@@ -58,7 +58,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "stripe_key",
         kind: Kind::Secret,
-        about: "A key of Stripe, or the secret of one of its webhooks",
+        description: "Stripe key or webhook secret",
         anchor: Anchor::Words(&["sk_live_", "sk_test_", "rk_live_", "rk_test_", "whsec_"]),
         begin: Begin::Anywhere,
         regex: r"(?:[sr]k_(?:live|test)_[A-Za-z0-9]{16,64}|whsec_[A-Za-z0-9+/]{24,64})",
@@ -70,7 +70,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "ai_api_key",
         kind: Kind::Secret,
-        about: "A key of OpenAI, Anthropic and others that begin theirs with `sk-`",
+        description: "API key of OpenAI, Anthropic and others with the prefix `sk-`",
         anchor: Anchor::Words(&["sk-"]),
         begin: Begin::Edge(Class::Token),
         regex: r"sk-[A-Za-z0-9_-]{20,64}",
@@ -82,7 +82,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "npm_token",
         kind: Kind::Secret,
-        about: "A token of npm",
+        description: "npm token",
         anchor: Anchor::Words(&["npm_"]),
         begin: Begin::Anywhere,
         regex: r"npm_[A-Za-z0-9]{36}",
@@ -94,7 +94,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "pypi_token",
         kind: Kind::Secret,
-        about: "A token of the Python Package Index",
+        description: "Python Package Index token",
         anchor: Anchor::Words(&["pypi-AgE"]),
         begin: Begin::Anywhere,
         regex: r"pypi-AgE[A-Za-z0-9_-]{50,64}",
@@ -106,7 +106,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "huggingface_token",
         kind: Kind::Secret,
-        about: "A token of Hugging Face",
+        description: "Hugging Face token",
         anchor: Anchor::Words(&["hf_", "api_org_"]),
         begin: Begin::Edge(Class::Word),
         regex: r"(?:hf_|api_org_)[A-Za-z0-9]{34,40}",
@@ -118,7 +118,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "sendgrid_key",
         kind: Kind::Secret,
-        about: "A key of SendGrid",
+        description: "SendGrid key",
         anchor: Anchor::Words(&["SG."]),
         begin: Begin::Edge(Class::Word),
         regex: r"SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}",
@@ -130,7 +130,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "twilio_key",
         kind: Kind::Secret,
-        about: "An API key of Twilio",
+        description: "Twilio API key",
         anchor: Anchor::Words(&["SK"]),
         begin: Begin::Edge(Class::Word),
         regex: r"SK[0-9a-f]{32}",
@@ -142,7 +142,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "docker_token",
         kind: Kind::Secret,
-        about: "A token of Docker Hub",
+        description: "Docker Hub token",
         anchor: Anchor::Words(&["dckr_pat_", "dckr_oat_"]),
         begin: Begin::Anywhere,
         regex: r"dckr_[po]at_[A-Za-z0-9_-]{27,64}",
@@ -154,7 +154,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "shopify_token",
         kind: Kind::Secret,
-        about: "A token of Shopify",
+        description: "Shopify token",
         anchor: Anchor::Words(&["shpat_", "shpca_", "shppa_", "shpss_"]),
         begin: Begin::Anywhere,
         regex: r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}",
@@ -166,7 +166,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "telegram_token",
         kind: Kind::Secret,
-        about: "The token of a bot of Telegram",
+        description: "Telegram bot token",
         anchor: Anchor::Words(&[":AA"]),
         begin: Begin::Run(Class::Digit, 12),
         regex: r"[0-9]{8,10}:AA[A-Za-z0-9_-]{33}",

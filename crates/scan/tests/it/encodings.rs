@@ -1,4 +1,4 @@
-//! Text in UTF-16 and bytes that are no text.
+//! Text in UTF-16, and binary data.
 
 use proptest::prelude::*;
 use scan::{Encoding, redact};
@@ -17,7 +17,7 @@ fn utf16(text: &str, encoding: Encoding) -> Vec<u8> {
 const UTF16: [Encoding; 2] = [Encoding::Utf16LittleEndian, Encoding::Utf16BigEndian];
 
 #[test]
-fn a_secret_in_utf16_is_found_where_it_stands_and_hidden() {
+fn a_secret_in_utf16_is_found_and_masked() {
     let token = github_token();
     for encoding in UTF16 {
         let bytes = utf16(&format!("für 😀 {token} ende"), encoding);
@@ -31,7 +31,7 @@ fn a_secret_in_utf16_is_found_where_it_stands_and_hidden() {
 }
 
 #[test]
-fn utf16_that_ends_within_a_unit_is_read_up_to_there() {
+fn an_incomplete_utf16_unit_at_the_end_is_ignored() {
     let mut bytes = utf16(&github_token(), Encoding::Utf16LittleEndian);
     bytes.push(b'x');
     let findings = SCANNER.scan(&bytes);
@@ -40,7 +40,7 @@ fn utf16_that_ends_within_a_unit_is_read_up_to_there() {
 }
 
 #[test]
-fn a_mark_of_utf8_and_zero_bytes_hide_nothing() {
+fn a_utf8_byte_order_mark_and_zero_bytes_do_not_hide_secrets() {
     let token = github_token();
     let marked = [b"\xef\xbb\xbf", token.as_bytes()].concat();
     assert_eq!(SCANNER.scan(&marked).items[0].start, 3);
@@ -51,10 +51,10 @@ fn a_mark_of_utf8_and_zero_bytes_hide_nothing() {
 
 proptest! {
     #[test]
-    fn utf16_has_the_findings_of_utf8_however_it_is_cut(text in text(), cut in any::<prop::sample::Index>()) {
-        // Characters beyond ASCII take up another number of units than of bytes.
+    fn utf16_has_the_findings_of_utf8_for_any_chunking(text in text(), cut in any::<prop::sample::Index>()) {
+        // ASCII only: other characters have different numbers of UTF-16 units and UTF-8 bytes.
         let text: String = text.chars().filter(char::is_ascii).collect();
-            let expected = SCANNER.scan(text.as_bytes());
+        let expected = SCANNER.scan(text.as_bytes());
         for encoding in UTF16 {
             let bytes = utf16(&text, encoding);
             let (first, rest) = bytes.split_at(cut.index(bytes.len() + 1));
@@ -63,10 +63,10 @@ proptest! {
             stream.feed(rest);
             let findings = stream.finish();
             prop_assert_eq!(&findings.counts, &expected.counts);
-            let places = |items: &[scan::Finding]| items.iter().map(|item| (item.start, item.end)).collect::<Vec<_>>();
+            let offsets = |items: &[scan::Finding]| items.iter().map(|item| (item.start, item.end)).collect::<Vec<_>>();
             let doubled = |&(start, end): &(u64, u64)| (2 + 2 * start, 2 + 2 * end);
-            let doubled: Vec<_> = places(&expected.items).iter().map(doubled).collect();
-            prop_assert_eq!(places(&findings.items), doubled);
+            let doubled: Vec<_> = offsets(&expected.items).iter().map(doubled).collect();
+            prop_assert_eq!(offsets(&findings.items), doubled);
         }
     }
 }

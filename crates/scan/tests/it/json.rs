@@ -1,4 +1,4 @@
-//! Findings taken out of JSON texts.
+//! Redaction of JSON documents.
 
 use proptest::prelude::*;
 use scan::{BASE64_BYTES_MAX, BASE64_BYTES_MIN, JSON_BYTES_MAX, JSON_DEPTH_MAX, JsonError, Scanner};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::common::{SCANNER, github_token, text};
 
 fn redacted(json: &str) -> String {
-    SCANNER.redact_json(json).expect("a JSON text within the limits").text
+    SCANNER.redact_json(json).expect("valid JSON within the limits").text
 }
 
 fn base64(bytes: &[u8]) -> String {
@@ -23,7 +23,7 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn strings_lose_their_findings_and_all_else_stays_as_it_is_written() {
+fn findings_in_strings_are_redacted_and_everything_else_is_copied_verbatim() {
     let token = github_token();
     let json = format!(
         "{{ \"n\": 1.50e+3, \"big\":123456789012345678901,\n\t\"log\": \"use {token} \\u00e4\", \"x\": [null,true] }}"
@@ -37,7 +37,7 @@ fn strings_lose_their_findings_and_all_else_stays_as_it_is_written() {
 }
 
 #[test]
-fn every_example_is_taken_out_so_that_a_scan_of_the_bytes_finds_nothing() {
+fn redacted_examples_are_not_found_by_a_scan_of_the_bytes() {
     for pattern in Scanner::known() {
         let json = json!({ "log": format!("before {} after", pattern.example()), "n": 1 }).to_string();
         let result = SCANNER.redact_json(&json).unwrap();
@@ -48,7 +48,7 @@ fn every_example_is_taken_out_so_that_a_scan_of_the_bytes_finds_nothing() {
 }
 
 #[test]
-fn a_text_without_findings_is_returned_as_it_was() {
+fn a_document_without_findings_is_unchanged() {
     for json in ["{}", " [ ] ", "\"plain \\u0061\"", "1", "null", "{\"a\":{\"b\":[1,2,\"\\ud800\"]}}"] {
         let result = SCANNER.redact_json(json).unwrap();
         assert_eq!((result.text.as_str(), result.counts.len()), (json, 0));
@@ -64,7 +64,7 @@ fn a_secret_behind_escapes_is_found() {
 }
 
 #[test]
-fn names_of_members_lose_their_findings_and_stay_apart() {
+fn findings_in_member_names_are_redacted_and_names_stay_unique() {
     let json = r#"{"a@example.org":1,"b@example.org":2,"[redacted:email]":3,"in":{"c@example.org":4}}"#;
     let expected =
         r#"{"[redacted:email]":1,"[redacted:email]#2":2,"[redacted:email]#3":3,"in":{"[redacted:email]":4}}"#;
@@ -73,7 +73,7 @@ fn names_of_members_lose_their_findings_and_stay_apart() {
 }
 
 #[test]
-fn a_value_under_a_name_that_says_so_is_a_secret() {
+fn a_value_under_a_secret_name_is_redacted() {
     let json = r#"{"db_password":"correct horse","token":"Paris","tokens":["x7Kq2mVb"],"password_policy":"twelve letters","pwd":"abc"}"#;
     let result = SCANNER.redact_json(json).unwrap();
     let expected = json!({
@@ -85,58 +85,71 @@ fn a_value_under_a_name_that_says_so_is_a_secret() {
 }
 
 #[test]
-fn what_a_name_says_ends_with_its_value() {
+fn a_secret_name_applies_to_its_own_value_only() {
     let json = r#"{"password":null,"note":"not secret","apiKey":{"note":"not secret"},"passwords":["a1b2c3"],"next":["fine"]}"#;
     let expected = json.replace("a1b2c3", "[redacted:generic_secret]");
     assert_eq!(redacted(json), expected);
 }
 
 #[test]
-fn a_known_secret_keeps_its_name_under_any_other() {
+fn a_specific_pattern_takes_precedence_over_the_generic_one() {
     let json = json!({ "token": github_token(), "password": format!("{} and more", github_token()) }).to_string();
     let expected = json!({ "token": "[redacted:github_token]", "password": "[redacted:generic_secret]" }).to_string();
     assert_eq!(redacted(&json), expected);
 }
 
 #[test]
-fn a_password_is_one_from_its_shortest_length_on() {
+fn a_password_is_redacted_from_the_minimum_length_on() {
     assert_eq!(redacted(r#"{"pwd":"abcd"}"#), r#"{"pwd":"[redacted:generic_secret]"}"#);
     assert_eq!(redacted(r#"{"pwd":"abc"}"#), r#"{"pwd":"abc"}"#);
 }
 
 #[test]
-fn what_looks_like_a_secret_once_others_are_gone_goes_as_well() {
-    // Each of them is told from something longer only when the next one is gone.
+fn secrets_that_appear_after_redaction_of_others_are_redacted_too() {
+    // Each token matches only after the one that follows it is redacted.
     let token = Scanner::known().find(|pattern| pattern.name == "npm_token").unwrap().example();
     let redacted_chain = |tokens: usize| redacted(&json!(token.repeat(tokens)).to_string());
     assert_eq!(redacted_chain(4), format!("\"{}\"", "[redacted:npm_token]".repeat(4)));
-    assert_eq!(redacted_chain(5), "\"[redacted:npm_token]\"", "too many rounds: all of it goes");
+    assert_eq!(redacted_chain(5), "\"[redacted:npm_token]\"", "after too many rounds the whole string is replaced");
 }
 
 #[test]
-fn names_say_nothing_where_generic_secrets_are_not_looked_for() {
+fn names_are_not_checked_without_the_generic_pattern() {
     let json = r#"{"password":"c0rrecth0rse7"}"#;
     assert_eq!(Scanner::with(["email"]).unwrap().redact_json(json).unwrap().text, json);
 }
 
 #[test]
-fn a_number_of_a_card_becomes_a_string() {
+fn a_card_number_becomes_a_string() {
     assert_eq!(redacted("{\"card\":4111111111111111}"), "{\"card\":\"[redacted:credit_card]\"}");
     assert_eq!(redacted("[0.4111111111111111,4111111111111112]"), "[0.4111111111111111,4111111111111112]");
 }
 
+/// A partially replaced value, such as `-[redacted:credit_card]`, would be redacted again by its name.
 #[test]
-fn a_string_that_is_base64_is_looked_into_once() {
+fn a_redacted_value_under_a_secret_name_is_not_redacted_again() {
+    for (json, expected) in [
+        (r#"{"password": -4144924691492629085}"#, r#"{"password": "[redacted:credit_card]"}"#),
+        (r#"{"password":[4111111111111111.5]}"#, r#"{"password":["[redacted:credit_card]"]}"#),
+        (r#"{"token":"4111=536-22-8726"}"#, r#"{"token":"[redacted:generic_secret]"}"#),
+    ] {
+        assert_eq!(redacted(json), expected);
+        assert_eq!(redacted(expected), expected);
+    }
+}
+
+#[test]
+fn base64_is_decoded_one_level_deep() {
     let once = base64(format!("login with {}", github_token()).as_bytes());
     assert_eq!(redacted(&json!([once]).to_string()), "[\"[redacted:github_token]\"]");
     let twice = json!([base64(once.as_bytes())]).to_string();
     assert_eq!(redacted(&twice), twice);
-    let no_text = json!([base64(&[&[0xff; 30], github_token().as_bytes()].concat())]).to_string();
-    assert_eq!(redacted(&no_text), no_text);
+    let binary = json!([base64(&[&[0xff; 30], github_token().as_bytes()].concat())]).to_string();
+    assert_eq!(redacted(&binary), binary);
 }
 
 #[test]
-fn base64_is_looked_into_between_its_limits() {
+fn base64_is_decoded_within_its_length_limits() {
     let finds = |text: String| !SCANNER.redact_json(&json!([text]).to_string()).unwrap().counts.is_empty();
     let mail = |bytes: usize| format!("{}@b.org", "a".repeat(bytes - 6));
     let shortest = base64(mail(12).as_bytes());
@@ -149,14 +162,14 @@ fn base64_is_looked_into_between_its_limits() {
 }
 
 #[test]
-fn what_is_no_json_is_refused() {
+fn invalid_json_is_rejected() {
     for text in ["", "{", "[1,]", "{\"a\":1}x", "'a'", "{\"a\"}", "\"\\x\"", "01", "nul"] {
         assert!(matches!(SCANNER.redact_json(text), Err(JsonError::NotJson { .. })), "{text}");
     }
 }
 
 #[test]
-fn json_is_taken_up_to_the_limits_of_depth_and_size_and_not_beyond() {
+fn json_is_accepted_up_to_the_limits_of_depth_and_size() {
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     assert_eq!(redacted(&nested(JSON_DEPTH_MAX)), nested(JSON_DEPTH_MAX));
     assert!(matches!(SCANNER.redact_json(&nested(JSON_DEPTH_MAX + 1)), Err(JsonError::TooDeep { .. })));
@@ -185,7 +198,7 @@ fn document() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Containers of the same sizes within each other. A leaf may become a string.
+/// Whether both documents have the same nesting and sizes. A leaf may become a string.
 fn same_shape(before: &Value, after: &Value) -> bool {
     match (before, after) {
         (Value::Array(before), Value::Array(after)) => {
@@ -201,7 +214,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn what_was_redacted_parses_has_the_same_shape_and_nothing_left_to_find(document in document()) {
+    fn a_redacted_document_parses_has_the_same_shape_and_no_findings(document in document()) {
         let result = SCANNER.redact_json(&document.to_string()).unwrap();
         let after: Value = serde_json::from_str(&result.text).unwrap();
         prop_assert!(same_shape(&document, &after), "{} became {}", document, after);
@@ -211,7 +224,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_as_json_ends_without_a_panic(text in "[\\[\\]{}\",:\\\\u0-9a-f.e+-]{0,60}") {
+    fn arbitrary_text_as_json_never_panics(text in "[\\[\\]{}\",:\\\\u0-9a-f.e+-]{0,60}") {
         if let Ok(result) = SCANNER.redact_json(&text) {
             prop_assert!(serde_json::from_str::<serde::de::IgnoredAny>(&result.text).is_ok());
         }

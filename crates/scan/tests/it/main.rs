@@ -1,4 +1,4 @@
-//! What a user of the scanner sees, by behaviour.
+//! Tests of the scanner's public API, one file per behaviour.
 
 mod common;
 mod encodings;

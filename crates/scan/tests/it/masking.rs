@@ -1,4 +1,4 @@
-//! Stars over findings, byte for byte.
+//! Findings masked with asterisks, byte by byte.
 
 use proptest::prelude::*;
 use scan::{Finding, Kind, Mask, Scanner, redact};
@@ -10,7 +10,7 @@ fn finding(start: u64, end: u64) -> Finding {
 }
 
 #[test]
-fn what_was_found_is_hidden_and_nothing_else() {
+fn exactly_the_findings_are_masked() {
     let text = format!("push with {} now, jane@example.org", github_token());
     let findings = SCANNER.scan(text.as_bytes());
     let redacted = String::from_utf8(redact(text.as_bytes(), &findings.items)).unwrap();
@@ -18,7 +18,7 @@ fn what_was_found_is_hidden_and_nothing_else() {
 }
 
 #[test]
-fn findings_that_overlap_or_end_beyond_the_text_are_hidden_together() {
+fn overlapping_findings_and_findings_beyond_the_text_are_masked() {
     let findings = [finding(6, 100), finding(1, 3), finding(2, 4), finding(50, 60)];
     assert_eq!(redact(b"abcdefgh", &findings), b"a***ef**");
     assert_eq!(redact(b"abc", &[finding(1, 1)]), b"abc");
@@ -26,7 +26,7 @@ fn findings_that_overlap_or_end_beyond_the_text_are_hidden_together() {
 }
 
 #[test]
-fn line_ends_stay_where_they_are() {
+fn line_ends_are_not_masked() {
     let key = format!("a\n-----BEGIN {0}-----\r\nMIIE\r\n-----END {0}-----\nb", "PRIVATE KEY");
     let redacted = redact(key.as_bytes(), &SCANNER.scan(key.as_bytes()).items);
     let redacted = String::from_utf8(redacted).unwrap();
@@ -34,7 +34,7 @@ fn line_ends_stay_where_they_are() {
 }
 
 #[test]
-fn a_mask_hides_the_same_in_chunks() {
+fn a_mask_gives_the_same_result_for_any_chunk_size() {
     let text = format!("one {} two jane@example.org three", github_token());
     let findings = SCANNER.scan(text.as_bytes());
     let mask = Mask::new(&findings);
@@ -50,7 +50,7 @@ fn a_mask_hides_the_same_in_chunks() {
 }
 
 #[test]
-fn every_example_is_hidden_so_that_it_is_not_found_again() {
+fn masked_examples_are_not_found_again() {
     for pattern in Scanner::known() {
         let text = format!("before {} after", pattern.example());
         let redacted = redact(text.as_bytes(), &SCANNER.scan(text.as_bytes()).items);
@@ -61,12 +61,12 @@ fn every_example_is_hidden_so_that_it_is_not_found_again() {
 
 proptest! {
     #[test]
-    fn a_redacted_text_has_the_same_length_and_none_of_the_findings(text in text()) {
+    fn a_masked_text_has_the_same_length_and_no_findings(text in text()) {
         let findings = SCANNER.scan(text.as_bytes());
         let redacted = redact(text.as_bytes(), &findings.items);
         prop_assert_eq!(redacted.len(), text.len());
-        for (place, (&before, &after)) in text.as_bytes().iter().zip(&redacted).enumerate() {
-            let within = findings.items.iter().any(|item| (item.start..item.end).contains(&(place as u64)));
+        for (offset, (&before, &after)) in text.as_bytes().iter().zip(&redacted).enumerate() {
+            let within = findings.items.iter().any(|item| (item.start..item.end).contains(&(offset as u64)));
             let expected = if within && !matches!(before, b'\n' | b'\r') { b'*' } else { before };
             prop_assert_eq!(after, expected);
         }

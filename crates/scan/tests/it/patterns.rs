@@ -1,4 +1,4 @@
-//! Each pattern finds what it is for, and leaves alone what only looks like it.
+//! True and false positives of each pattern.
 
 use std::collections::HashSet;
 
@@ -9,29 +9,29 @@ use crate::common::{SCANNER, found, github_token, names};
 #[test]
 fn every_pattern_finds_its_example_and_not_its_counter_example() {
     for pattern in Scanner::known() {
-        let (name, about) = (pattern.name, pattern.about);
+        let (name, description) = (pattern.name, pattern.description);
         let findings = SCANNER.scan(pattern.example().as_bytes());
-        assert_eq!(findings.counts.get(name), Some(&1), "{name} ({about}): {findings:?}");
+        assert_eq!(findings.counts.get(name), Some(&1), "{name} ({description}): {findings:?}");
         let findings = SCANNER.scan(pattern.counter_example().as_bytes());
-        assert_eq!(findings.counts.get(name), None, "{name} ({about}): {findings:?}");
+        assert_eq!(findings.counts.get(name), None, "{name} ({description}): {findings:?}");
     }
 }
 
 #[test]
-fn every_pattern_finds_its_example_wherever_it_stands() {
-    let places =
+fn every_pattern_finds_its_example_in_any_context() {
+    let contexts =
         [("", " and on"), ("said \"", "\""), ("line\n", "\nline"), ("a: ", ", b"), ("\u{e4} ", "\u{e4}"), ("\0", "\0")];
     for pattern in Scanner::known() {
-        for (before, after) in places {
+        for (before, after) in contexts {
             let text = format!("{before}{}{after}", pattern.example());
             let findings = SCANNER.scan(text.as_bytes());
-            assert!(findings.counts.contains_key(pattern.name), "{} in {before:?} and {after:?}", pattern.name);
+            assert!(findings.counts.contains_key(pattern.name), "{} between {before:?} and {after:?}", pattern.name);
         }
     }
 }
 
 #[test]
-fn names_are_unique_and_fit_into_what_replaces_a_finding() {
+fn names_are_unique_and_valid_in_a_redaction_mark() {
     let mut seen = HashSet::new();
     for pattern in Scanner::known() {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
@@ -61,7 +61,7 @@ fn ordinary_text_has_no_findings() {
 }
 
 #[test]
-fn a_finding_is_the_secret_and_not_its_surroundings() {
+fn a_finding_is_the_secret_without_its_context() {
     let token = github_token();
     assert_eq!(found(&format!("use {token}, please")), [("github_token", token.clone())]);
     assert_eq!(found("db_password='c0rrecth0rse7'; next"), [("generic_secret", "c0rrecth0rse7".to_string())]);
@@ -73,15 +73,15 @@ fn a_finding_is_the_secret_and_not_its_surroundings() {
 }
 
 #[test]
-fn several_findings_of_one_pattern_are_several() {
+fn adjacent_findings_of_one_pattern_are_separate() {
     let addresses = ["a@example.org", "b@example.org", "c@example.org"];
     let expected: Vec<_> = addresses.iter().map(|address| ("email", address.to_string())).collect();
     assert_eq!(found(&addresses.join(",")), expected);
 }
 
 #[test]
-fn a_setting_is_found_in_the_ways_people_write_it() {
-    let ways = [
+fn a_setting_is_found_in_all_common_notations() {
+    let notations = [
         "PASSWORD=VALUE",
         "password: VALUE",
         "\"password\": \"VALUE\"",
@@ -93,8 +93,8 @@ fn a_setting_is_found_in_the_ways_people_write_it() {
         "?access_token=VALUE&x=1",
         "client-secret = VALUE",
     ];
-    for way in ways {
-        let text = way.replace("VALUE", "c0rrecth0rse7");
+    for notation in notations {
+        let text = notation.replace("VALUE", "c0rrecth0rse7");
         assert_eq!(found(&text), [("generic_secret", "c0rrecth0rse7".to_string())], "{text}");
     }
 }
@@ -107,7 +107,7 @@ fn a_secret_after_an_escape_is_found() {
 }
 
 #[test]
-fn patterns_are_switched_on_and_off_by_name() {
+fn patterns_are_selected_and_excluded_by_name() {
     let text = format!("{} jane@example.org", github_token());
     let only = Scanner::with(["email"]).unwrap();
     assert_eq!(only.patterns().map(|pattern| pattern.name).collect::<Vec<_>>(), ["email"]);
@@ -120,7 +120,7 @@ fn patterns_are_switched_on_and_off_by_name() {
 }
 
 #[test]
-fn a_pattern_that_does_not_exist_is_an_error_that_names_those_that_do() {
+fn an_unknown_pattern_is_rejected_with_a_list_of_known_ones() {
     let error = Scanner::with(["email", "emial"]).unwrap_err();
     assert!(matches!(&error, Error::UnknownPattern { name, known } if name == "emial" && known.contains("email")));
     assert_eq!(Scanner::with([]).unwrap_err(), Error::NoPatterns);

@@ -1,4 +1,4 @@
-//! Bytes that come in pieces give the same findings as all at once.
+//! A stream has the same findings as the complete text.
 
 use proptest::prelude::*;
 use scan::{BACK_BYTES_MAX, FINDINGS_MAX, Findings, Limits, MATCH_BYTES_MAX, WINDOW_BYTES};
@@ -15,7 +15,7 @@ fn all() -> Limits {
     Limits { findings_max: FINDINGS_MAX }
 }
 
-/// Larger than a window, with things to find here and there.
+/// Text larger than a window, with secrets in it.
 fn large_text() -> impl Strategy<Value = Vec<u8>> {
     let filler = (0..9_000_usize).prop_map(|count| "nothing here. ".repeat(count).into_bytes());
     let bytes = prop::collection::vec(any::<u8>(), 0..200);
@@ -27,7 +27,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn any_chunks_give_the_findings_of_one(
+    fn any_chunking_gives_the_same_findings(
         text in large_text(),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
     ) {
@@ -42,7 +42,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_end_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..2_000)) {
+    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..2_000)) {
         let findings = SCANNER.scan(&bytes);
         prop_assert_eq!(findings.bytes, bytes.len() as u64);
         prop_assert_eq!(findings, scan_in_chunks(bytes.chunks(1), all()));
@@ -50,7 +50,7 @@ proptest! {
 }
 
 #[test]
-fn a_secret_across_the_border_of_windows_is_found() {
+fn a_secret_across_a_window_boundary_is_found() {
     let token = github_token();
     for start in (WINDOW_BYTES - token.len() - 2)..=(WINDOW_BYTES + 2) {
         let mut text = vec![b' '; 2 * WINDOW_BYTES];
@@ -62,7 +62,7 @@ fn a_secret_across_the_border_of_windows_is_found() {
 }
 
 #[test]
-fn a_private_key_longer_than_a_window_is_found_to_its_footer() {
+fn a_private_key_longer_than_a_window_is_found_up_to_its_footer() {
     let key = format!("-----BEGIN {0}-----\n{1}\n-----END {0}-----", "PRIVATE KEY", "MIIEvQIBADAN\n".repeat(30_000));
     assert!(key.len() > 2 * WINDOW_BYTES);
     let text = format!("before {key} after");
@@ -73,14 +73,14 @@ fn a_private_key_longer_than_a_window_is_found_to_its_footer() {
 }
 
 #[test]
-fn a_private_key_without_a_footer_goes_on_to_the_end() {
+fn a_private_key_without_a_footer_extends_to_the_end() {
     let text = format!("before -----BEGIN {}-----\n{}", "RSA PRIVATE KEY", "MIIEvQIBADAN\n".repeat(30_000));
     let findings = scan_in_chunks(text.as_bytes().chunks(4_096), all());
     assert_eq!((findings.items[0].start, findings.items[0].end), (7, text.len() as u64));
 }
 
 #[test]
-fn a_footer_that_does_not_end_is_taken_for_one_up_to_its_limit() {
+fn an_unterminated_footer_is_included_up_to_its_limit() {
     let text = |footer: usize| format!("-----BEGIN {}-----\nMIIE\n-----END {}", "PRIVATE KEY", "X".repeat(footer));
     let ends = |text: &str| SCANNER.scan(text.as_bytes()).items[0].end;
     let before = text(0).len() - "-----END ".len();
@@ -89,7 +89,7 @@ fn a_footer_that_does_not_end_is_taken_for_one_up_to_its_limit() {
 }
 
 #[test]
-fn a_match_begins_at_most_so_far_before_what_it_is_known_by() {
+fn a_match_starts_at_most_the_limit_before_its_anchor() {
     for user_bytes in [BACK_BYTES_MAX, BACK_BYTES_MAX + 1] {
         let findings = SCANNER.scan(format!("{}@example.org", "u".repeat(user_bytes)).as_bytes());
         assert_eq!(findings.items[0].start, (user_bytes - BACK_BYTES_MAX) as u64);
@@ -97,7 +97,7 @@ fn a_match_begins_at_most_so_far_before_what_it_is_known_by() {
 }
 
 #[test]
-fn a_token_is_found_up_to_what_a_pattern_sees_and_beyond() {
+fn a_token_longer_than_the_match_limit_is_found_completely() {
     let header_and_signature = "eyJhbGciOiJIUzI1NiJ9..x7Kq2mVb9LpR4tWy".len();
     for bytes in [MATCH_BYTES_MAX - 1, MATCH_BYTES_MAX, MATCH_BYTES_MAX + 1, 3 * WINDOW_BYTES] {
         let payload = "a".repeat(bytes - header_and_signature);
@@ -109,7 +109,7 @@ fn a_token_is_found_up_to_what_a_pattern_sees_and_beyond() {
 }
 
 #[test]
-fn findings_are_kept_up_to_the_limit_and_counted_beyond_it() {
+fn findings_are_listed_up_to_the_limit_and_counted_beyond_it() {
     let addresses = |count: usize| (0..count).map(|number| format!("user{number}@example.org\n")).collect::<String>();
     let limits = Limits { findings_max: 10 };
     let at_the_limit = scan_in_chunks([addresses(10).as_bytes()], limits);
@@ -122,7 +122,7 @@ fn findings_are_kept_up_to_the_limit_and_counted_beyond_it() {
 }
 
 #[test]
-fn no_stream_keeps_more_findings_than_the_limit_of_all() {
+fn no_stream_lists_more_findings_than_the_global_limit() {
     let text = "a@b.org\n".repeat(FINDINGS_MAX + 1);
     let findings = scan_in_chunks([text.as_bytes()], Limits { findings_max: usize::MAX });
     assert_eq!(findings.items.len(), FINDINGS_MAX);
@@ -131,7 +131,7 @@ fn no_stream_keeps_more_findings_than_the_limit_of_all() {
 }
 
 #[test]
-fn nothing_fed_is_nothing_found() {
+fn an_empty_stream_has_no_findings() {
     let findings = scan_in_chunks([], Limits::default());
     assert!(findings.is_empty() && findings.bytes == 0 && !findings.truncated);
     assert_eq!(scan_in_chunks([&b"a"[..]], Limits::default()).bytes, 1);

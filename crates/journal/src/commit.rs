@@ -1,7 +1,7 @@
-//! Group commit: callers that arrive while a frame is being synced share the next one.
+//! Group commit: callers that arrive while a frame is being synced share the next frame.
 //!
-//! There is no writer thread. The first caller that finds nobody writing becomes the leader, writes what has
-//! gathered, and wakes the others; a single caller never waits for another thread.
+//! There is no writer thread. The first caller that finds no write in progress becomes the leader, writes the queued
+//! entries, and wakes the others. A single caller never waits for another thread.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -18,27 +18,28 @@ use crate::format::{
     finish_frame,
 };
 use crate::journal::Shared;
-use crate::segment::{Segment, new_generation, put_in_place};
+use crate::segment::{Segment, install_segment, new_generation};
 use crate::{ENTRY_BYTES_MAX, Error, GROUP_BYTES_MAX, Position};
 
-/// Room that every segment keeps for its last seal.
+/// Bytes that every segment reserves for its last seal.
 const SEAL_BYTES: u64 = FRAME_HEADER_BYTES as u64;
 
-/// Once this much of a segment is used, the next one is prepared. An idle journal prepares nothing.
+/// The next segment is prepared once this many bytes of the current one are used. An idle journal prepares nothing.
 const SPARE_AFTER_BYTES: u64 = 512 << 10;
 
-/// What appending and sealing agree on. Everything here is in memory only.
+/// In-memory state shared by appending and sealing.
 #[derive(Debug)]
 pub(crate) struct State {
-    queue: VecDeque<Forming>,
-    /// Someone is writing; only they touch the writer.
+    queue: VecDeque<PendingFrame>,
+    /// A write is in progress. Only the thread that set this flag uses the writer.
     pub writing: bool,
+    /// Position of the next entry.
     pub next: Position,
-    /// A seal follows the last frame, or there is none.
+    /// The last frame is sealed, or there is no frame.
     pub sealed: bool,
     pub last_write: Instant,
     pub poisoned: Option<String>,
-    /// Recovery needs nothing up to here.
+    /// Recovery needs no entry up to this position.
     pub released: Position,
     pub stopping: bool,
 }
@@ -62,37 +63,37 @@ impl State {
     }
 
     fn enqueue(&mut self, parts: &[&[u8]], len: usize) -> Ticket {
-        let has_room = |forming: &Forming| forming.bytes.len() + len <= GROUP_BYTES_MAX;
+        let has_room = |pending: &PendingFrame| pending.bytes.len() + len <= GROUP_BYTES_MAX;
         if !self.queue.back().is_some_and(has_room) {
-            self.queue.push_back(Forming::with_room_for(len));
+            self.queue.push_back(PendingFrame::with_room_for(len));
         }
-        let forming = self.queue.back_mut().expect("a frame was just put there");
-        forming.add(parts, len)
+        let pending = self.queue.back_mut().expect("a frame was just queued");
+        pending.add(parts, len)
     }
 }
 
-/// A frame that still takes entries.
+/// A queued frame that accepts further entries.
 #[derive(Debug)]
-struct Forming {
+struct PendingFrame {
     bytes: Vec<u8>,
     count: u32,
-    outcome: Arc<OnceLock<Result<Written, Error>>>,
+    outcome: Arc<OnceLock<Result<WrittenFrame, Error>>>,
 }
 
 #[derive(Debug, Clone)]
-struct Written {
+struct WrittenFrame {
     first: Position,
     frame: Bytes,
 }
 
-/// A caller's place in a frame.
+/// A caller's entry in a frame.
 struct Ticket {
     index: u32,
-    place: Range<usize>,
-    outcome: Arc<OnceLock<Result<Written, Error>>>,
+    range: Range<usize>,
+    outcome: Arc<OnceLock<Result<WrittenFrame, Error>>>,
 }
 
-impl Forming {
+impl PendingFrame {
     fn with_room_for(len: usize) -> Self {
         let mut bytes = Vec::with_capacity(FRAME_HEADER_BYTES + ENTRY_PREFIX_BYTES + len + 2 * PAGE_BYTES as usize);
         bytes.resize(FRAME_HEADER_BYTES, 0);
@@ -100,13 +101,13 @@ impl Forming {
     }
 
     fn add(&mut self, parts: &[&[u8]], len: usize) -> Ticket {
-        let prefix = u32::try_from(len).expect("an entry's length was checked against its limit");
+        let prefix = u32::try_from(len).expect("the entry length was checked against ENTRY_BYTES_MAX");
         self.bytes.extend_from_slice(&prefix.to_le_bytes());
         let start = self.bytes.len();
         for part in parts {
             self.bytes.extend_from_slice(part);
         }
-        let ticket = Ticket { index: self.count, place: start..self.bytes.len(), outcome: Arc::clone(&self.outcome) };
+        let ticket = Ticket { index: self.count, range: start..self.bytes.len(), outcome: Arc::clone(&self.outcome) };
         self.count += 1;
         ticket
     }
@@ -119,42 +120,42 @@ impl Ticket {
             Err(error) => return Some(Err(error.clone())),
         };
         let position = Position(written.first.0 + u64::from(self.index));
-        // A slice keeps the whole frame in memory; for a small part of it that is a bad bargain.
-        let entry = if self.place.len() * 2 < written.frame.len() {
-            Bytes::copy_from_slice(&written.frame[self.place.clone()])
+        // A slice keeps the whole frame in memory, so a small entry is copied instead.
+        let entry = if self.range.len() * 2 < written.frame.len() {
+            Bytes::copy_from_slice(&written.frame[self.range.clone()])
         } else {
-            written.frame.slice(self.place.clone())
+            written.frame.slice(self.range.clone())
         };
         Some(Ok((position, entry)))
     }
 }
 
-/// Why a frame was not written.
+/// The reason why a frame was not written.
 enum Failure {
     /// Nothing on disk changed.
     Harmless(Error),
-    /// What is on disk is unknown.
+    /// The state on disk is unknown.
     Fatal(Error),
 }
 
-/// The end of the log. Used only by who has set [`State::writing`].
+/// The end of the log. Used only by the thread that has set [`State::writing`].
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub segment: Arc<Segment>,
     pub offset: u64,
-    asked_for_spare: bool,
+    spare_requested: bool,
 }
 
 impl Writer {
     pub fn new(segment: Arc<Segment>) -> Self {
-        Self { segment, offset: SEGMENT_HEADER_BYTES, asked_for_spare: false }
+        Self { segment, offset: SEGMENT_HEADER_BYTES, spare_requested: false }
     }
 
     fn fits(&self, frame_bytes: u64) -> bool {
         self.offset + frame_bytes + SEAL_BYTES <= self.segment.file_bytes
     }
 
-    /// One frame, one write, one sync.
+    /// Writes one frame with one write and one sync.
     fn write(
         &mut self,
         durable: &AtomicU64,
@@ -166,12 +167,12 @@ impl Writer {
         let segment = &self.segment;
         finish_frame(&mut frame, kind, count, first, self.offset, segment.header.generation);
         let end = self.offset + frame.len() as u64;
-        // Zeros follow the frame up to the end of a page, so that nothing of an earlier use of the file follows it.
+        // Zeros fill the rest of the page, so that no bytes of an earlier use of the file follow the frame.
         let padded_end = (end + ALIGNMENT).next_multiple_of(PAGE_BYTES).min(segment.file_bytes);
         frame.resize((padded_end - self.offset) as usize, 0);
         segment.file.write_all_at(&frame, self.offset).map_err(Error::io("write to", &segment.path))?;
         segment.file.sync_data().map_err(Error::io("sync", &segment.path))?;
-        // In this order: a reader must never see an entry that is not yet said to be durable.
+        // The order matters: a reader must never see an entry beyond the durable position.
         durable.store(first.0 + u64::from(count) - 1, Ordering::Release);
         segment.publish(first, self.offset, end);
         self.offset = end;
@@ -202,22 +203,22 @@ impl Shared {
         }
     }
 
-    /// Writes the oldest waiting frame and tells everyone how it went.
+    /// Writes the oldest queued frame and wakes its callers with the outcome.
     fn lead(&self, state: &mut MutexGuard<'_, State>) {
-        let Some(forming) = state.queue.pop_front() else { return };
-        let Forming { bytes, count, outcome } = forming;
+        let Some(pending) = state.queue.pop_front() else { return };
+        let PendingFrame { bytes, count, outcome } = pending;
         let first = state.next;
         state.writing = true;
         let result = MutexGuard::unlocked(state, || self.write_entries(bytes, count, first));
         state.writing = false;
-        let decided = match result {
+        let result_for_callers = match result {
             Ok(frame) => {
                 state.next = Position(first.0 + u64::from(count));
                 state.last_write = Instant::now();
                 if std::mem::replace(&mut state.sealed, false) {
-                    self.chores.notify_one();
+                    self.maintenance_wake.notify_one();
                 }
-                Ok(Written { first, frame })
+                Ok(WrittenFrame { first, frame })
             }
             Err(Failure::Harmless(error)) => Err(error),
             Err(Failure::Fatal(error)) => {
@@ -225,12 +226,12 @@ impl Shared {
                 Err(error)
             }
         };
-        let succeeded = decided.is_ok();
-        outcome.set(decided).expect("only the leader of a frame decides about it, once");
+        let succeeded = result_for_callers.is_ok();
+        outcome.set(result_for_callers).expect("only the leader of a frame sets its outcome, once");
         self.frame_done.notify_all();
         if succeeded {
             self.durable_changed.notify_all();
-            MutexGuard::unlocked(state, || self.tell_hooks(self.durable()));
+            MutexGuard::unlocked(state, || self.call_hooks(self.durable()));
         }
     }
 
@@ -242,13 +243,13 @@ impl Shared {
         }
         let frame = writer.write(&self.durable, FrameKind::Entries, bytes, count, first).map_err(Failure::Fatal)?;
         let used_enough = writer.offset >= SPARE_AFTER_BYTES.min(writer.segment.file_bytes / 2);
-        if used_enough && !std::mem::replace(&mut writer.asked_for_spare, true) {
-            self.ask_for_spare();
+        if used_enough && !std::mem::replace(&mut writer.spare_requested, true) {
+            self.request_spare();
         }
         Ok(frame)
     }
 
-    /// Goes on in a new segment. The old one is sealed, and the new one states where the old one ends.
+    /// Seals the current segment and continues in a new one, whose header records the end of the old one.
     fn rotate(&self, writer: &mut Writer, frame_bytes: u64, first: Position) -> Result<(), Failure> {
         let needed = (PAGE_BYTES + frame_bytes + SEAL_BYTES).next_multiple_of(PAGE_BYTES);
         let spare = self.obtain_spare(needed.max(self.options.segment_bytes)).map_err(Failure::Harmless)?;
@@ -260,11 +261,11 @@ impl Shared {
             previous_first: writer.segment.header.first,
             previous_end: writer.offset,
         };
-        let segment = put_in_place(&self.directory, &spare.path, spare.file, spare.file_bytes, header);
+        let segment = install_segment(&self.directory, &spare.path, spare.file, spare.file_bytes, header);
         let segment = Arc::new(segment.map_err(Failure::Fatal)?);
         self.segments.write().push_back(Arc::clone(&segment));
         *writer = Writer::new(segment);
-        self.chores.notify_one();
+        self.maintenance_wake.notify_one();
         Ok(())
     }
 
@@ -272,7 +273,7 @@ impl Shared {
         writer.write(&self.durable, FrameKind::Seal, vec![0; FRAME_HEADER_BYTES], 0, next).map(drop)
     }
 
-    /// Seals the last frame if nobody is writing and it is not sealed yet.
+    /// Seals the last frame unless it is sealed already or a write is in progress.
     pub fn seal(&self, state: &mut MutexGuard<'_, State>) {
         if state.sealed || !state.is_idle() || state.poisoned.is_some() {
             return;
@@ -281,7 +282,7 @@ impl Shared {
         state.writing = true;
         let result = MutexGuard::unlocked(state, || {
             let mut writer = self.writer.lock();
-            // Seals alone never fill a segment: one without room is left as it is, the next frame rotates.
+            // Without room for a seal the segment stays unsealed; the next frame rotates it.
             if !writer.fits(SEAL_BYTES) {
                 return Ok(());
             }
@@ -296,11 +297,11 @@ impl Shared {
     }
 
     fn poison(&self, state: &mut MutexGuard<'_, State>, error: &Error) {
-        tracing::error!(%error, "the journal stops: a write failed, so nothing more can be promised");
+        tracing::error!(%error, "a journal write failed, no further entries are accepted until a restart");
         let reason = error.to_string();
-        for waiting in state.queue.drain(..) {
+        for pending in state.queue.drain(..) {
             let refused = Err(Error::Poisoned { reason: reason.clone() });
-            waiting.outcome.set(refused).expect("a waiting frame has not been decided about");
+            pending.outcome.set(refused).expect("a queued frame has no outcome yet");
         }
         state.poisoned = Some(reason);
         self.durable_changed.notify_all();

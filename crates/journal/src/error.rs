@@ -1,4 +1,4 @@
-//! What can go wrong, and what each error means for the journal.
+//! Errors of the journal, and the state each one leaves behind.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::{ENTRY_BYTES_MAX, Position};
 
-/// Cloneable, since all callers that share a frame share its fate.
+/// Cloneable: all callers that share a frame get the same error.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     #[error("cannot {action} `{}`: {source}", path.display())]
@@ -17,7 +17,7 @@ pub enum Error {
         source: Arc<io::Error>,
     },
 
-    /// Bytes that were synced are not what was written. Nothing was changed by finding out.
+    /// Synced bytes differ from what was written. The files were not changed.
     #[error(
         "the journal file `{}` is damaged at offset {offset}: {reason}. Acknowledged data may be lost: \
          keep the directory as it is and restore from a backup",
@@ -25,7 +25,7 @@ pub enum Error {
     )]
     Damaged { file: PathBuf, offset: u64, reason: &'static str },
 
-    #[error("the journal file `{}` is missing, later ones exist. Put it back or restore from a backup", file.display())]
+    #[error("the journal file `{}` is missing, but later files exist. Put it back or restore from a backup", file.display())]
     Missing { file: PathBuf },
 
     #[error(
@@ -38,22 +38,22 @@ pub enum Error {
     #[error("the journal `{}` is in use by another process. Stop that process first", directory.display())]
     InUse { directory: PathBuf },
 
-    /// The entry was not written; the journal goes on.
+    /// The entry was not written. The journal stays usable.
     #[error("an entry of {bytes} bytes is too large: the limit is {ENTRY_BYTES_MAX} bytes")]
     TooLarge { bytes: usize },
 
-    /// Nothing was written; the journal goes on and later appends may succeed.
+    /// Nothing was written. The journal stays usable, and later appends may succeed.
     #[error("no space left for a journal segment of {bytes} bytes in `{}`. Nothing was written; free some space and try again", directory.display())]
     NoSpace { directory: PathBuf, bytes: u64 },
 
-    /// A write or sync failed earlier. What the disk holds is unknown until the journal is opened again.
+    /// A write or sync failed earlier. The state on disk is unknown until the journal is opened again.
     #[error(
         "the journal stopped because an earlier write failed ({reason}). \
-         Check the disk, then restart: what was acknowledged is recovered from it"
+         Check the disk, then restart: acknowledged entries are recovered"
     )]
     Poisoned { reason: String },
 
-    #[error("entries before {oldest} are no longer kept")]
+    #[error("journal entries before {oldest} have expired")]
     Expired { oldest: Position },
 }
 

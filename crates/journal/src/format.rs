@@ -1,18 +1,18 @@
-//! The bytes of a segment: one header block, then frames.
+//! Binary format of a segment: one header block, then frames.
 //!
 //! All numbers are little-endian. Frames start at multiples of [`ALIGNMENT`]. A frame's checksum covers the
-//! segment's generation and the frame's own offset, so what an earlier use of the file left behind, or
-//! what was copied from elsewhere, never passes for a frame of this segment.
+//! segment's generation and the frame's own offset. Bytes from an earlier use of the file, or copied from another
+//! place, therefore never pass as a frame of this segment.
 
 use crate::Position;
 
-/// Writes end at page boundaries: a page that is overwritten as a whole need not be read first.
+/// Writes end at page boundaries: a page that is overwritten completely need not be read first.
 pub(crate) const PAGE_BYTES: u64 = 4096;
 
-/// The newest format this version reads, and the one it writes.
+/// The format this version writes, and the newest it reads.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
-/// The header has a disk sector of its own: writing the first frame does not touch it.
+/// The header occupies its own disk sector, so that writing the first frame does not touch it.
 pub(crate) const SEGMENT_HEADER_BYTES: u64 = 512;
 const SEGMENT_MAGIC: &[u8; 8] = b"OUTLJRNL";
 const HEADER_CRC_AT: usize = SEGMENT_HEADER_BYTES as usize - 4;
@@ -24,19 +24,19 @@ pub(crate) const FRAME_MAGIC: [u8; 4] = *b"OFRM";
 /// Every entry in a frame is preceded by its length.
 pub(crate) const ENTRY_PREFIX_BYTES: usize = 4;
 
-/// What a segment says about itself.
+/// Header of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
-    /// Different at every use of a file.
+    /// Random number, different for every use of a file.
     pub generation: u64,
     pub first: Position,
-    /// The first position of the segment before this one, [`Position::NONE`] for the very first.
+    /// First position of the previous segment, [`Position::NONE`] for the very first segment.
     pub previous_first: Position,
-    /// Where the segment before this one ends: exactly up to there it must be valid.
+    /// End offset of the previous segment, which must be valid exactly up to there.
     pub previous_end: u64,
 }
 
-/// Why a header block cannot be used.
+/// The reason why a header block is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeaderError {
     Damaged(&'static str),
@@ -57,10 +57,10 @@ impl SegmentHeader {
         block
     }
 
-    /// Every format, also a future one, keeps the magic, the version and the checksum where they are.
+    /// Magic, version and checksum have the same place in every format, including future ones.
     pub fn decode(block: &[u8; SEGMENT_HEADER_BYTES as usize]) -> Result<Self, HeaderError> {
         if &block[0..8] != SEGMENT_MAGIC {
-            return Err(HeaderError::Damaged("this is not the header of a journal segment"));
+            return Err(HeaderError::Damaged("the file does not start with a journal segment header"));
         }
         if crc32c::crc32c(&block[..HEADER_CRC_AT]) != u32_at(block, HEADER_CRC_AT) {
             return Err(HeaderError::Damaged("the checksum of the segment header does not match"));
@@ -81,7 +81,7 @@ impl SegmentHeader {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameKind {
     Entries,
-    /// Says that everything before it was synced. Carries nothing.
+    /// Marks that everything before it was synced. Has no payload.
     Seal,
 }
 
@@ -99,15 +99,15 @@ pub(crate) struct FrameHeader {
     pub kind: FrameKind,
     pub payload_bytes: u32,
     pub count: u32,
-    /// The position of the first entry; of a seal, the position that the next entry will have.
+    /// Position of the first entry; in a seal, the position of the next entry.
     pub first: Position,
-    /// Where in the segment this frame begins.
+    /// Offset of this frame in the segment.
     pub offset: u64,
     pub crc: u32,
 }
 
 impl FrameHeader {
-    /// Reads the fields; whether they are true is known only when the checksum was compared.
+    /// Decodes the fields without checking the checksum.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         if bytes.len() < FRAME_HEADER_BYTES || bytes[0..4] != FRAME_MAGIC {
             return None;
@@ -132,7 +132,7 @@ impl FrameHeader {
     }
 }
 
-/// Fills in the header of a frame whose payload begins at [`FRAME_HEADER_BYTES`], and pads it.
+/// Pads a frame whose payload begins at [`FRAME_HEADER_BYTES`], and fills in its header.
 pub(crate) fn finish_frame(
     frame: &mut Vec<u8>,
     kind: FrameKind,
@@ -141,7 +141,8 @@ pub(crate) fn finish_frame(
     offset: u64,
     generation: u64,
 ) {
-    let payload = u32::try_from(frame.len() - FRAME_HEADER_BYTES).expect("entries have a limit far below 4 GiB");
+    let payload =
+        u32::try_from(frame.len() - FRAME_HEADER_BYTES).expect("the size of a frame is limited far below 4 GiB");
     frame.resize(aligned(frame.len() as u64) as usize, 0);
     frame[0..4].copy_from_slice(&FRAME_MAGIC);
     frame[8..12].copy_from_slice(&kind.code().to_le_bytes());
@@ -154,7 +155,7 @@ pub(crate) fn finish_frame(
     frame[4..8].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// The checksum of a whole frame (header, payload, padding) that belongs to `generation`.
+/// Checksum of a frame (header, payload, padding) of `generation`.
 pub(crate) fn frame_crc(frame: &[u8], generation: u64) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&generation.to_le_bytes()), &frame[8..])
 }
@@ -178,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_of_a_newer_format_is_told_from_a_damaged_one() {
+    fn a_newer_format_is_distinguished_from_a_damaged_header() {
         let header =
             SegmentHeader { generation: 7, first: Position(3), previous_first: Position(1), previous_end: 600 };
         let mut block = header.encode();

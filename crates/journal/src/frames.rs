@@ -1,4 +1,4 @@
-//! Reads frames from a segment file in large chunks, and believes nothing that does not check out.
+//! Reads frames from a segment file in large chunks and verifies each one.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ use crate::format::{
 #[derive(Debug, Clone)]
 pub(crate) struct Frame {
     pub header: FrameHeader,
-    /// The entries, each with its length before it.
+    /// Entries, each preceded by its length.
     pub payload: Bytes,
 }
 
@@ -31,10 +31,10 @@ impl Frame {
     }
 }
 
-/// What is at a place: a frame, or the reason why there is none.
-pub(crate) type Found = Result<Frame, &'static str>;
+/// The frame at an offset, or the reason why there is no valid one.
+pub(crate) type FrameResult = Result<Frame, &'static str>;
 
-/// A window into one file. It may be used for any offset; going forward is cheap.
+/// Buffered reader of one file. Any offset may be read; reading forward is cheap.
 #[derive(Debug, Default)]
 pub(crate) struct FrameCursor {
     chunk: Bytes,
@@ -47,16 +47,16 @@ impl FrameCursor {
         Self { chunk: Bytes::new(), chunk_at: 0, chunk_bytes }
     }
 
-    /// The frame that begins at `offset`, as far as the file is to be read (`limit`).
-    pub fn frame(&mut self, file: &File, generation: u64, offset: u64, limit: u64) -> io::Result<Found> {
+    /// Reads the frame at `offset`. Bytes at `limit` and beyond are not read.
+    pub fn frame(&mut self, file: &File, generation: u64, offset: u64, limit: u64) -> io::Result<FrameResult> {
         let Some(head) = self.window(file, offset, FRAME_HEADER_BYTES, limit)? else {
             return Ok(Err("the file ends within a frame header"));
         };
         let Some(header) = FrameHeader::decode(&head) else {
-            return Ok(Err("there is no frame here"));
+            return Ok(Err("no frame starts here"));
         };
         if header.offset != offset {
-            return Ok(Err("the frame belongs elsewhere"));
+            return Ok(Err("the frame was written for a different offset"));
         }
         if offset.saturating_add(header.frame_bytes()) > limit {
             return Ok(Err("the frame is longer than the file"));
@@ -68,18 +68,18 @@ impl FrameCursor {
             return Ok(Err("the checksum of the frame does not match"));
         }
         let payload = whole.slice(FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + header.payload_bytes as usize);
-        if !entries_add_up(&payload, header.count) {
-            return Ok(Err("the entries of the frame do not add up"));
+        if !entries_fill_payload(&payload, header.count) {
+            return Ok(Err("the entries of the frame do not fill its payload"));
         }
         Ok(Ok(Frame { header, payload }))
     }
 
-    /// Looks for any valid frame at or after `offset`. That costs one pass over the rest of the file.
+    /// Searches for a valid frame at or after `offset`, reading the rest of the file once.
     pub fn search(&mut self, file: &File, generation: u64, mut offset: u64, limit: u64) -> io::Result<Option<u64>> {
         while self.window(file, offset, FRAME_HEADER_BYTES, limit)?.is_some() {
             let start = (offset - self.chunk_at) as usize;
             let skipped =
-                self.chunk[start..].chunks(ALIGNMENT as usize).position(|place| place.starts_with(&FRAME_MAGIC));
+                self.chunk[start..].chunks(ALIGNMENT as usize).position(|bytes| bytes.starts_with(&FRAME_MAGIC));
             let Some(skipped) = skipped else {
                 offset = (self.chunk_at + self.chunk.len() as u64).next_multiple_of(ALIGNMENT);
                 continue;
@@ -93,12 +93,12 @@ impl FrameCursor {
         Ok(None)
     }
 
-    /// Drops what was read, so that the next call reads the file again.
-    pub fn forget(&mut self) {
+    /// Discards the buffer, so that the next call reads the file again.
+    pub fn clear(&mut self) {
         self.chunk = Bytes::new();
     }
 
-    /// `len` bytes from `offset`, or `None` when `limit` or the end of the file comes first.
+    /// Returns `len` bytes from `offset`, or `None` if `limit` or the end of the file comes first.
     fn window(&mut self, file: &File, offset: u64, len: usize, limit: u64) -> io::Result<Option<Bytes>> {
         if offset.saturating_add(len as u64) > limit {
             return Ok(None);
@@ -142,7 +142,7 @@ pub(crate) fn take_entry(payload: &mut Bytes) -> Option<Bytes> {
     Some(payload.split_to(end).slice(ENTRY_PREFIX_BYTES..))
 }
 
-fn entries_add_up(payload: &Bytes, count: u32) -> bool {
+fn entries_fill_payload(payload: &Bytes, count: u32) -> bool {
     let mut rest: &[u8] = payload;
     for _ in 0..count {
         let Some((prefix, tail)) = rest.split_first_chunk::<ENTRY_PREFIX_BYTES>() else {

@@ -1,4 +1,4 @@
-//! The journal itself: opening, the public operations, closing.
+//! The public type [`Journal`]: open, append, read, release, close.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,34 +14,34 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::commit::{State, Writer};
 use crate::format::PAGE_BYTES;
-use crate::maintenance::SpareRoom;
+use crate::maintenance::SparePool;
 use crate::recover::{Recovery, recover};
-use crate::segment::{Segment, new_generation, put_in_place};
+use crate::segment::{Segment, install_segment, new_generation};
 use crate::spare::{Spares, prepare};
 use crate::{Error, Options, Position, Reader};
 
 type Hook = Box<dyn Fn(Position) + Send + Sync>;
 
-/// What the journal, its readers and its background thread share.
+/// State shared by the journal, its readers and its maintenance thread.
 pub(crate) struct Shared {
     pub directory: PathBuf,
     pub options: Options,
     pub state: Mutex<State>,
     pub frame_done: Condvar,
     pub durable_changed: Condvar,
-    /// Wakes the background thread.
-    pub chores: Condvar,
+    /// Wakes the maintenance thread.
+    pub maintenance_wake: Condvar,
     pub writer: Mutex<Writer>,
-    /// Oldest first; the last one is being written.
+    /// Oldest first; the last one is the active segment.
     pub segments: RwLock<VecDeque<Arc<Segment>>>,
-    pub spare_room: SpareRoom,
+    pub spare_pool: SparePool,
     hooks: RwLock<Vec<Hook>>,
-    /// The last durable position. Changed only by who writes.
+    /// The last durable position. Changed only by the writing thread.
     pub durable: AtomicU64,
 }
 
 impl Shared {
-    pub fn tell_hooks(&self, durable: Position) {
+    pub fn call_hooks(&self, durable: Position) {
         for hook in self.hooks.read().iter() {
             hook(durable);
         }
@@ -62,7 +62,7 @@ pub struct Journal {
     recovery: Recovery,
     /// The locked directory.
     lock: File,
-    chores: Option<JoinHandle<()>>,
+    maintenance: Option<JoinHandle<()>>,
 }
 
 impl fmt::Debug for Journal {
@@ -72,15 +72,15 @@ impl fmt::Debug for Journal {
 }
 
 impl Journal {
-    /// Opens the journal in `directory`, which is made if need be. What a crash left unfinished is cut off;
-    /// damage is an error and leaves everything as it is.
+    /// Opens the journal in `directory` and creates the directory if necessary. A torn tail is truncated. Any other
+    /// damage is an error and leaves the files unchanged.
     pub fn open(directory: &Path, options: Options) -> Result<Self, Error> {
         let options = Options {
             segment_bytes: options.segment_bytes.max(2 * PAGE_BYTES).next_multiple_of(PAGE_BYTES),
             first_segment_bytes: options.first_segment_bytes.max(2 * PAGE_BYTES).next_multiple_of(PAGE_BYTES),
             ..options
         };
-        std::fs::create_dir_all(directory).map_err(Error::io("make the directory", directory))?;
+        std::fs::create_dir_all(directory).map_err(Error::io("create the directory", directory))?;
         let lock = lock_directory(directory)?;
         let names = file_names(directory)?;
         let recovered = recover(directory, &names, new_generation())?;
@@ -89,9 +89,9 @@ impl Journal {
             Some(spare) => spare,
             None => prepare(&spares.reserve_path(), options.first_segment_bytes)?,
         };
-        recovered.settle()?;
-        // Writing always goes on in a new segment: its header states where the log ended, so a cut is final.
-        let active = put_in_place(directory, &spare.path, spare.file, spare.file_bytes, recovered.next)?;
+        recovered.rewrite_last_frame()?;
+        // Writing always continues in a new segment. Its header records the end of the log, so a truncation is final.
+        let active = install_segment(directory, &spare.path, spare.file, spare.file_bytes, recovered.next)?;
         let active = Arc::new(active);
         let mut segments: VecDeque<_> = recovered.segments.into();
         segments.push_back(Arc::clone(&active));
@@ -100,52 +100,52 @@ impl Journal {
             state: Mutex::new(State::new(recovered.next.first)),
             frame_done: Condvar::new(),
             durable_changed: Condvar::new(),
-            chores: Condvar::new(),
+            maintenance_wake: Condvar::new(),
             writer: Mutex::new(Writer::new(active)),
             segments: RwLock::new(segments),
-            spare_room: SpareRoom::new(spares),
+            spare_pool: SparePool::new(spares),
             hooks: RwLock::new(Vec::new()),
             durable: AtomicU64::new(recovered.next.first.0 - 1),
             options,
         });
-        let recovery = Recovery { last: shared.durable(), oldest: shared.oldest(), cut: recovered.cut };
-        let chores = start_chores(&shared, directory)?;
-        Ok(Self { shared, recovery, lock, chores: Some(chores) })
+        let recovery = Recovery { last: shared.durable(), oldest: shared.oldest(), torn_tail: recovered.torn_tail };
+        let maintenance = start_maintenance(&shared, directory)?;
+        Ok(Self { shared, recovery, lock, maintenance: Some(maintenance) })
     }
 
-    /// What opening found.
+    /// Result of the recovery at opening.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
     }
 
-    /// Appends one entry; it is durable when this returns. An error that leaves the outcome open
-    /// (a failed write) also stops the journal: see [`Error::Poisoned`].
+    /// Appends one entry, which is durable when this returns. A failed write leaves the outcome unknown and stops
+    /// the journal: see [`Error::Poisoned`].
     pub fn append(&self, payload: &[u8]) -> Result<Position, Error> {
         self.append_parts(&[payload])
     }
 
-    /// Like [`Journal::append`], for an entry that lies in several pieces.
+    /// Like [`Journal::append`], for an entry given in several parts.
     pub fn append_parts(&self, parts: &[&[u8]]) -> Result<Position, Error> {
         self.shared.append(parts).map(|(position, _)| position)
     }
 
-    /// Like [`Journal::append_parts`], and also gives back the entry as it was written. The bytes are shared
-    /// with the entries of the same frame, not copied; holding them holds the frame in memory.
+    /// Like [`Journal::append_parts`], and also returns the entry as written. The bytes may be a slice of the frame,
+    /// which stays in memory as long as they do.
     pub fn append_shared(&self, parts: &[&[u8]]) -> Result<(Position, Bytes), Error> {
         self.shared.append(parts)
     }
 
-    /// The last durable entry, [`Position::NONE`] if there is none.
+    /// Position of the last durable entry, [`Position::NONE`] if there is none.
     pub fn durable(&self) -> Position {
         self.shared.durable()
     }
 
-    /// The oldest entry that is kept, or the one after [`Journal::durable`] if there is none.
+    /// Position of the oldest retained entry, or the one after [`Journal::durable`] if there is none.
     pub fn oldest(&self) -> Position {
         self.shared.oldest()
     }
 
-    /// Waits until something after `after` is durable, at most for `timeout`. Returns what is durable then.
+    /// Waits for an entry after `after` to become durable, at most for `timeout`. Returns the durable position.
     pub fn wait_durable(&self, after: Position, timeout: Duration) -> Position {
         let deadline = Instant::now() + timeout;
         let mut state = self.shared.state.lock();
@@ -157,28 +157,28 @@ impl Journal {
         self.shared.durable()
     }
 
-    /// Calls `hook` after each frame with what is durable then. It runs on an appending thread: it must not
+    /// Calls `hook` with the durable position after each frame. The hook runs on an appending thread: it must not
     /// block and must not append.
     pub fn on_durable(&self, hook: Box<dyn Fn(Position) + Send + Sync>) {
         self.shared.hooks.write().push(hook);
     }
 
-    /// A reader that begins with the entry `from`. It sees durable entries only.
+    /// Returns a reader of durable entries, starting with the entry `from`.
     pub fn reader(&self, from: Position) -> Result<Reader, Error> {
         Reader::new(Arc::clone(&self.shared), from)
     }
 
-    /// Says that recovery needs no entry up to and including `upto`. Their segments are kept for readers as long
-    /// as the options say, then reused.
+    /// Declares that recovery needs no entry up to and including `upto`. Their segments are retained for readers as
+    /// configured in [`Options`], then reused.
     pub fn release(&self, upto: Position) {
         let mut state = self.shared.state.lock();
         if upto > state.released {
             state.released = upto.min(self.shared.durable());
-            self.shared.chores.notify_one();
+            self.shared.maintenance_wake.notify_one();
         }
     }
 
-    /// Seals the end and stops. Dropping the journal does the same, without telling of errors.
+    /// Seals the last frame and stops. Dropping the journal does the same without reporting errors.
     pub fn close(mut self) -> Result<(), Error> {
         self.stop();
         match &self.shared.state.lock().poisoned {
@@ -188,16 +188,16 @@ impl Journal {
     }
 
     fn stop(&mut self) {
-        let Some(chores) = self.chores.take() else { return };
+        let Some(maintenance) = self.maintenance.take() else { return };
         self.shared.state.lock().stopping = true;
-        self.shared.chores.notify_one();
-        if chores.join().is_err() {
-            tracing::error!("the journal's background thread panicked");
+        self.shared.maintenance_wake.notify_one();
+        if maintenance.join().is_err() {
+            tracing::error!("the maintenance thread of the journal panicked");
         }
         self.shared.seal(&mut self.shared.state.lock());
-        // Closing the file is not enough: a process that is being forked at this moment holds a copy of it.
+        // Closing the file is not enough: a process that is being forked right now has a copy of the descriptor.
         if let Err(error) = self.lock.unlock() {
-            tracing::warn!(%error, "could not unlock the journal's directory");
+            tracing::warn!(%error, directory = %self.shared.directory.display(), "cannot unlock the journal directory");
         }
     }
 }
@@ -208,15 +208,15 @@ impl Drop for Journal {
     }
 }
 
-fn start_chores(shared: &Arc<Shared>, directory: &Path) -> Result<JoinHandle<()>, Error> {
+fn start_maintenance(shared: &Arc<Shared>, directory: &Path) -> Result<JoinHandle<()>, Error> {
     let shared = Arc::clone(shared);
     std::thread::Builder::new()
         .name("journal".to_owned())
-        .spawn(move || shared.run_chores())
-        .map_err(Error::io("start the background thread for", directory))
+        .spawn(move || shared.run_maintenance())
+        .map_err(Error::io("start the maintenance thread for", directory))
 }
 
-/// Two writers would destroy each other's segments. The lock goes with the process, however it ends.
+/// Prevents two writers, which would overwrite each other's segments. The lock ends with the process.
 fn lock_directory(directory: &Path) -> Result<File, Error> {
     let file = File::open(directory).map_err(Error::io("open the directory", directory))?;
     match file.try_lock() {

@@ -1,16 +1,15 @@
-//! The append-only log under everything that must not be lost.
+//! Append-only log with group commit: the basis of all durable state.
 //!
-//! A journal is a directory of segment files. Callers hand in *entries* (opaque bytes); each gets a
-//! [`Position`], counted from 1 without gaps. Entries that wait at the same time share a *frame*: one
-//! write and one `fdatasync`. [`Journal::append`] returns when its entry is durable, never before.
+//! A journal is a directory of segment files. Callers append *entries* (opaque bytes). Each entry gets a
+//! [`Position`], counted from 1 without gaps. Concurrent entries share a *frame*: one write and one `fdatasync`.
+//! [`Journal::append`] returns when its entry is durable, never before.
 //!
-//! After a crash the journal tells apart what a crash may leave and what it may not: an unfinished last
-//! frame (a *torn tail*) is cut with a warning, since nobody was told that it exists. Damage anywhere else
-//! is a loud error that names the file and the offset. The rule that makes this possible: a frame is
-//! written only after the one before it is synced, and when the writer goes idle a tiny *seal* follows
-//! the last frame. So a frame followed by something valid was synced, and must be readable.
+//! Recovery distinguishes the traces of a crash from damage. An unfinished last frame (a *torn tail*) is truncated
+//! with a warning: it was never acknowledged. Damage anywhere else is an error with file and offset. Two rules make
+//! this possible. A frame is written only after the previous one is synced. When the writer goes idle, a small *seal*
+//! follows the last frame. Every frame with a valid successor was therefore synced, and must be readable.
 //!
-//! The crate knows nothing of jobs, shards or stores; it touches only its own directory.
+//! The crate is independent of jobs, shards and stores. It touches only its own directory.
 
 mod commit;
 mod error;
@@ -28,26 +27,26 @@ pub use error::Error;
 pub use journal::Journal;
 pub use options::Options;
 pub use reader::Reader;
-pub use recover::{Cut, Recovery};
+pub use recover::{Recovery, TornTail};
 
 use std::fmt;
 
 /// The largest entry that can be appended, in bytes.
 pub const ENTRY_BYTES_MAX: usize = 128 << 20;
 
-/// How many bytes of entries one frame gathers before the next ones wait for the following frame.
-/// A single larger entry has a frame of its own.
+/// Limit of a frame's entries, in bytes. Further entries go into the next frame. A single larger entry gets its own
+/// frame.
 pub const GROUP_BYTES_MAX: usize = 8 << 20;
 
-/// How many prepared segments are kept for reuse; released ones beyond that are deleted.
+/// Limit of spare segments. Released segments beyond it are deleted.
 pub const SPARES_MAX: usize = 2;
 
-/// The number of an entry, from 1, without gaps, never reused.
+/// Number of an entry: from 1, without gaps, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position(pub u64);
 
 impl Position {
-    /// Before the first entry.
+    /// The position before the first entry.
     pub const NONE: Self = Self(0);
 
     pub fn next(self) -> Self {

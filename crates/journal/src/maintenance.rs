@@ -1,5 +1,4 @@
-//! What one background thread does so that appending does not have to: seal when idle, prepare the next
-//! segment, take back old ones.
+//! Maintenance thread: seals when idle, prepares the next segment, recycles released ones.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -12,133 +11,135 @@ use crate::segment::Segment;
 use crate::spare::{Spare, Spares, prepare};
 use crate::{Error, Position};
 
-/// With nothing to do the thread looks at the age of kept segments this often.
-const LOOK_AROUND_EVERY: Duration = Duration::from_secs(30);
+/// Longest interval between two checks of the age of retained segments.
+const RETENTION_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The spares, and who is making one.
+/// Spare segments with the state of their preparation.
 #[derive(Debug)]
-pub(crate) struct SpareRoom {
-    inner: Mutex<Room>,
+pub(crate) struct SparePool {
+    inner: Mutex<PoolState>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct Room {
+struct PoolState {
     spares: Spares,
     preparing: bool,
     wanted: bool,
 }
 
-impl SpareRoom {
+impl SparePool {
     pub fn new(spares: Spares) -> Self {
-        Self { inner: Mutex::new(Room { spares, preparing: false, wanted: false }), changed: Condvar::new() }
+        Self { inner: Mutex::new(PoolState { spares, preparing: false, wanted: false }), changed: Condvar::new() }
     }
 }
 
 impl Shared {
-    pub fn ask_for_spare(&self) {
-        let mut room = self.spare_room.inner.lock();
-        if room.spares.is_empty() {
-            room.wanted = true;
-            self.chores.notify_one();
+    pub fn request_spare(&self) {
+        let mut pool = self.spare_pool.inner.lock();
+        if pool.spares.is_empty() {
+            pool.wanted = true;
+            self.maintenance_wake.notify_one();
         }
     }
 
-    /// A prepared file of at least this size: one that lies ready, the one in the making, or a new one.
+    /// Returns a file of at least this size: a spare, the one in preparation, or a new one.
     pub fn obtain_spare(&self, file_bytes_min: u64) -> Result<Spare, Error> {
-        let mut room = self.spare_room.inner.lock();
+        let mut pool = self.spare_pool.inner.lock();
         loop {
-            if let Some(spare) = room.spares.take(file_bytes_min) {
+            if let Some(spare) = pool.spares.take(file_bytes_min) {
                 return Ok(spare);
             }
-            if !room.preparing || file_bytes_min > self.options.segment_bytes {
+            if !pool.preparing || file_bytes_min > self.options.segment_bytes {
                 break;
             }
-            self.spare_room.changed.wait(&mut room);
+            self.spare_pool.changed.wait(&mut pool);
         }
-        let path = room.spares.reserve_path();
-        drop(room);
+        let path = pool.spares.reserve_path();
+        drop(pool);
         prepare(&path, file_bytes_min)
     }
 
-    pub fn run_chores(&self) {
+    pub fn run_maintenance(&self) {
         let mut state = self.state.lock();
         while !state.stopping {
-            let due = state.last_write + self.options.seal_after;
-            if !state.sealed && Instant::now() >= due {
+            let seal_due = state.last_write + self.options.seal_after;
+            if !state.sealed && Instant::now() >= seal_due {
                 self.seal(&mut state);
             }
-            let kept_until = MutexGuard::unlocked(&mut state, || {
+            let next_expiry = MutexGuard::unlocked(&mut state, || {
                 self.prepare_wanted_spare();
                 self.recycle_released()
             });
-            self.rest(&mut state, kept_until);
+            self.wait_for_work(&mut state, next_expiry);
         }
     }
 
-    fn rest(&self, state: &mut MutexGuard<'_, State>, kept_for: Option<Duration>) {
+    fn wait_for_work(&self, state: &mut MutexGuard<'_, State>, next_expiry: Option<Duration>) {
         if state.stopping {
             return;
         }
-        // Between looking and waiting someone may have asked: they notify while this thread is not waiting yet.
-        if self.spare_room.inner.lock().wanted && state.poisoned.is_none() {
+        // A request may have come after the last check, when its notification found no waiting thread.
+        if self.spare_pool.inner.lock().wanted && state.poisoned.is_none() {
             return;
         }
-        let mut pause = kept_for.unwrap_or(LOOK_AROUND_EVERY).min(LOOK_AROUND_EVERY);
+        let mut pause = next_expiry.unwrap_or(RETENTION_CHECK_INTERVAL).min(RETENTION_CHECK_INTERVAL);
         if !state.sealed && state.poisoned.is_none() {
-            let due = state.last_write + self.options.seal_after;
-            pause = pause.min(due.saturating_duration_since(Instant::now()));
+            let seal_due = state.last_write + self.options.seal_after;
+            pause = pause.min(seal_due.saturating_duration_since(Instant::now()));
         }
-        // Never spin: when a seal is due but someone is writing, look again a little later.
-        self.chores.wait_for(state, pause.max(Duration::from_millis(1)));
+        // The minimum prevents spinning while a seal is due and a write is in progress.
+        self.maintenance_wake.wait_for(state, pause.max(Duration::from_millis(1)));
     }
 
     fn prepare_wanted_spare(&self) {
         let path = {
-            let mut room = self.spare_room.inner.lock();
-            if !std::mem::take(&mut room.wanted) || !room.spares.is_empty() {
+            let mut pool = self.spare_pool.inner.lock();
+            if !std::mem::take(&mut pool.wanted) || !pool.spares.is_empty() {
                 return;
             }
-            room.preparing = true;
-            room.spares.reserve_path()
+            pool.preparing = true;
+            pool.spares.reserve_path()
         };
         let prepared = prepare(&path, self.options.segment_bytes);
-        let mut room = self.spare_room.inner.lock();
-        room.preparing = false;
+        let mut pool = self.spare_pool.inner.lock();
+        pool.preparing = false;
         match prepared {
-            Ok(spare) => room.spares.add(spare),
-            // The append that needs it will try again, and report.
-            Err(error) => tracing::warn!(%error, "could not prepare the next journal segment"),
+            Ok(spare) => pool.spares.add(spare),
+            // Not fatal: the append that needs the segment tries again and reports the error.
+            Err(error) => {
+                tracing::warn!(%error, "cannot prepare the next journal segment, will try again")
+            }
         }
-        self.spare_room.changed.notify_all();
+        self.spare_pool.changed.notify_all();
     }
 
-    /// Takes back segments that neither recovery nor the retention for readers needs, oldest first.
-    /// Says how long the next one still has.
+    /// Recycles segments that neither recovery nor the retention needs, oldest first. Returns the time until the next
+    /// one expires.
     fn recycle_released(&self) -> Option<Duration> {
         let released = self.state.lock().released;
         loop {
             let oldest = {
                 let mut segments = self.segments.write();
-                let kept_for = self.keep_for_readers(segments.make_contiguous(), released)?;
-                if kept_for > Duration::ZERO {
-                    return Some(kept_for);
+                let remaining = self.remaining_retention(segments.make_contiguous(), released)?;
+                if remaining > Duration::ZERO {
+                    return Some(remaining);
                 }
-                // From now on nobody begins to read it; who is reading it notices by its checksums.
+                // New readers no longer find it. Readers in the middle of it notice by its checksums.
                 segments.pop_front()?
             };
-            let recycled = self.spare_room.inner.lock().spares.recycle(&oldest, self.options.segment_bytes);
+            let recycled = self.spare_pool.inner.lock().spares.recycle(&oldest, self.options.segment_bytes);
             if let Err(error) = recycled {
-                tracing::warn!(%error, "could not take back a journal segment, will try again");
-                // A later one must not go first: a gap in the log is damage.
+                tracing::warn!(%error, "cannot recycle a journal segment, will try again");
+                // Later segments must not go first: a gap in the log counts as damage.
                 self.segments.write().push_front(oldest);
                 return None;
             }
         }
     }
 
-    /// How long the oldest segment is still kept, if it is released at all.
-    fn keep_for_readers(&self, segments: &[Arc<Segment>], released: Position) -> Option<Duration> {
+    /// Time until the oldest segment expires, or `None` if it is not released.
+    fn remaining_retention(&self, segments: &[Arc<Segment>], released: Position) -> Option<Duration> {
         let released_count = segments.windows(2).take_while(|pair| pair[1].header.first.0 <= released.0 + 1).count();
         let oldest = segments[..released_count].first()?;
         let bytes: u64 = segments[..released_count].iter().map(|segment| segment.end()).sum();

@@ -1,24 +1,23 @@
-//! How a journal is sized and how long it keeps what recovery no longer needs.
+//! Segment sizes, and retention of entries that recovery no longer needs.
 
 use std::time::Duration;
 
-/// Every field has a sensible default.
+/// Settings of a journal, each with a default.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The size of a segment file, in bytes. A frame that needs more gets a larger segment.
+    /// Size of a segment file, in bytes. A larger frame gets a larger segment.
     pub segment_bytes: u64,
 
-    /// The size of the segment that is made while opening, if no spare lies ready: small, so that a start is quick.
+    /// Size of the segment created at opening if there is no spare, in bytes. Small, for a quick start.
     pub first_segment_bytes: u64,
 
-    /// How many bytes of released segments are kept for readers. A segment goes when it exceeds this *or* `keep_for`.
+    /// Released segments retained for readers, in bytes. A segment expires when it exceeds this *or* `keep_for`.
     pub keep_bytes: u64,
 
-    /// How long released segments are kept for readers, counted from when their last entry was written.
+    /// Retention time of released segments for readers, counted from their last entry.
     pub keep_for: Duration,
 
-    /// How long the writer must be idle before the last frame is sealed. Until then a damaged last frame
-    /// counts as torn.
+    /// Idle time of the writer before the last frame is sealed. Until then a damaged last frame counts as torn.
     pub seal_after: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Reading durable entries in order, while the journal is being written and old segments are taken back.
+//! Reads durable entries in order while the journal is written and old segments are recycled.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::{Error, Position};
 
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Reads on from a position. At the durable end it says `None` and can be asked again later.
+/// Reader of durable entries. Returns `None` at the durable end, and continues when there are more.
 pub struct Reader {
     shared: Arc<Shared>,
     segment: Arc<Segment>,
     cursor: FrameCursor,
     offset: u64,
-    /// What is left of the current frame, and the position of the first entry in it.
+    /// Unread entries of the current frame; `at` is the position of the first one.
     rest: Bytes,
     at: Position,
     /// Entries before this one are skipped.
@@ -48,7 +48,7 @@ impl Reader {
         })
     }
 
-    /// The next entry and its position; `None` when everything durable has been read.
+    /// Returns the next entry with its position, or `None` at the durable end.
     #[expect(clippy::should_implement_trait, reason = "not an iterator: after None there may be more")]
     pub fn next(&mut self) -> Result<Option<(Position, Bytes)>, Error> {
         loop {
@@ -80,12 +80,12 @@ impl Reader {
             if Arc::ptr_eq(&successor, &self.segment) {
                 return Ok(None);
             }
-            // A segment that has a successor does not grow any more: look once more, then move on.
+            // A segment with a successor no longer grows: its end is read once more before moving on.
             end = self.segment.end();
             if self.offset >= end {
                 self.offset = SEGMENT_HEADER_BYTES;
                 self.segment = successor;
-                self.cursor.forget();
+                self.cursor.clear();
                 end = self.segment.end();
                 if self.offset >= end {
                     return Ok(None);
@@ -106,12 +106,12 @@ impl Reader {
                 self.offset = frame.end();
                 Ok(frame)
             }
-            Err(reason) => Err(self.why_unreadable(reason)),
+            Err(reason) => Err(self.unreadable_error(reason)),
         }
     }
 
-    /// A segment that was taken back meanwhile holds something else now; any other one is damaged.
-    fn why_unreadable(&self, reason: &'static str) -> Error {
+    /// Expiry if the segment was recycled meanwhile, otherwise damage.
+    fn unreadable_error(&self, reason: &'static str) -> Error {
         let segments = self.shared.segments.read();
         if segments.iter().any(|segment| Arc::ptr_eq(segment, &self.segment)) {
             return Error::Damaged { file: self.segment.path.clone(), offset: self.offset, reason };
@@ -121,7 +121,7 @@ impl Reader {
     }
 }
 
-/// The segment that holds `position`, or will.
+/// The segment that contains `position`, or will contain it.
 fn segment_of(shared: &Shared, position: Position) -> Result<Arc<Segment>, Error> {
     let segments = shared.segments.read();
     let after = segments.partition_point(|segment| segment.header.first <= position);

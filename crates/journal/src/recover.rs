@@ -1,4 +1,4 @@
-//! Opening: every segment is read once, checked against its successor, and the end of the log is found.
+//! Recovery at opening: reads every segment once, checks it against its successor, and finds the end of the log.
 
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
@@ -9,55 +9,55 @@ use std::time::SystemTime;
 
 use crate::format::{ALIGNMENT, FORMAT_VERSION, FrameKind, HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::frames::FrameCursor;
-use crate::segment::{Segment, position_of_name, segment_path};
+use crate::segment::{Segment, parse_segment_name, segment_path};
 use crate::{Error, Position};
 
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// What opening found.
+/// Result of the recovery at opening.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovery {
-    /// The last entry that was there.
+    /// Position of the last recovered entry.
     pub last: Position,
-    /// The oldest entry that can be read, or the one after `last` if there is none.
+    /// Position of the oldest readable entry, or the one after `last` if there is none.
     pub oldest: Position,
-    /// The unfinished end of the log, if a crash left one. Nobody was told that it exists.
-    pub cut: Option<Cut>,
+    /// The unfinished end of the log, if a crash left one. It was never acknowledged.
+    pub torn_tail: Option<TornTail>,
 }
 
-/// An unfinished frame that was cut off.
+/// An unfinished frame that was truncated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cut {
+pub struct TornTail {
     pub file: PathBuf,
     pub offset: u64,
 }
 
-/// The segments as they are, and what the next one has to state.
+/// The recovered segments, and the header of the next one.
 #[derive(Debug)]
 pub(crate) struct Recovered {
     pub segments: Vec<Arc<Segment>>,
     pub next: SegmentHeader,
-    pub cut: Option<Cut>,
-    /// The last frame of the last segment: nobody knows whether it was synced.
+    pub torn_tail: Option<TornTail>,
+    /// Last frame of the last segment. It may be unsynced.
     last_frame: Option<Range<u64>>,
 }
 
 impl Recovered {
-    /// Makes the last frame as durable as those before it. It may be in the page cache only, because the process was
-    /// killed between write and sync, or because a sync failed and left its pages marked as clean: so it is written
-    /// again and then synced. Without this, what is built upon it could survive a power cut that it does not.
-    pub fn settle(&self) -> Result<(), Error> {
-        let (Some(segment), Some(place)) = (self.segments.last(), &self.last_frame) else { return Ok(()) };
-        let mut frame = vec![0; (place.end - place.start) as usize];
-        segment.file.read_exact_at(&mut frame, place.start).map_err(Error::io("read", &segment.path))?;
-        segment.file.write_all_at(&frame, place.start).map_err(Error::io("write to", &segment.path))?;
+    /// Makes the last frame durable by writing it again and syncing it. It may be in the page cache only: the process
+    /// was killed between write and sync, or a sync failed and left its pages marked as clean. Without this, later
+    /// data that depends on it could survive a power failure that it does not.
+    pub fn rewrite_last_frame(&self) -> Result<(), Error> {
+        let (Some(segment), Some(range)) = (self.segments.last(), &self.last_frame) else { return Ok(()) };
+        let mut frame = vec![0; (range.end - range.start) as usize];
+        segment.file.read_exact_at(&mut frame, range.start).map_err(Error::io("read", &segment.path))?;
+        segment.file.write_all_at(&frame, range.start).map_err(Error::io("write to", &segment.path))?;
         segment.file.sync_data().map_err(Error::io("sync", &segment.path))
     }
 }
 
-/// Reads the log. Changes nothing.
+/// Reads the log without changing it.
 pub(crate) fn recover(directory: &Path, names: &[String], generation: u64) -> Result<Recovered, Error> {
-    let mut firsts: Vec<Position> = names.iter().filter_map(|name| position_of_name(name)).collect();
+    let mut firsts: Vec<Position> = names.iter().filter_map(|name| parse_segment_name(name)).collect();
     firsts.sort_unstable();
     let mut opened = Vec::with_capacity(firsts.len());
     for first in firsts {
@@ -65,7 +65,7 @@ pub(crate) fn recover(directory: &Path, names: &[String], generation: u64) -> Re
     }
     check_chain(directory, &opened)?;
 
-    let mut cut = None;
+    let mut torn_tail = None;
     let mut last_frame = None;
     let mut next = SegmentHeader { generation, first: Position(1), previous_first: Position::NONE, previous_end: 0 };
     let mut segments = Vec::with_capacity(opened.len());
@@ -76,11 +76,11 @@ pub(crate) fn recover(directory: &Path, names: &[String], generation: u64) -> Re
             None => scan_last(&segment)?,
         };
         if next.previous_first != Position::NONE && segment.header.first != next.first {
-            return Err(damaged(&segment.path, 0, "its entries do not continue those of the segment before it"));
+            return Err(damaged(&segment.path, 0, "its entries do not continue those of the previous segment"));
         }
-        cut = scan.cut;
+        torn_tail = scan.torn_tail;
         if scan.next == segment.header.first && ends.get(index).is_none() {
-            // An empty last segment gives up its place, and its name, to the next one.
+            // The next segment replaces an empty last one, under the same name.
             next = SegmentHeader { generation, ..segment.header };
             continue;
         }
@@ -93,7 +93,7 @@ pub(crate) fn recover(directory: &Path, names: &[String], generation: u64) -> Re
         last_frame = (scan.last_frame < scan.end).then_some(scan.last_frame..scan.end);
         segments.push(Arc::new(segment));
     }
-    Ok(Recovered { segments, next, cut, last_frame })
+    Ok(Recovered { segments, next, torn_tail, last_frame })
 }
 
 fn open_segment(directory: &Path, first: Position) -> Result<Segment, Error> {
@@ -101,7 +101,7 @@ fn open_segment(directory: &Path, first: Position) -> Result<Segment, Error> {
     let file = OpenOptions::new().read(true).write(true).open(&path).map_err(Error::io("open", &path))?;
     let header = read_header(&path, &file)?;
     if header.first != first {
-        return Err(damaged(&path, 0, "the header states another first position than the file name"));
+        return Err(damaged(&path, 0, "the first position in the header differs from the file name"));
     }
     let metadata = file.metadata().map_err(Error::io("read the size of", &path))?;
     let segment = Segment::new(path, file, header, metadata.len());
@@ -123,7 +123,7 @@ fn read_header(path: &Path, file: &File) -> Result<SegmentHeader, Error> {
     })
 }
 
-/// Each segment names the one before it, so a missing one is noticed. Only the oldest may name one that is gone.
+/// Detects missing segments: each header refers to the previous segment. Only the oldest may refer to a deleted one.
 fn check_chain(directory: &Path, segments: &[Segment]) -> Result<(), Error> {
     for pair in segments.windows(2) {
         let expected = pair[1].header.previous_first;
@@ -134,16 +134,16 @@ fn check_chain(directory: &Path, segments: &[Segment]) -> Result<(), Error> {
     Ok(())
 }
 
-struct Scan {
+struct SegmentScan {
     next: Position,
-    /// Where the last frame begins; the same as the end when there is none.
+    /// Start of the last frame; equal to `end` if there is none.
     last_frame: u64,
     end: u64,
-    cut: Option<Cut>,
+    torn_tail: Option<TornTail>,
 }
 
-/// A segment with a successor must be valid exactly up to the end that the successor states.
-fn scan_closed(segment: &Segment, end: u64) -> Result<Scan, Error> {
+/// Checks a segment with a successor. It must be valid exactly up to the end that the successor records.
+fn scan_closed(segment: &Segment, end: u64) -> Result<SegmentScan, Error> {
     let (scan, reason) = scan_frames(segment, end.min(segment.file_bytes))?;
     if scan.end != end {
         return Err(damaged(&segment.path, scan.end, reason));
@@ -151,8 +151,8 @@ fn scan_closed(segment: &Segment, end: u64) -> Result<Scan, Error> {
     Ok(scan)
 }
 
-/// The last segment may end in an unfinished frame, if nothing valid follows it.
-fn scan_last(segment: &Segment) -> Result<Scan, Error> {
+/// Checks the last segment. It may end in an unfinished frame, unless a valid one follows.
+fn scan_last(segment: &Segment) -> Result<SegmentScan, Error> {
     let (mut scan, reason) = scan_frames(segment, segment.file_bytes)?;
     let mut cursor = FrameCursor::new(CHUNK_BYTES);
     let generation = segment.header.generation;
@@ -162,30 +162,31 @@ fn scan_last(segment: &Segment) -> Result<Scan, Error> {
     if later.is_some() {
         return Err(damaged(&segment.path, scan.end, reason));
     }
-    if begins_like_a_frame(segment, scan.end)? {
+    if has_started_write(segment, scan.end)? {
         tracing::warn!(
             file = %segment.path.display(),
             offset = scan.end,
-            "cut an unfinished write off the end of the journal; nothing acknowledged is lost"
+            "truncated an unfinished write at the end of the journal, no acknowledged entry is lost"
         );
-        scan.cut = Some(Cut { file: segment.path.clone(), offset: scan.end });
+        scan.torn_tail = Some(TornTail { file: segment.path.clone(), offset: scan.end });
     }
     Ok(scan)
 }
 
-/// Whether a write to this place began. Every write ends in zeros, so an untouched place is zero even in a reused file.
-fn begins_like_a_frame(segment: &Segment, offset: u64) -> Result<bool, Error> {
+/// Whether a write started at this offset. Every write ends in zeros, so even in a reused file unwritten bytes are
+/// zero.
+fn has_started_write(segment: &Segment, offset: u64) -> Result<bool, Error> {
     let mut start = [0; ALIGNMENT as usize];
     let wanted = segment.file_bytes.saturating_sub(offset).min(start.len() as u64) as usize;
     segment.file.read_exact_at(&mut start[..wanted], offset).map_err(Error::io("read", &segment.path))?;
     Ok(start.iter().any(|byte| *byte != 0))
 }
 
-/// Reads frames until one is not valid; says why it is not.
-fn scan_frames(segment: &Segment, limit: u64) -> Result<(Scan, &'static str), Error> {
+/// Reads frames up to the first invalid one, and returns the reason why it is invalid.
+fn scan_frames(segment: &Segment, limit: u64) -> Result<(SegmentScan, &'static str), Error> {
     let mut cursor = FrameCursor::new(CHUNK_BYTES);
     let begin = SEGMENT_HEADER_BYTES;
-    let mut scan = Scan { next: segment.header.first, last_frame: begin, end: begin, cut: None };
+    let mut scan = SegmentScan { next: segment.header.first, last_frame: begin, end: begin, torn_tail: None };
     loop {
         let found = cursor
             .frame(&segment.file, segment.header.generation, scan.end, limit)
@@ -195,7 +196,7 @@ fn scan_frames(segment: &Segment, limit: u64) -> Result<(Scan, &'static str), Er
             Err(reason) => return Ok((scan, reason)),
         };
         if frame.header.first != scan.next {
-            return Err(damaged(&segment.path, scan.end, "the frame does not continue the one before it"));
+            return Err(damaged(&segment.path, scan.end, "the frame does not continue the previous one"));
         }
         match frame.header.kind {
             FrameKind::Entries => scan.next = Position(scan.next.0 + frame.entries()),

@@ -1,4 +1,4 @@
-//! One segment file in its place: what is known about it, and how files get their names.
+//! Segment files: in-memory state, names and installation.
 
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
@@ -14,21 +14,21 @@ use crate::{Error, Position};
 
 const LOG_SUFFIX: &str = ".log";
 
-/// A reader that starts in the middle of a segment reads at most about this much before its place.
+/// Distance between index entries. A reader that starts inside a segment skips at most about this many bytes.
 const INDEX_EVERY_BYTES: u64 = 64 << 10;
 
-/// A segment that holds entries, or will.
+/// A segment of the log.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub path: PathBuf,
     pub file: File,
     pub header: SegmentHeader,
     pub file_bytes: u64,
-    /// Up to here everything is durable. Grows while this is the segment being written.
+    /// End of the durable frames. Grows while this is the active segment.
     end: AtomicU64,
-    /// Some of the frames: first position and offset, ascending.
+    /// Sparse index of frames: first position and offset, ascending.
     index: Mutex<Vec<(Position, u64)>>,
-    /// When the last entry was written, known once a later segment exists.
+    /// Time of the last write, set once a later segment exists.
     closed_at: Mutex<Option<SystemTime>>,
 }
 
@@ -60,7 +60,7 @@ impl Segment {
         self.end.store(end, Ordering::Release);
     }
 
-    /// Where to begin reading to find `position`: the start of a frame that is not after it.
+    /// Offset of an indexed frame at or before `position`, to start reading from.
     pub fn offset_before(&self, position: Position) -> u64 {
         let index = self.index.lock();
         let after = index.partition_point(|(first, _)| *first <= position);
@@ -80,37 +80,36 @@ pub(crate) fn segment_path(directory: &Path, first: Position) -> PathBuf {
     directory.join(format!("{:020}{LOG_SUFFIX}", first.0))
 }
 
-/// The first position that a file name states, if it is the name of a segment.
-pub(crate) fn position_of_name(name: &str) -> Option<Position> {
+/// Parses the first position from the file name of a segment.
+pub(crate) fn parse_segment_name(name: &str) -> Option<Position> {
     let digits = name.strip_suffix(LOG_SUFFIX)?;
     let all_digits = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
     all_digits.then(|| digits.parse().ok().map(Position)).flatten()
 }
 
-/// A number that nobody can predict: an entry cannot contain, by accident or design, what looks like a frame
-/// of the segment it will be in.
+/// Unpredictable number. An entry can therefore not contain, by accident or design, a valid frame of its segment.
 pub(crate) fn new_generation() -> u64 {
     static USES: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     RandomState::new().hash_one((now.as_nanos(), USES.fetch_add(1, Ordering::Relaxed), std::process::id()))
 }
 
-/// Writes a header to a prepared file, then puts the file in place. Every step is durable before the next,
-/// so a crash leaves either no new segment or a complete, empty one.
-pub(crate) fn put_in_place(
+/// Writes the header to a spare file, then renames the file to a segment of the log. Every step is durable before the
+/// next, so a crash leaves either no new segment or a complete, empty one.
+pub(crate) fn install_segment(
     directory: &Path,
     spare: &Path,
     file: File,
     file_bytes: u64,
     header: SegmentHeader,
 ) -> Result<Segment, Error> {
-    // The whole page, so that nothing of an earlier use follows the header.
+    // The whole page is written, so that no bytes of an earlier use follow the header.
     let mut page = [0; PAGE_BYTES as usize];
     page[..SEGMENT_HEADER_BYTES as usize].copy_from_slice(&header.encode());
     file.write_all_at(&page, 0).map_err(Error::io("write the header of", spare))?;
     file.sync_all().map_err(Error::io("sync", spare))?;
     let path = segment_path(directory, header.first);
-    std::fs::rename(spare, &path).map_err(Error::io("put in place", &path))?;
+    std::fs::rename(spare, &path).map_err(Error::io("rename a spare segment to", &path))?;
     sync_directory(directory)?;
     Ok(Segment::new(path, file, header, file_bytes))
 }

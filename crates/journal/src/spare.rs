@@ -1,7 +1,7 @@
-//! Segments in reserve: made ahead of need, or taken back from what is no longer kept.
+//! Spare segments: prepared ahead of need, or recycled from expired ones.
 //!
-//! A spare's blocks have really been written once (zeros). A merely allocated file would make every later
-//! `fdatasync` also write metadata. A reused file is not zeroed again: its old frames carry another generation.
+//! The blocks of a spare have been written once, with zeros. In a merely allocated file every later `fdatasync` would
+//! write metadata as well. A recycled file is not zeroed again: its old frames belong to another generation.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -16,10 +16,10 @@ const SPARE_SUFFIX: &str = ".seg";
 const UNFINISHED_SUFFIX: &str = ".tmp";
 
 const ZEROS_BYTES: usize = 1 << 20;
-/// A long run of unsynced zeros would make the next commit's sync wait for all of them.
+/// Zeros are synced in steps of this size. Otherwise the sync of the next commit would wait for all of them.
 const SYNC_EVERY_BYTES: u64 = 8 << 20;
 
-/// A prepared file outside the log.
+/// A prepared file that is not part of the log.
 #[derive(Debug)]
 pub(crate) struct Spare {
     pub path: PathBuf,
@@ -27,7 +27,7 @@ pub(crate) struct Spare {
     pub file_bytes: u64,
 }
 
-/// The spares of one journal; numbers keep their names apart.
+/// The spares of one journal. Their names contain a running number.
 #[derive(Debug)]
 pub(crate) struct Spares {
     directory: PathBuf,
@@ -36,7 +36,7 @@ pub(crate) struct Spares {
 }
 
 impl Spares {
-    /// Takes over what an earlier process left: unfinished files go, complete ones of the right size stay.
+    /// Adopts the spares of an earlier process. Unfinished files and those of another size are deleted.
     pub fn adopt(directory: &Path, names: &[String], segment_bytes: u64) -> Result<Self, Error> {
         let mut spares = Self { directory: directory.to_path_buf(), next_number: 1, ready: Vec::new() };
         for name in names {
@@ -70,14 +70,14 @@ impl Spares {
         self.ready.push(spare);
     }
 
-    /// The name that the next new spare will have.
+    /// Returns an unused path for a new spare.
     pub fn reserve_path(&mut self) -> PathBuf {
         let number = self.next_number;
         self.next_number += 1;
         self.directory.join(format!("{SPARE_PREFIX}{number:08}{SPARE_SUFFIX}"))
     }
 
-    /// Takes a segment out of the log, for reuse if there is need, for good if not.
+    /// Removes a segment from the log. It becomes a spare, or is deleted if there are enough.
     pub fn recycle(&mut self, segment: &Arc<Segment>, segment_bytes: u64) -> Result<(), Error> {
         if self.ready.len() >= SPARES_MAX || segment.file_bytes != segment_bytes {
             remove(&segment.path)?;
@@ -85,25 +85,25 @@ impl Spares {
         }
         let path = self.reserve_path();
         let file = open_for_writing(&segment.path)?;
-        std::fs::rename(&segment.path, &path).map_err(Error::io("set aside", &segment.path))?;
-        // The old name must be gone for good before the file gets a new header: otherwise a crash could
-        // bring the old name back with the new content.
+        std::fs::rename(&segment.path, &path).map_err(Error::io("recycle", &segment.path))?;
+        // The rename must be durable before the file gets a new header. Otherwise a crash could bring back the old
+        // name with the new content.
         sync_directory(&self.directory)?;
         self.ready.push(Spare { path, file, file_bytes: segment.file_bytes });
         Ok(())
     }
 }
 
-/// Writes a new spare. On failure nothing of it remains.
+/// Writes a new spare. On failure the file is removed.
 pub(crate) fn prepare(path: &Path, file_bytes: u64) -> Result<Spare, Error> {
     let unfinished = path.with_extension("tmp");
     match write_zeros(&unfinished, file_bytes) {
         Ok(file) => {
-            std::fs::rename(&unfinished, path).map_err(Error::io("name", path))?;
+            std::fs::rename(&unfinished, path).map_err(Error::io("rename a prepared segment to", path))?;
             Ok(Spare { path: path.to_path_buf(), file, file_bytes })
         }
         Err(error) => {
-            // It may not exist; and if it cannot be removed, the next start tries again.
+            // The file may not exist. If it cannot be removed, the next start tries again.
             let _ = std::fs::remove_file(&unfinished);
             if Error::is_no_space(&error) {
                 let directory = path.parent().unwrap_or(path).to_path_buf();

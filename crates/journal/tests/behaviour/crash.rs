@@ -1,4 +1,4 @@
-//! Crashes: a killed writer, and every state that an interrupted open, rotation or reuse can leave.
+//! Crashes: a killed writer, and all states that an interrupted open, rotation or reuse can leave.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::support::{assert_whole, copy_directory, eventually, files, open, payload, read_all, small};
+use crate::support::{assert_intact, copy_directory, eventually, files, open, payload, read_all, small};
 use journal::{Journal, Options, Position};
 
 const CHILD_DIRECTORY: &str = "JOURNAL_TEST_CHILD_DIRECTORY";
@@ -17,7 +17,7 @@ fn child_options() -> Options {
     Options { keep_bytes: 64 << 10, seal_after: Duration::from_millis(1), ..small() }
 }
 
-/// Not a test of its own: the process that gets killed.
+/// Not a test: the child process that gets killed.
 #[test]
 fn child_that_writes_until_it_is_killed() {
     let Ok(directory) = std::env::var(CHILD_DIRECTORY) else {
@@ -42,7 +42,7 @@ fn child_that_writes_until_it_is_killed() {
     });
 }
 
-/// The positions that were acknowledged. A killed writer may leave a part of the last one.
+/// The acknowledged positions. A killed writer may leave the last one incomplete.
 fn acknowledged(file: &Path) -> BTreeSet<u64> {
     fs::read(file).unwrap().chunks_exact(8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap())).collect()
 }
@@ -62,14 +62,14 @@ fn a_killed_writer_loses_nothing_that_was_acknowledged() {
             .unwrap();
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let wanted = (random >> 33) % 60 * 8;
-        eventually("the child writes", || fs::metadata(&log).unwrap().len() >= wanted);
+        eventually("acknowledgements of the child", || fs::metadata(&log).unwrap().len() >= wanted);
         child.kill().unwrap();
         child.wait().unwrap();
 
         let journal = Journal::open(&directory.path().join("journal"), child_options()).unwrap();
         let entries = read_all(&journal).unwrap();
         for (position, entry) in &entries {
-            assert_whole(entry);
+            assert_intact(entry);
             assert!(*position >= journal.oldest());
         }
         let oldest = journal.oldest().0;
@@ -77,30 +77,33 @@ fn a_killed_writer_loses_nothing_that_was_acknowledged() {
         let acknowledged = acknowledged(&log);
         if let Some(last) = acknowledged.last() {
             assert!(journal.durable().0 >= *last, "acknowledged {last}, found {}", journal.durable());
-            assert!(oldest <= last - last.min(&40) + 1, "released more than was allowed");
+            assert!(oldest <= last - last.min(&40) + 1, "unreleased entries were recycled");
         }
     }
 }
 
 #[test]
-fn leftovers_of_an_interrupted_preparation_are_cleared_away() {
+fn leftovers_of_an_interrupted_segment_preparation_are_deleted() {
     let directory = tempfile::tempdir().unwrap();
     open(directory.path()).append(b"entry").unwrap();
     fs::write(directory.path().join("spare-00000007.tmp"), vec![1; 500]).unwrap();
     fs::write(directory.path().join("spare-00000008.seg"), vec![2; 500]).unwrap();
     fs::write(directory.path().join("spare-00000009.seg"), vec![3; 16 << 10]).unwrap();
-    fs::write(directory.path().join("notes.txt"), b"not ours").unwrap();
+    fs::write(directory.path().join("notes.txt"), b"unrelated").unwrap();
     let journal = open(directory.path());
     assert_eq!(read_all(&journal).unwrap().len(), 1);
     assert!(files(directory.path(), ".tmp").is_empty());
-    assert!(files(directory.path(), ".seg").is_empty(), "one was too small, the other became the new segment");
+    assert!(
+        files(directory.path(), ".seg").is_empty(),
+        "one spare has the wrong size, the other became the new segment"
+    );
     assert!(directory.path().join("notes.txt").exists());
-    journal.append(b"goes on").unwrap();
+    journal.append(b"next").unwrap();
     drop(journal);
     assert_eq!(read_all(&open(directory.path())).unwrap().len(), 2);
 }
 
-/// Takes a copy of the directory at each step that a crash could interrupt, and opens every copy.
+/// Copies the directory at each step that a crash could interrupt, and opens every copy.
 #[test]
 fn a_crash_at_any_step_of_opening_leaves_the_same_content() {
     let directory = tempfile::tempdir().unwrap();
@@ -118,7 +121,7 @@ fn a_crash_at_any_step_of_opening_leaves_the_same_content() {
         assert_eq!(found, expected);
     };
 
-    // The new segment is in place, and empty.
+    // The new segment is part of the log and empty.
     let opened = tempfile::tempdir().unwrap();
     copy_directory(crashed.path(), opened.path());
     let journal = open(opened.path());
@@ -128,13 +131,13 @@ fn a_crash_at_any_step_of_opening_leaves_the_same_content() {
     drop(journal);
     check(after_open.path());
 
-    // The new segment has its header but not its name yet.
+    // The new segment has its header, but is not renamed yet.
     let before_rename = tempfile::tempdir().unwrap();
     copy_directory(crashed.path(), before_rename.path());
     fs::copy(&new_segment, before_rename.path().join("spare-00000001.seg")).unwrap();
     check(before_rename.path());
 
-    // Half of the new segment is prepared.
+    // The new segment is half prepared.
     let preparing = tempfile::tempdir().unwrap();
     copy_directory(crashed.path(), preparing.path());
     fs::write(preparing.path().join("spare-00000001.tmp"), vec![0; 5000]).unwrap();
@@ -148,6 +151,6 @@ fn a_crash_at_any_step_of_opening_leaves_the_same_content() {
     bytes[512..516].copy_from_slice(b"OFRM");
     fs::write(&log, &bytes).unwrap();
     check(torn.path());
-    // And once more, with what that opening left.
+    // Opening the result again gives the same.
     check(torn.path());
 }

@@ -1,4 +1,4 @@
-//! A torn tail is cut and nothing before it is lost; any other damage is loud.
+//! A torn tail is truncated without loss of earlier entries; any other damage is an error.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use journal::{Error, Journal, Position};
 
 const HEADER_BYTES: usize = 512;
 
-/// A journal directory as a crash would leave it: the process is gone, nothing was sealed.
+/// Copies a journal directory as a crash would leave it: without a seal. The open journal keeps it unsealed.
 fn crashed_copy(journal: &Journal, from: &Path) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     copy_directory(from, copy.path());
@@ -21,7 +21,7 @@ fn last_log(directory: &Path) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_tail_torn_at_any_byte_is_cut_and_nothing_before_it_is_lost() {
+fn a_tail_torn_at_any_byte_is_truncated_without_loss_of_earlier_entries() {
     let directory = tempfile::tempdir().unwrap();
     let journal = open(directory.path());
     journal.append(b"first").unwrap();
@@ -39,22 +39,22 @@ fn a_tail_torn_at_any_byte_is_cut_and_nothing_before_it_is_lost() {
         fs::write(last_log(copy.path()), &torn).unwrap();
         let reopened = open(copy.path());
         let entries = read_all(&reopened).unwrap();
-        // A payload may end in the zeros that were there before: then the frame is complete earlier.
+        // The payload may end in zeros, which were there before: then the frame is complete earlier.
         let complete = torn == after;
         assert_eq!(entries.len(), if complete { 3 } else { 2 }, "torn at {torn_at}");
-        assert_eq!(reopened.recovery().cut.is_some(), torn_at > start && !complete, "torn at {torn_at}");
+        assert_eq!(reopened.recovery().torn_tail.is_some(), torn_at > start && !complete, "torn at {torn_at}");
 
-        // The cut is final: writing goes on, and opening again finds the same.
+        // The truncation is final: writing continues, and reopening finds the same entries.
         assert_eq!(reopened.append(b"instead").unwrap(), Position(entries.len() as u64 + 1));
         drop(reopened);
         let again = open(copy.path());
         assert_eq!(read_all(&again).unwrap().len(), entries.len() + 1);
-        assert_eq!(again.recovery().cut, None);
+        assert_eq!(again.recovery().torn_tail, None);
     }
 }
 
 #[test]
-fn a_tail_that_arrived_out_of_order_is_cut_too() {
+fn a_tail_written_out_of_order_is_truncated() {
     let directory = tempfile::tempdir().unwrap();
     let journal = open(directory.path());
     journal.append(b"first").unwrap();
@@ -68,9 +68,9 @@ fn a_tail_that_arrived_out_of_order_is_cut_too() {
     assert_eq!(read_all(&open(copy.path())).unwrap().len(), 1);
 }
 
-/// Flips each byte of the used part of every file: no entry may vanish without a word.
+/// Flips each used byte of every file: no entry may disappear without an error.
 #[test]
-fn any_flipped_byte_of_a_sealed_journal_is_loud_or_harmless() {
+fn any_flipped_byte_of_a_sealed_journal_is_reported_or_harmless() {
     let directory = tempfile::tempdir().unwrap();
     for part in 0..3u64 {
         let journal = open(directory.path());
@@ -89,7 +89,7 @@ fn any_flipped_byte_of_a_sealed_journal_is_loud_or_harmless() {
         for at in (0..used).filter(|at| *at < 64 || *at >= HEADER_BYTES - 8) {
             let copy = tempfile::tempdir().unwrap();
             copy_directory(directory.path(), copy.path());
-            // Opening above made one more, empty segment; without it the last one is really the last.
+            // Opening added an empty segment, which is removed here: only then is the last log file the last segment.
             fs::remove_file(last_log(copy.path())).unwrap();
             let file = copy.path().join(log.file_name().unwrap());
             let mut damaged = bytes.clone();
@@ -103,7 +103,7 @@ fn any_flipped_byte_of_a_sealed_journal_is_loud_or_harmless() {
                 Err(error) => panic!("byte {at} of {file:?}: {error}"),
                 Ok(journal) => {
                     assert_eq!(read_all(&journal).unwrap(), intact, "byte {at} of {file:?}");
-                    assert!(is_last && at + 48 > used, "byte {at} of {file:?} was not noticed");
+                    assert!(is_last && at + 48 > used, "the damage at byte {at} of {file:?} was not detected");
                 }
             }
         }
@@ -111,7 +111,7 @@ fn any_flipped_byte_of_a_sealed_journal_is_loud_or_harmless() {
 }
 
 #[test]
-fn damage_to_a_synced_but_unsealed_frame_is_noticed_by_the_frame_after_it() {
+fn damage_to_an_unsealed_frame_is_detected_by_the_next_frame() {
     let directory = tempfile::tempdir().unwrap();
     let journal = open(directory.path());
     journal.append(b"first").unwrap();
@@ -128,7 +128,7 @@ fn damage_to_a_synced_but_unsealed_frame_is_noticed_by_the_frame_after_it() {
 }
 
 #[test]
-fn a_missing_segment_in_the_middle_is_named() {
+fn a_missing_segment_is_reported_by_name() {
     let directory = tempfile::tempdir().unwrap();
     for _ in 0..3 {
         open(directory.path()).append(b"entry").unwrap();
@@ -140,7 +140,7 @@ fn a_missing_segment_in_the_middle_is_named() {
 }
 
 #[test]
-fn a_closed_segment_that_was_shortened_is_damaged() {
+fn a_shortened_closed_segment_is_reported_as_damaged() {
     let directory = tempfile::tempdir().unwrap();
     for _ in 0..2 {
         open(directory.path()).append(b"entry").unwrap();
@@ -156,7 +156,7 @@ fn a_closed_segment_that_was_shortened_is_damaged() {
 }
 
 #[test]
-fn a_newer_format_is_refused_clearly() {
+fn a_newer_format_is_rejected() {
     let directory = tempfile::tempdir().unwrap();
     open(directory.path()).append(b"entry").unwrap();
     let log = &files(directory.path(), ".log")[0];
@@ -170,7 +170,7 @@ fn a_newer_format_is_refused_clearly() {
 }
 
 #[test]
-fn a_renamed_segment_is_noticed() {
+fn a_renamed_segment_is_reported_as_damaged() {
     let directory = tempfile::tempdir().unwrap();
     open(directory.path()).append(b"entry").unwrap();
     let log = &files(directory.path(), ".log")[0];
@@ -188,9 +188,9 @@ proptest::proptest! {
         proptest::prop_assert!(Journal::open(directory.path(), small()).is_err());
     }
 
-    /// A real header, then noise that mostly looks like frames.
+    /// A valid header followed by noise that resembles frames.
     #[test]
-    fn arbitrary_bytes_after_a_header_never_panic_and_never_yield(
+    fn arbitrary_bytes_after_a_header_never_panic_and_yield_no_entry(
         noise in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..400),
         frames in 0usize..8,
     ) {

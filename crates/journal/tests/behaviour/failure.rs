@@ -1,4 +1,4 @@
-//! Failing disks: what could not be written is not promised, and what is unknown stops the journal.
+//! Disk failures: a failed write is never acknowledged, and an unknown outcome stops the journal.
 
 use std::fs;
 
@@ -13,11 +13,11 @@ fn fill_until_failure(journal: &Journal) -> Error {
             return error;
         }
     }
-    panic!("nothing failed");
+    panic!("no append failed");
 }
 
 #[test]
-fn when_no_segment_can_be_made_nothing_is_written_and_the_journal_goes_on_later() {
+fn a_failed_segment_creation_writes_nothing_and_later_appends_succeed() {
     let directory = tempfile::tempdir().unwrap();
     let (path, moved) = (directory.path().join("journal"), directory.path().join("elsewhere"));
     let journal = Journal::open(&path, small()).unwrap();
@@ -33,17 +33,17 @@ fn when_no_segment_can_be_made_nothing_is_written_and_the_journal_goes_on_later(
 }
 
 #[test]
-fn a_failed_write_stops_the_journal_for_good() {
+fn a_failed_write_stops_the_journal_until_it_is_reopened() {
     let directory = tempfile::tempdir().unwrap();
     let journal = open(directory.path());
     while files(directory.path(), ".seg").is_empty() {
         journal.append(&payload(1, 500)).unwrap();
         std::thread::yield_now();
     }
-    // The prepared segment vanishes: putting it in place fails in the middle of things.
+    // The spare segment disappears, so that the rotation fails halfway.
     fs::remove_file(&files(directory.path(), ".seg")[0]).unwrap();
     let mut first = fill_until_failure(&journal);
-    // It may have been used before it vanished; then the next one does.
+    // The segment may have been in use before it was removed. Then a later rotation fails.
     while !matches!(first, Error::Io { .. }) {
         first = fill_until_failure(&journal);
     }
@@ -54,9 +54,9 @@ fn a_failed_write_stops_the_journal_for_good() {
         assert!(error.to_string().contains("restart"));
     }
     assert_eq!(journal.durable(), durable);
-    assert_eq!(read_all(&journal).unwrap().len() as u64, durable.0, "what is durable can still be read");
+    assert_eq!(read_all(&journal).unwrap().len() as u64, durable.0, "durable entries are still readable");
     assert!(journal.close().is_err());
-    eventually("everything acknowledged is recovered", || {
+    eventually("all acknowledged entries are recovered", || {
         read_all(&open(directory.path())).unwrap().len() as u64 == durable.0
     });
 }

@@ -1,4 +1,4 @@
-//! How the journal behaves, seen from outside: one file per kind of behaviour.
+//! Tests of the journal's public API, one file per behaviour.
 #![expect(clippy::unwrap_used, reason = "in a test an unwrap that fails is a failed test")]
 
 mod crash;

@@ -1,8 +1,8 @@
-//! Segments follow one another, are kept for readers, then reused; nothing old comes back to life.
+//! Rotation, retention and reuse of segments; old entries never reappear.
 
 use std::time::Duration;
 
-use crate::support::{assert_whole, eventually, files, open, payload, read_all, small, small_forgetful};
+use crate::support::{assert_intact, eventually, files, open, payload, read_all, small, small_without_retention};
 use journal::{Error, Journal, Options, Position, SPARES_MAX};
 
 fn fill(journal: &Journal, entries: u64) {
@@ -12,7 +12,7 @@ fn fill(journal: &Journal, entries: u64) {
 }
 
 #[test]
-fn entries_go_on_in_the_next_segment() {
+fn entries_continue_in_the_next_segment() {
     let directory = tempfile::tempdir().unwrap();
     let journal = open(directory.path());
     fill(&journal, 50);
@@ -22,12 +22,12 @@ fn entries_go_on_in_the_next_segment() {
     let entries = read_all(&journal).unwrap();
     assert_eq!(entries.len(), 50);
     for (position, entry) in entries {
-        assert_eq!(assert_whole(&entry), position.0);
+        assert_eq!(assert_intact(&entry), position.0);
     }
 }
 
 #[test]
-fn a_reader_can_begin_anywhere() {
+fn a_reader_can_start_at_any_position() {
     let directory = tempfile::tempdir().unwrap();
     let journal = open(directory.path());
     fill(&journal, 40);
@@ -39,58 +39,58 @@ fn a_reader_can_begin_anywhere() {
 }
 
 #[test]
-fn released_segments_are_reused_and_never_replay_what_they_held() {
+fn reused_segments_never_replay_their_old_entries() {
     let directory = tempfile::tempdir().unwrap();
     for round in 0..6 {
-        let journal = Journal::open(directory.path(), small_forgetful()).unwrap();
+        let journal = Journal::open(directory.path(), small_without_retention()).unwrap();
         for (position, entry) in read_all(&journal).unwrap() {
-            assert_eq!(assert_whole(&entry), position.0, "a stale entry came back in round {round}");
+            assert_eq!(assert_intact(&entry), position.0, "a stale entry reappeared in round {round}");
         }
         fill(&journal, 30);
         let durable = journal.durable();
         journal.release(durable);
-        eventually("old segments are taken back", || files(directory.path(), ".log").len() == 1);
+        eventually("recycling of old segments", || files(directory.path(), ".log").len() == 1);
         assert!(files(directory.path(), ".seg").len() <= SPARES_MAX);
         assert!(matches!(journal.reader(Position(1)), Err(Error::Expired { oldest }) if oldest > Position(1)));
-        // Some more, so that the next round reads a partly filled, reused segment.
+        // More entries, so that the next round reads a partly filled, reused segment.
         fill(&journal, 3);
         drop(journal);
     }
 }
 
 #[test]
-fn what_is_not_released_stays() {
+fn unreleased_entries_stay_readable() {
     let directory = tempfile::tempdir().unwrap();
-    let journal = Journal::open(directory.path(), small_forgetful()).unwrap();
+    let journal = Journal::open(directory.path(), small_without_retention()).unwrap();
     fill(&journal, 40);
     journal.release(Position(20));
-    eventually("something is taken back", || journal.oldest() > Position(1));
+    eventually("recycling of a segment", || journal.oldest() > Position(1));
     assert!(journal.oldest() <= Position(21));
     let mut reader = journal.reader(Position(21)).unwrap();
     assert_eq!(reader.next().unwrap().unwrap().0, Position(21));
 }
 
 #[test]
-fn released_segments_are_kept_for_readers_within_bytes_and_time() {
+fn released_segments_are_retained_within_bytes_and_time() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options { keep_bytes: 40 << 10, ..small() };
     let journal = Journal::open(directory.path(), options.clone()).unwrap();
     fill(&journal, 60);
     journal.release(Position(60));
-    eventually("what exceeds the bytes goes", || journal.oldest() > Position(30));
+    eventually("expiry by bytes", || journal.oldest() > Position(30));
     assert!(journal.reader(Position(55)).is_ok());
     drop(journal);
 
     let options = Options { keep_for: Duration::ZERO, keep_bytes: u64::MAX, ..options };
     let journal = Journal::open(directory.path(), options).unwrap();
     journal.release(Position(60));
-    eventually("what exceeds the time goes", || journal.oldest() == Position(61));
+    eventually("expiry by time", || journal.oldest() == Position(61));
 }
 
 #[test]
-fn a_reader_meets_reuse_beneath_it_as_expiry_never_as_garbage() {
+fn reuse_of_a_segment_being_read_is_reported_as_expiry() {
     let directory = tempfile::tempdir().unwrap();
-    let journal = Journal::open(directory.path(), small_forgetful()).unwrap();
+    let journal = Journal::open(directory.path(), small_without_retention()).unwrap();
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (journal, done) = (&journal, &done);
@@ -107,15 +107,15 @@ fn a_reader_meets_reuse_beneath_it_as_expiry_never_as_garbage() {
         while !done.load(std::sync::atomic::Ordering::Relaxed) {
             match reader.next() {
                 Ok(Some((position, entry))) => {
-                    assert_eq!(assert_whole(&entry), position.0);
-                    assert!(expected == 0 || position.0 == expected, "a gap without a word");
+                    assert_eq!(assert_intact(&entry), position.0);
+                    assert!(expected == 0 || position.0 == expected, "a gap without an error");
                     expected = position.0 + 1;
                 }
                 Ok(None) => std::thread::yield_now(),
                 Err(Error::Expired { .. }) => {
                     expiries += 1;
                     expected = 0;
-                    // The oldest may move between the question and the reader.
+                    // The oldest position may advance between the two calls.
                     if let Ok(again) = journal.reader(journal.oldest()) {
                         reader = again;
                     }
@@ -128,9 +128,9 @@ fn a_reader_meets_reuse_beneath_it_as_expiry_never_as_garbage() {
 }
 
 #[test]
-fn a_slow_reader_of_a_reused_file_is_told() {
+fn a_slow_reader_of_a_reused_segment_gets_an_expiry_error() {
     let directory = tempfile::tempdir().unwrap();
-    let journal = Journal::open(directory.path(), small_forgetful()).unwrap();
+    let journal = Journal::open(directory.path(), small_without_retention()).unwrap();
     fill(&journal, 6);
     let mut reader = journal.reader(Position(1)).unwrap();
     reader.next().unwrap().unwrap();
@@ -138,16 +138,16 @@ fn a_slow_reader_of_a_reused_file_is_told() {
         fill(&journal, 1);
         journal.release(journal.durable());
     }
-    eventually("the beginning is gone", || journal.oldest() > Position(6));
-    // What it had read ahead may still come, whole and in order; then it is told.
+    eventually("expiry of the first entries", || journal.oldest() > Position(6));
+    // Entries that were read ahead may still come, intact and in order. Then the reader reports expiry.
     let mut next = 2;
     loop {
         match reader.next() {
             Ok(Some((position, entry))) => {
-                assert_eq!((position.0, assert_whole(&entry)), (next, next));
+                assert_eq!((position.0, assert_intact(&entry)), (next, next));
                 next += 1;
             }
-            Ok(None) => panic!("the reader has not seen the end"),
+            Ok(None) => panic!("the reader must not reach the end"),
             Err(error) => {
                 assert!(matches!(error, Error::Expired { .. }), "{error}");
                 break;

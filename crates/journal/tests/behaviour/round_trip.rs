@@ -1,4 +1,4 @@
-//! What goes in comes out, in order, however many write at once.
+//! Appended entries are read back in order, also with concurrent writers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ fn a_fresh_journal_is_empty() {
     assert_eq!(journal.durable(), Position::NONE);
     assert_eq!(journal.oldest(), Position(1));
     assert_eq!(read_all(&journal).unwrap(), vec![]);
-    assert_eq!(journal.recovery().cut, None);
+    assert_eq!(journal.recovery().torn_tail, None);
 }
 
 #[test]
@@ -35,11 +35,11 @@ fn entries_survive_reopening_again_and_again() {
     for (position, entry) in entries {
         assert_eq!(entry, payload(position.0, 10));
     }
-    assert_eq!(journal.recovery().cut, None);
+    assert_eq!(journal.recovery().torn_tail, None);
 }
 
 #[test]
-fn opening_twice_is_opening_once() {
+fn reopening_without_writes_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     open(directory.path()).append(b"kept").unwrap();
     for _ in 0..4 {
@@ -47,11 +47,11 @@ fn opening_twice_is_opening_once() {
         assert_eq!(journal.durable(), Position(1));
         assert_eq!(read_all(&journal).unwrap().len(), 1);
     }
-    assert_eq!(files(directory.path(), ".log").len(), 2, "empty segments do not pile up");
+    assert_eq!(files(directory.path(), ".log").len(), 2, "empty segments do not accumulate");
 }
 
 #[test]
-fn empty_entries_and_parts_are_entries() {
+fn empty_entries_and_empty_parts_are_stored() {
     let directory = tempfile::tempdir().unwrap();
     let journal = open(directory.path());
     journal.append(b"").unwrap();
@@ -69,12 +69,12 @@ fn many_threads_share_frames_and_lose_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options { segment_bytes: 64 << 10, first_segment_bytes: 64 << 10, ..small() };
     let journal = Journal::open(directory.path(), options).unwrap();
-    let told = Arc::new(AtomicU64::new(0));
+    let notified = Arc::new(AtomicU64::new(0));
     let frames = Arc::new(AtomicU64::new(0));
     {
-        let (told, frames) = (Arc::clone(&told), Arc::clone(&frames));
+        let (notified, frames) = (Arc::clone(&notified), Arc::clone(&frames));
         journal.on_durable(Box::new(move |position| {
-            told.fetch_max(position.0, Ordering::Relaxed);
+            notified.fetch_max(position.0, Ordering::Relaxed);
             frames.fetch_add(1, Ordering::Relaxed);
         }));
     }
@@ -95,16 +95,16 @@ fn many_threads_share_frames_and_lose_nothing() {
     });
     let entries = read_all(&journal).unwrap();
     assert_eq!(entries.len() as u64, THREADS * EACH);
-    let mut numbers: Vec<_> = entries.iter().map(|(_, entry)| crate::support::assert_whole(entry)).collect();
+    let mut numbers: Vec<_> = entries.iter().map(|(_, entry)| crate::support::assert_intact(entry)).collect();
     numbers.sort_unstable();
     assert!(numbers.into_iter().eq(0..THREADS * EACH));
     assert!(entries.iter().zip(1..).all(|((position, _), expected)| position.0 == expected));
-    assert_eq!(told.load(Ordering::Relaxed), THREADS * EACH);
-    assert!(frames.load(Ordering::Relaxed) < THREADS * EACH, "nobody ever shared a frame");
+    assert_eq!(notified.load(Ordering::Relaxed), THREADS * EACH);
+    assert!(frames.load(Ordering::Relaxed) < THREADS * EACH, "no frame was ever shared");
 }
 
 #[test]
-fn a_waiting_reader_is_told() {
+fn a_waiting_reader_is_woken() {
     let directory = tempfile::tempdir().unwrap();
     let journal = open(directory.path());
     assert_eq!(journal.wait_durable(Position::NONE, Duration::ZERO), Position::NONE);
@@ -140,25 +140,25 @@ fn the_largest_entry_fits_and_one_byte_more_does_not() {
     let journal = open(directory.path());
     let largest = vec![7; ENTRY_BYTES_MAX];
     assert!(matches!(journal.append_parts(&[&largest, b"x"]), Err(Error::TooLarge { .. })));
-    assert_eq!(journal.durable(), Position::NONE, "a refused entry changes nothing");
+    assert_eq!(journal.durable(), Position::NONE, "a rejected entry changes nothing");
     assert_eq!(journal.append(&largest).unwrap(), Position(1));
     assert_eq!(read_all(&journal).unwrap()[0].1.len(), ENTRY_BYTES_MAX);
 }
 
 #[test]
-fn an_idle_writer_seals_by_itself() {
+fn an_idle_writer_seals_the_last_frame() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options { seal_after: Duration::from_millis(1), ..small() };
     let journal = Journal::open(directory.path(), options).unwrap();
     journal.append(b"sealed soon").unwrap();
     let log = &files(directory.path(), ".log")[0];
-    // The first frame of one short entry takes 56 bytes after the header; the seal follows it.
+    // The frame of one short entry takes 56 bytes after the segment header. The seal follows it.
     let at = 512 + 56;
     eventually("a seal", || std::fs::read(log).unwrap()[at..at + 4] == *b"OFRM");
 }
 
 #[test]
-fn a_second_journal_on_the_same_directory_is_refused() {
+fn a_second_journal_on_the_same_directory_is_rejected() {
     let directory = tempfile::tempdir().unwrap();
     let first = open(directory.path());
     let second = Journal::open(directory.path(), small());

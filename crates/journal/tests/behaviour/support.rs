@@ -1,4 +1,4 @@
-//! What the tests of the journal share: small journals in directories of their own.
+//! Shared test support: small journals in temporary directories.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use journal::{Error, Journal, Options, Position};
 
-/// Small segments, no idle seals: tests decide when things happen.
+/// Small segments, no idle seals, long retention.
 pub fn small() -> Options {
     Options {
         segment_bytes: 16 << 10,
@@ -18,8 +18,8 @@ pub fn small() -> Options {
     }
 }
 
-/// Keeps nothing for readers once it is released.
-pub fn small_forgetful() -> Options {
+/// Small segments without retention: released ones expire immediately.
+pub fn small_without_retention() -> Options {
     Options { keep_bytes: 0, ..small() }
 }
 
@@ -27,7 +27,7 @@ pub fn open(directory: &Path) -> Journal {
     Journal::open(directory, small()).unwrap()
 }
 
-/// Every entry from the oldest, with its position.
+/// All entries from the oldest, with their positions.
 pub fn read_all(journal: &Journal) -> Result<Vec<(Position, Bytes)>, Error> {
     let mut reader = journal.reader(journal.oldest())?;
     let mut entries = Vec::new();
@@ -53,24 +53,25 @@ pub fn files(directory: &Path, suffix: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// Waits for a condition; fails the test when it does not come true.
+/// Waits until a condition holds, and fails the test after a deadline.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
+        assert!(Instant::now() < deadline, "timed out waiting for: {what}");
         std::thread::yield_now();
     }
 }
 
-/// A payload that tells its own number and length, so that half of one is noticed.
+/// A payload derived from its number, so that a torn or mixed one is detected.
 pub fn payload(number: u64, len: usize) -> Vec<u8> {
     let mut bytes = number.to_le_bytes().to_vec();
     bytes.resize(8 + len, (number % 251) as u8);
     bytes
 }
 
-pub fn assert_whole(entry: &[u8]) -> u64 {
+/// Checks a payload and returns its number.
+pub fn assert_intact(entry: &[u8]) -> u64 {
     let number = u64::from_le_bytes(entry[..8].try_into().unwrap());
-    assert!(entry[8..].iter().all(|byte| *byte == (number % 251) as u8), "a half or mixed entry");
+    assert!(entry[8..].iter().all(|byte| *byte == (number % 251) as u8), "torn or mixed entry");
     number
 }

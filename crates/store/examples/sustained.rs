@@ -15,7 +15,7 @@ const SHARD: ShardId = ShardId(0);
 const ROUNDS: usize = 2_000;
 const TRANSITIONS: u64 = 256;
 const JOBS_PER_COMMIT: u64 = 1_000;
-/// A job is finished this many commits after it was put.
+/// A job finishes this many commits after its creation.
 const COMMITS_IN_FLIGHT: u64 = 5;
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
@@ -24,7 +24,7 @@ fn main() -> Outcome {
     let mut arguments = std::env::args().skip(1);
     let first = arguments.next();
     if let (Some("open"), Some(path)) = (first.as_deref(), arguments.next()) {
-        return idle(Path::new(&path));
+        return reopen(Path::new(&path));
     }
     let jobs = first.map_or(Ok(2_000_000), |jobs| jobs.parse())?;
     let directory = std::env::temp_dir().join(format!("outlast-sustained-{}", std::process::id()));
@@ -34,7 +34,7 @@ fn main() -> Outcome {
     measured
 }
 
-/// Values that compress about as well as records do.
+/// Values with about the compression ratio of records.
 fn value(number: u64, len: usize) -> Vec<u8> {
     let mut state = number;
     (0..len)
@@ -53,12 +53,12 @@ fn transitions(first: u64) -> Batch {
     batch
 }
 
-fn report(what: &str, mut times: Vec<Duration>) {
+fn report(label: &str, mut times: Vec<Duration>) {
     times.sort_unstable();
     let total: Duration = times.iter().sum();
     let per_second = times.len() as f64 * TRANSITIONS as f64 / total.as_secs_f64();
     println!(
-        "{what}: {per_second:.0} transitions/s, p50 {:.2?}, p99 {:.2?}",
+        "{label}: {per_second:.0} transitions/s, p50 {:.2?}, p99 {:.2?}",
         times[times.len() / 2],
         times[times.len() * 99 / 100]
     );
@@ -91,7 +91,7 @@ fn commits(directory: &Path) -> Outcome {
     let epoch = store.open_shard(SHARD, NodeId(1))?;
     let mut times = Vec::new();
     for round in 0..ROUNDS as u64 {
-        // The same records change again and again, as those of running jobs do.
+        // The same records change repeatedly, like those of running jobs.
         let batch = transitions(round % 40 * TRANSITIONS);
         let start = Instant::now();
         store.commit(SHARD, epoch, &batch)?;
@@ -124,17 +124,17 @@ fn sustained(directory: &Path, jobs: u64) -> Outcome {
     }
     let took = start.elapsed();
     println!(
-        "sustained: {:.0} jobs/s over {jobs} jobs, slowest commit {slowest:.2?}, peak {peak} MB resident, making batches took {:.1} s of {:.1} s",
+        "sustained: {:.0} jobs/s over {jobs} jobs, slowest commit {slowest:.2?}, peak {peak} MB resident, building batches took {:.1} s of {:.1} s",
         jobs as f64 / took.as_secs_f64(),
         building.as_secs_f64(),
         took.as_secs_f64()
     );
     let begun = Instant::now();
     store.flush()?;
-    println!("flush after it: {:.2?}", begun.elapsed());
+    println!("final flush: {:.2?}", begun.elapsed());
     for (thread, seconds) in thread_seconds()? {
         println!(
-            "  thread {thread}: {seconds:.2} s of processor, {:.0} % of one core",
+            "  thread {thread}: {seconds:.2} s of CPU time, {:.0} % of one core",
             100.0 * seconds / took.as_secs_f64()
         );
     }
@@ -142,12 +142,12 @@ fn sustained(directory: &Path, jobs: u64) -> Outcome {
     let done = store.scan(SHARD, Keyspace::Done, Range::all(), Order::Descending, 100)?;
     println!("newest {} finished jobs: {:.2?}", done.len(), begun.elapsed());
     drop(store);
-    // In a process of its own, which has not seen the load.
+    // In a new process, for the memory use without the preceding load.
     std::process::Command::new(std::env::current_exe()?).arg("open").arg(&path).status()?;
     Ok(())
 }
 
-fn idle(path: &Path) -> Outcome {
+fn reopen(path: &Path) -> Outcome {
     let begun = Instant::now();
     let store = Embedded::open(path, Options::default())?;
     println!("reopened in {:.2?}, {} MB resident", begun.elapsed(), resident_mb());
@@ -157,7 +157,7 @@ fn idle(path: &Path) -> Outcome {
     Ok(())
 }
 
-/// Puts a thousand jobs, and finishes the thousand that were put some commits before.
+/// Creates a thousand jobs, and finishes the thousand created [`COMMITS_IN_FLIGHT`] commits earlier.
 fn job_batch(commit: u64, jobs: u64) -> Batch {
     let mut batch = Batch::new();
     let first = commit * JOBS_PER_COMMIT;
@@ -185,7 +185,7 @@ fn resident_mb() -> u64 {
     line.and_then(|line| line.trim().split(' ').next()?.parse::<u64>().ok()).unwrap_or(0) / 1024
 }
 
-/// Processor time of each thread so far, in seconds.
+/// CPU time of each thread so far, in seconds.
 fn thread_seconds() -> Result<Vec<(String, f64)>, std::io::Error> {
     const TICKS_PER_SECOND: f64 = 100.0;
     let mut threads = Vec::new();

@@ -1,4 +1,4 @@
-//! What every store promises.
+//! The interface of a store and its guarantees.
 
 use std::ops::Bound;
 
@@ -8,25 +8,25 @@ use model::id::{Epoch, NodeId, ShardId};
 
 use crate::{Error, Key, Position};
 
-/// Called after commits with the newest durable position. It runs on a committing thread: it must not block and
-/// must not use the store, only wake who does.
+/// Called after commits with the newest durable position. The hook runs on a committing thread: it must not block and
+/// must not use the store, only wake another thread.
 pub type CommitHook = Box<dyn Fn(Position) + Send + Sync>;
 
-/// Durable state. Calls block; they may come from any thread.
+/// Durable state of shards. Calls block, and may come from any thread.
 pub trait Store: Send + Sync {
-    /// Makes `owner` the only one who may commit to `shard`. Durable when it returns: from then on every earlier
-    /// epoch is refused.
+    /// Makes `owner` the only node that may commit to `shard`. Durable on return: from then on commits of every
+    /// earlier epoch are rejected.
     fn open_shard(&self, shard: ShardId, owner: NodeId) -> Result<Epoch, Error>;
 
-    /// Makes all of `batch` durable, or nothing. After [`Error::Fenced`] nothing was written; after any other
+    /// Makes `batch` durable, completely or not at all. After [`Error::Fenced`] nothing was written. After any other
     /// error the outcome is unknown until the shard is opened again.
     fn commit(&self, shard: ShardId, epoch: Epoch, batch: &Batch) -> Result<Position, Error>;
 
-    /// The value of a key. Sees every commit that returned before this call began.
+    /// Returns the value of a key. Sees every commit that returned before this call.
     fn get(&self, shard: ShardId, keyspace: Keyspace, key: &[u8]) -> Result<Option<Bytes>, Error>;
 
-    /// Up to `limit` entries of a range in key order or against it. Like [`Store::get`] it sees every commit that
-    /// returned before; of a concurrent commit it sees all or nothing.
+    /// Returns up to `limit` entries of a range in ascending or descending key order. Sees every commit that returned
+    /// before this call. A concurrent commit is visible completely or not at all.
     fn scan(
         &self,
         shard: ShardId,
@@ -37,17 +37,17 @@ pub trait Store: Send + Sync {
     ) -> Result<Vec<(Key, Bytes)>, Error>;
 
     /// Reads the events of commits after `after`, in commit order, over all shards.
-    /// [`Error::CursorExpired`] when some of them are no longer kept.
+    /// [`Error::CursorExpired`] if some of them have expired.
     fn events(&self, after: Position) -> Result<Box<dyn EventReader>, Error>;
 
-    /// The newest durable commit.
+    /// Position of the newest durable commit.
     fn durable(&self) -> Position;
 
-    /// Asks to be told of commits, so that nobody has to poll for events.
+    /// Registers a hook that is called after commits, so that readers of events need not poll.
     fn on_commit(&self, hook: CommitHook);
 }
 
-/// Reads events. At the end it says `None` and can be asked again later.
+/// Reader of events. Returns `None` at the end, and continues when there are more.
 pub trait EventReader: Send {
     fn next(&mut self) -> Result<Option<Committed>, Error>;
 }
@@ -60,14 +60,14 @@ pub struct Committed {
     pub events: Vec<Bytes>,
 }
 
-/// Which way a scan goes.
+/// Direction of a scan, by key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     Ascending,
     Descending,
 }
 
-/// Which keys a scan covers.
+/// Key range of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
     pub start: Bound<Key>,
@@ -82,7 +82,7 @@ impl Range {
     /// All keys that begin with `prefix`.
     pub fn prefix(prefix: &[u8]) -> Self {
         let start = Bound::Included(Key::new(prefix));
-        // The first key after all those with the prefix: drop trailing 0xff, then count up the last byte.
+        // The first key after all keys with the prefix: drop trailing 0xff, then increment the last byte.
         let last = prefix.iter().rposition(|byte| *byte != u8::MAX);
         let end = last.map_or(Bound::Unbounded, |last| {
             let mut after = prefix[..=last].to_vec();
@@ -92,12 +92,12 @@ impl Range {
         Self { start, end }
     }
 
-    /// The same range, beginning after `key`: for reading page by page.
+    /// The same range, starting after `key`, for ascending pagination.
     pub fn after(self, key: &Key) -> Self {
         Self { start: Bound::Excluded(*key), ..self }
     }
 
-    /// The same range, ending before `key`: for reading page by page backwards.
+    /// The same range, ending before `key`, for descending pagination.
     pub fn before(self, key: &Key) -> Self {
         Self { end: Bound::Excluded(*key), ..self }
     }

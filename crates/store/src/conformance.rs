@@ -1,7 +1,7 @@
-//! One suite that every store must pass. A store's tests hand in a [`Fixture`] and call
-//! [`conformance_tests!`](crate::conformance_tests), which makes one test of each check.
+//! Conformance suite for implementations of [`Store`]. Their tests provide a [`Fixture`] and call
+//! [`conformance_tests!`](crate::conformance_tests), which generates one test per check.
 //!
-//! Checks panic when a promise is broken, with the promise in words.
+//! Checks panic with a description of the violated guarantee.
 
 mod commits;
 mod events;
@@ -17,42 +17,42 @@ use model::id::{Epoch, NodeId, ShardId};
 
 use crate::{Key, Order, Range, Store};
 
-/// A store under test, with what only its own kind knows.
+/// A store under test, with operations specific to its implementation.
 pub trait Fixture {
     fn store(&self) -> &dyn Store;
 
-    /// Ends the process that uses the store, so to speak, and starts another.
+    /// Simulates a restart of the process that uses the store.
     fn reopen(&mut self);
 
-    /// Moves what is in memory to where older data is, if there is such a difference.
-    fn settle(&self);
+    /// Flushes recent commits from memory to the tables, if the store has such a difference.
+    fn flush(&self);
 
-    /// Forgets old events, so that a cursor at the beginning expires.
+    /// Expires old events, so that a cursor at the beginning is no longer valid.
     fn expire_events(&mut self);
 }
 
-/// Makes a test of every check, each with a fixture of its own.
+/// Generates one test per check, each with its own fixture.
 #[macro_export]
 macro_rules! conformance_tests {
     ($fixture:expr) => {
         $crate::conformance_tests!($fixture,
             only_the_newest_epoch_commits,
-            epochs_go_on_after_reopening,
-            a_batch_is_visible_as_a_whole,
-            a_read_sees_what_was_committed_before,
-            later_writes_win_and_deletes_hide,
-            reopening_keeps_everything,
-            shards_do_not_see_each_other,
-            shards_commit_side_by_side,
+            epochs_increase_across_reopening,
+            a_batch_becomes_visible_atomically,
+            a_read_sees_all_earlier_commits,
+            later_writes_and_deletes_win,
+            reopening_loses_nothing,
+            shards_are_isolated,
+            shards_commit_concurrently,
             an_empty_batch_is_a_commit,
-            scans_are_ordered_both_ways_within_bounds_and_limits,
-            scans_merge_old_and_new,
-            scans_page_through_everything_once,
-            events_come_in_commit_order,
-            an_event_reader_goes_on_after_the_end,
-            an_expired_cursor_is_told_so,
+            scans_respect_order_bounds_and_limit,
+            scans_merge_flushed_and_recent_data,
+            pagination_returns_every_key_once,
+            events_are_in_commit_order,
+            an_event_reader_continues_after_the_end,
+            an_expired_cursor_is_rejected,
             a_read_after_an_event_sees_its_commit,
-            who_asked_is_told_of_commits,
+            commit_hooks_are_called,
         );
     };
     ($fixture:expr, $($check:ident),+ $(,)?) => {
@@ -69,7 +69,7 @@ macro_rules! conformance_tests {
 const SHARD: ShardId = ShardId(0);
 const NODE: NodeId = NodeId(7);
 
-/// A shard that this test owns.
+/// Opens a shard and returns its epoch.
 fn open(fixture: &dyn Fixture, shard: ShardId) -> Epoch {
     fixture.store().open_shard(shard, NODE).expect("a shard can be opened")
 }

@@ -1,9 +1,9 @@
-//! The store that comes with the server: one directory, nothing to install.
+//! The built-in store: one data directory, no external service.
 //!
-//! A commit is one entry in the journal: that makes it durable. From there it goes into a sorted overlay in
-//! memory, where reads find it, and later, together with many others, into the tables. At each such step a
-//! checkpoint is noted in the journal, and what is older is released. After a crash the tables are opened, and
-//! what the journal has beyond them goes the same way again.
+//! A commit is one journal entry, which makes it durable. It then goes into the overlay, a sorted map in memory that
+//! serves reads. Later many commits together are written to the tables. After each such flush a checkpoint is appended
+//! to the journal, and older entries are released. Recovery opens the tables and replays the journal entries after
+//! their position into the overlay.
 
 mod directory;
 mod entry;
@@ -34,25 +34,25 @@ pub use tables::Verification;
 
 use crate::key::{FullKey, full_range};
 use crate::{CommitHook, Error, EventReader, Key, Order, Position, Range, Store};
-use directory::Directory;
-use overlay::{FullRange, Slot};
-use pipeline::{Limits, Pipeline};
+use directory::DataDirectory;
+use overlay::{FullRange, ValueOrTombstone};
+use pipeline::{FlushLimits, Pipeline};
 use table_id::TableId;
 use tables::{TableItem, Tables};
 
 /// An open embedded store.
 pub struct Embedded {
-    shards: RwLock<HashMap<ShardId, Arc<Shard>>>,
+    shards: RwLock<HashMap<ShardId, Arc<ShardEpoch>>>,
     pipeline: Arc<Pipeline>,
     journal: Arc<Journal>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    // Last, so that the directory is unlocked after everything else is gone.
-    directory: Directory,
+    // The last field, so that the directory is unlocked after everything else is dropped.
+    directory: DataDirectory,
 }
 
-/// Commits of one shard come one after the other: the lock is held from the check of the epoch until the
-/// entry is durable, so that no commit of an old epoch can land after the entry of a new one.
-type Shard = Mutex<Epoch>;
+/// Current epoch of a shard. Commits of one shard are serialised: the lock is held from the check of the epoch until
+/// the entry is durable, so that no commit of an old epoch follows the entry of a new one.
+type ShardEpoch = Mutex<Epoch>;
 
 impl fmt::Debug for Embedded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,13 +61,13 @@ impl fmt::Debug for Embedded {
 }
 
 impl Embedded {
-    /// Opens the store in `directory`, which is made if need be, and recovers what an earlier process acknowledged.
+    /// Opens the store in `directory`, creates it if necessary, and recovers the commits of earlier processes.
     pub fn open(directory: &Path, options: Options) -> Result<Self, Error> {
-        let directory = Directory::open(directory)?;
+        let directory = DataDirectory::open(directory)?;
         let journal = Arc::new(Journal::open(&directory.journal(), options.journal.clone())?);
         let tables = Tables::open(&directory.tables(), options.cache_bytes)?;
         let applied = tables.applied()?;
-        let limits = Limits {
+        let limits = FlushLimits {
             backlog_bytes_max: options.backlog_bytes_max,
             flush_bytes: options.flush_bytes,
             flush_after: options.flush_after,
@@ -81,29 +81,29 @@ impl Embedded {
         Ok(store)
     }
 
-    /// This node's number, kept in the directory.
+    /// ID of this node, stored in the directory.
     pub fn node(&self) -> NodeId {
         self.directory.node
     }
 
-    /// How many times the directory has been opened.
+    /// Number of times the directory has been opened.
     pub fn incarnation(&self) -> Incarnation {
         self.directory.incarnation
     }
 
-    /// Writes everything to the tables now.
+    /// Writes all commits to the tables.
     pub fn flush(&self) -> Result<(), Error> {
         self.pipeline.flush()
     }
 
-    /// Reads and checks every record in the tables.
+    /// Flushes, then reads and verifies every record in the tables.
     pub fn verify(&self) -> Result<Verification, Error> {
         self.flush()?;
         Ok(self.pipeline.tables.verify())
     }
 
-    /// Writes everything to the tables, notes the checkpoint and seals the journal, so that the next start has
-    /// nothing to replay. Not closing is safe, too.
+    /// Flushes to the tables, appends a checkpoint and seals the journal, so that the next start has nothing to replay.
+    /// Dropping the store without closing is safe.
     pub fn close(self) -> Result<(), Error> {
         self.flush()?;
         self.stop_threads();
@@ -122,9 +122,9 @@ impl Embedded {
     fn start_thread(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
         let pipeline = Arc::clone(&self.pipeline);
         let guarded = move || {
-            // A panic is a bug; commits and reads must be told instead of waiting for ever.
+            // After a panic, which is a bug, commits and reads must fail instead of waiting for ever.
             if std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err() {
-                let reason = "one of the store's threads panicked, which is a bug".to_owned();
+                let reason = "a background thread of the store panicked. This is a bug, please report it".to_owned();
                 pipeline.fail(&Error::Tables { reason });
             }
         };
@@ -141,23 +141,23 @@ impl Embedded {
         self.pipeline.stop();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a thread of the store panicked");
+                tracing::error!("a background thread of the store panicked");
             }
         }
     }
 
     fn load_epochs(&self) -> Result<(), Error> {
         self.wait_readable()?;
-        let everything = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
-        let sources = self.sources(TableId::SYSTEM, everything, Order::Ascending, usize::MAX);
+        let unbounded = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
+        let sources = self.sources(TableId::SYSTEM, unbounded, Order::Ascending, usize::MAX);
         let mut epochs: HashMap<ShardId, Epoch> = HashMap::new();
-        // From the oldest source to the newest: the newest says what counts.
+        // From the oldest source to the newest, so that the newest epoch wins.
         for source in sources.into_iter().rev() {
             for item in source {
-                let (key, slot) = item?;
+                let (key, value) = item?;
                 let damaged = || Error::DamagedRecord { keyspace: None, key: format!("{key:?}") };
                 let shard = ShardId(u16::from_be_bytes([key[0], key[1]]));
-                let epoch = slot.as_deref().and_then(system::decode_epoch).ok_or_else(damaged)?;
+                let epoch = value.as_deref().and_then(system::decode_epoch).ok_or_else(damaged)?;
                 epochs.insert(shard, epoch);
             }
         }
@@ -166,20 +166,20 @@ impl Embedded {
         Ok(())
     }
 
-    fn shard(&self, shard: ShardId) -> Arc<Shard> {
+    fn shard_epoch(&self, shard: ShardId) -> Arc<ShardEpoch> {
         if let Some(found) = self.shards.read().get(&shard) {
             return Arc::clone(found);
         }
         Arc::clone(self.shards.write().entry(shard).or_insert_with(|| Arc::new(Mutex::new(Epoch(0)))))
     }
 
-    /// Everything durable, not only what has arrived: who saw an event must find what it tells of, even if the
-    /// committing thread is not yet back from the journal.
+    /// Waits until all durable entries are readable, including those not submitted yet by their committing thread: a
+    /// reader of an event must find the commit of that event.
     fn wait_readable(&self) -> Result<(), Error> {
         self.pipeline.wait_readable(self.journal.durable())
     }
 
-    /// The overlay's layers and the tables, newest first, as of one moment.
+    /// Consistent snapshot of the overlay's layers and the tables, newest source first.
     fn sources(
         &self,
         table: TableId,
@@ -188,21 +188,21 @@ impl Embedded {
         limit: usize,
     ) -> Vec<Box<dyn Iterator<Item = TableItem> + '_>> {
         let layers = self.pipeline.layers.read();
-        // The active layer goes on changing, so what is needed of it is copied. After `limit` values that are not
-        // deleted nothing further can be part of the answer.
+        // The active layer keeps changing, so its part of the range is copied, up to `limit` values that are not
+        // deleted: later ones cannot be part of the result.
         let mut values = 0;
-        let mut enough = |(_, slot): &(FullKey, Slot)| {
+        let mut within_limit = |(_, value): &(FullKey, ValueOrTombstone)| {
             let wanted = values < limit;
-            values += usize::from(slot.is_some());
+            values += usize::from(value.is_some());
             wanted
         };
-        let active = layers.active.map(table).range(range).map(|(key, slot)| (*key, slot.clone()));
+        let active = layers.active.map(table).range(range).map(|(key, value)| (*key, value.clone()));
         let active: Vec<_> = match order {
-            Order::Ascending => active.take_while(&mut enough).collect(),
-            Order::Descending => active.rev().take_while(&mut enough).collect(),
+            Order::Ascending => active.take_while(&mut within_limit).collect(),
+            Order::Descending => active.rev().take_while(&mut within_limit).collect(),
         };
         let frozen = layers.frozen.clone();
-        // Opened under the lock: what leaves the frozen layer later was in the tables before.
+        // Opened under the lock: the frozen layer is dropped only after it is in the tables.
         let tables = self.pipeline.tables.range(table, range);
         drop(layers);
         let tables: Box<dyn Iterator<Item = TableItem> + '_> = match order {
@@ -218,36 +218,36 @@ impl Embedded {
     }
 }
 
-/// Notes in the journal what the tables hold, then lets go of what is older.
+/// Appends a checkpoint to the journal, then releases the entries up to it.
 fn checkpoint(pipeline: &Pipeline, journal: &Journal, applied: Position) -> Result<(), Error> {
     let (position, entry) = journal.append_shared(&[&entry::checkpoint(applied)])?;
-    pipeline.arrive(position, entry);
+    pipeline.submit(position, entry);
     journal.release(applied);
     Ok(())
 }
 
 impl Store for Embedded {
     fn open_shard(&self, shard: ShardId, owner: NodeId) -> Result<Epoch, Error> {
-        self.pipeline.wait_for_room()?;
-        let held = self.shard(shard);
-        let mut epoch = held.lock();
+        self.pipeline.wait_for_backlog()?;
+        let shard_epoch = self.shard_epoch(shard);
+        let mut epoch = shard_epoch.lock();
         let next = Epoch(epoch.0 + 1);
         let (position, entry) = self.journal.append_shared(&[&entry::open_shard(shard, next, owner)])?;
         *epoch = next;
-        self.pipeline.arrive(position, entry);
+        self.pipeline.submit(position, entry);
         Ok(next)
     }
 
     fn commit(&self, shard: ShardId, epoch: Epoch, batch: &Batch) -> Result<Position, Error> {
-        self.pipeline.wait_for_room()?;
-        let held = self.shard(shard);
-        let current = held.lock();
+        self.pipeline.wait_for_backlog()?;
+        let shard_epoch = self.shard_epoch(shard);
+        let current = shard_epoch.lock();
         if *current != epoch {
             return Err(Error::Fenced { shard, stale: epoch, current: *current });
         }
         let head = entry::commit_head(shard, epoch);
         let (position, entry) = self.journal.append_shared(&[&head, batch.as_bytes()])?;
-        self.pipeline.arrive(position, entry);
+        self.pipeline.submit(position, entry);
         Ok(position)
     }
 
@@ -256,7 +256,7 @@ impl Store for Embedded {
         let (table, key) = (TableId::of(keyspace), FullKey::of(shard, key));
         let in_overlay = self.pipeline.layers.read().get(table, &key);
         match in_overlay {
-            Some(slot) => Ok(slot),
+            Some(value) => Ok(value),
             None => self.pipeline.tables.get(table, &key),
         }
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, what it means for the store, and what to do.
+//! Errors of a store, and the state each one leaves behind.
 
 use std::path::PathBuf;
 
@@ -9,19 +9,19 @@ use crate::Position;
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// Nothing was written. Who gets this no longer owns the shard.
-    #[error("shard {shard} now belongs to epoch {}, the commit was of epoch {}", current.0, stale.0)]
+    /// Nothing was written. The caller no longer owns the shard.
+    #[error("shard {shard} is at epoch {}, the commit of epoch {} was rejected: the shard has a new owner", current.0, stale.0)]
     Fenced { shard: ShardId, stale: Epoch, current: Epoch },
 
-    /// The outcome is unknown: the batch is there as a whole, or not at all.
+    /// The outcome is unknown: the batch was written completely or not at all.
     #[error("the commit failed: {reason}")]
     Failed { reason: String },
 
-    /// The store has stopped for good; what was acknowledged is safe in the journal.
-    #[error("the store has stopped: {reason}. Check the disk, then restart: what was acknowledged is recovered")]
+    /// The store accepts nothing until a restart. Acknowledged commits are safe in the journal.
+    #[error("the store has stopped: {reason}. Check the disk, then restart: acknowledged commits are recovered")]
     Stopped { reason: String },
 
-    #[error("events up to {} are no longer kept; read the current state, then continue from there", oldest.0.saturating_sub(1))]
+    #[error("events up to {} have expired. Read the current state, then continue from there", oldest.0.saturating_sub(1))]
     CursorExpired { oldest: Position },
 
     #[error(
@@ -50,17 +50,17 @@ pub enum Error {
     #[error("`{}` cannot be read: {reason}. Restore it from a backup", file.display())]
     Malformed { file: PathBuf, reason: String },
 
-    /// The tables lost something that the journal no longer has.
+    /// The tables lost data that the journal no longer has.
     #[error(
-        "the tables in `{}` are at {applied}, but a checkpoint says they were at {checkpoint}: they lost data. \
+        "the tables in `{}` are at position {applied}, but a checkpoint records {checkpoint}: they lost data. \
          Restore the data directory from a backup",
         directory.display()
     )]
     TablesBehind { directory: PathBuf, applied: Position, checkpoint: Position },
 
-    /// The journal lost something that the tables have; going on would reuse positions.
+    /// The journal lost entries that the tables contain. Continuing would reuse positions.
     #[error(
-        "the tables in `{}` are at {applied}, but the journal ends at {durable}: it lost data. \
+        "the tables in `{}` are at position {applied}, but the journal ends at {durable}: it lost data. \
          Restore the data directory from a backup",
         directory.display()
     )]
@@ -69,7 +69,7 @@ pub enum Error {
     #[error("the record `{key}` in the table `{}` is damaged. Restore the data directory from a backup", keyspace.map_or("system", Keyspace::name))]
     DamagedRecord { keyspace: Option<Keyspace>, key: String },
 
-    #[error("the tables cannot be used: {reason}")]
+    #[error("the tables of the store failed: {reason}")]
     Tables { reason: String },
 
     #[error(transparent)]

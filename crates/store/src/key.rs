@@ -1,4 +1,4 @@
-//! Keys in fixed space: no allocation for each of the hundred thousands in memory.
+//! Keys stored inline, without an allocation for each of the hundreds of thousands in memory.
 
 use std::fmt;
 use std::ops::{Bound, Deref};
@@ -8,32 +8,32 @@ use model::id::ShardId;
 
 use crate::Range;
 
-/// A key of a keyspace. Compares as its bytes do.
-pub type Key = Inline<KEY_BYTES_MAX>;
+/// A key of a keyspace. Ordered like its bytes.
+pub type Key = InlineBytes<KEY_BYTES_MAX>;
 
-/// A key with its shard before it: shards lie one after the other in each table.
-pub(crate) type FullKey = Inline<FULL_KEY_BYTES_MAX>;
+/// A key prefixed with its shard: in each table the keys of a shard are contiguous.
+pub(crate) type FullKey = InlineBytes<FULL_KEY_BYTES_MAX>;
 
 const SHARD_BYTES: usize = 2;
 const FULL_KEY_BYTES_MAX: usize = KEY_BYTES_MAX + SHARD_BYTES;
 
-/// Up to `N` bytes, held in place.
+/// Up to `N` bytes, stored inline.
 #[derive(Clone, Copy)]
-pub struct Inline<const N: usize> {
+pub struct InlineBytes<const N: usize> {
     len: u8,
     bytes: [u8; N],
 }
 
-impl<const N: usize> Inline<N> {
+impl<const N: usize> InlineBytes<N> {
     /// # Panics
-    /// When `bytes` are more than fit: batches take no such key either.
+    /// If `bytes` is longer than `N`. Batches reject such keys, too.
     pub fn new(bytes: &[u8]) -> Self {
         Self::joined(&[], bytes)
     }
 
     fn joined(head: &[u8], tail: &[u8]) -> Self {
         let len = head.len() + tail.len();
-        assert!(len <= N, "a key has at most {N} bytes here");
+        assert!(len <= N, "a key of {len} bytes exceeds the limit of {N}");
         let mut bytes = [0; N];
         bytes[..head.len()].copy_from_slice(head);
         bytes[head.len()..len].copy_from_slice(tail);
@@ -41,7 +41,7 @@ impl<const N: usize> Inline<N> {
     }
 }
 
-impl<const N: usize> Deref for Inline<N> {
+impl<const N: usize> Deref for InlineBytes<N> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -49,41 +49,41 @@ impl<const N: usize> Deref for Inline<N> {
     }
 }
 
-impl<const N: usize> AsRef<[u8]> for Inline<N> {
+impl<const N: usize> AsRef<[u8]> for InlineBytes<N> {
     fn as_ref(&self) -> &[u8] {
         self
     }
 }
 
-impl<const N: usize> PartialEq for Inline<N> {
+impl<const N: usize> PartialEq for InlineBytes<N> {
     fn eq(&self, other: &Self) -> bool {
         **self == **other
     }
 }
 
-impl<const N: usize> Eq for Inline<N> {}
+impl<const N: usize> Eq for InlineBytes<N> {}
 
-impl<const N: usize> PartialOrd for Inline<N> {
+impl<const N: usize> PartialOrd for InlineBytes<N> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<const N: usize> Ord for Inline<N> {
+impl<const N: usize> Ord for InlineBytes<N> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        // Bytes beyond the length are zero, so comparing the whole space is right except for keys that differ
-        // in trailing zeros only: there the shorter one comes first, as it should.
+        // Bytes beyond the length are zero, so comparing the whole arrays is correct except for keys that differ
+        // only in trailing zeros. There the shorter one comes first.
         self.bytes.cmp(&other.bytes).then(self.len.cmp(&other.len))
     }
 }
 
-impl<const N: usize> std::hash::Hash for Inline<N> {
+impl<const N: usize> std::hash::Hash for InlineBytes<N> {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         (**self).hash(state);
     }
 }
 
-impl<const N: usize> fmt::Debug for Inline<N> {
+impl<const N: usize> fmt::Debug for InlineBytes<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\"{}\"", self.escape_ascii())
     }
@@ -109,7 +109,7 @@ pub(crate) fn full_range(shard: ShardId, range: &Range) -> (Bound<FullKey>, Boun
     };
     let end = match &range.end {
         Bound::Unbounded => shard.0.checked_add(1).map_or(Bound::Unbounded, |next| {
-            // The empty key of the next shard comes after every key of this one.
+            // The empty key of the next shard follows every key of this one.
             Bound::Excluded(FullKey::of(ShardId(next), &[]))
         }),
         Bound::Included(key) => Bound::Included(FullKey::of(shard, key)),
@@ -124,7 +124,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn keys_compare_as_their_bytes_do(
+        fn keys_are_ordered_like_their_bytes(
             left in proptest::collection::vec(0u8..3, 0..KEY_BYTES_MAX),
             right in proptest::collection::vec(0u8..3, 0..KEY_BYTES_MAX),
         ) {

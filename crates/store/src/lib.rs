@@ -1,9 +1,9 @@
-//! Durable state of shards: what a store promises ([`Store`]), the store that comes with the server
-//! ([`Embedded`]), a model of it for simulations ([`ModelStore`]), and one [`conformance`] suite for all.
+//! Durable state of shards: the trait ([`Store`]), the built-in store ([`Embedded`]), an in-memory model for
+//! simulations ([`ModelStore`]), and one [`conformance`] suite for all implementations.
 //!
-//! A store keeps ordered maps per shard. A commit is a [`model::batch::Batch`]: all of it becomes durable, or
-//! nothing. Each shard has one owner at a time: opening a shard gives a new epoch, and a commit with any
-//! earlier epoch is refused.
+//! A store contains ordered maps per shard. A commit is a [`model::batch::Batch`], which becomes durable completely or
+//! not at all. Each shard has one owner at a time: opening a shard returns a new epoch, and commits of any earlier
+//! epoch are rejected.
 
 mod api;
 pub mod conformance;

@@ -1,7 +1,7 @@
-//! A store in memory, for simulations: the same promises, and failures on demand.
+//! In-memory store for simulations, with the guarantees of a real one and fault injection.
 //!
-//! It is deterministic and never blocks. Cloning gives another handle to the same data, so a simulated process
-//! may die and another one go on with what is "on disk".
+//! It is deterministic and never blocks. A clone is another handle to the same data, so that a simulated process can
+//! crash and another one can continue with its data.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use parking_lot::Mutex;
 use crate::key::{FullKey, full_range};
 use crate::{CommitHook, Committed, Error, EventReader, Key, Order, Position, Range, Store};
 
-/// What happens to one commit.
+/// Fault injected into one commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fault {
     #[default]
     None,
-    /// Nothing is written, the caller sees an error.
+    /// Nothing is written, the caller gets an error.
     Refuse,
-    /// It is written, the caller sees an error all the same.
+    /// The batch is written, the caller gets an error.
     LandsButErrors,
-    /// The process dies in the middle: everything is written or nothing, the caller never learns which.
+    /// The process crashes during the commit: the batch is written completely or not at all.
     Torn { lands: bool },
 }
 
@@ -36,9 +36,9 @@ impl Fault {
     }
 }
 
-type Plan = Box<dyn FnMut(ShardId, &Batch) -> Fault + Send>;
+type FaultPlan = Box<dyn FnMut(ShardId, &Batch) -> Fault + Send>;
 
-/// See the module's description.
+/// In-memory store; a clone is another handle to the same data.
 #[derive(Clone, Default)]
 pub struct ModelStore {
     inner: Arc<Mutex<Inner>>,
@@ -49,9 +49,9 @@ struct Inner {
     tables: BTreeMap<Keyspace, BTreeMap<FullKey, Bytes>>,
     epochs: BTreeMap<ShardId, (Epoch, NodeId)>,
     log: Vec<Option<Committed>>,
-    /// Events up to here are forgotten.
-    forgotten: Position,
-    plan: Option<Plan>,
+    /// Events up to this position have expired.
+    expired: Position,
+    fault_plan: Option<FaultPlan>,
     hooks: Vec<Arc<CommitHook>>,
 }
 
@@ -60,34 +60,34 @@ impl ModelStore {
         Self::default()
     }
 
-    /// Asks `plan` about every commit from now on.
+    /// Calls `plan` for every following commit to choose its fault.
     pub fn plan_faults(&self, plan: impl FnMut(ShardId, &Batch) -> Fault + Send + 'static) {
-        self.inner.lock().plan = Some(Box::new(plan));
+        self.inner.lock().fault_plan = Some(Box::new(plan));
     }
 
-    /// From now on commits succeed.
+    /// Ends fault injection.
     pub fn heal(&self) {
-        self.inner.lock().plan = None;
+        self.inner.lock().fault_plan = None;
     }
 
-    /// What a crash of every process leaves: the data. Who wanted to be told of commits is gone.
+    /// Simulates a crash of all processes: the data stays, the commit hooks are removed.
     pub fn crash(&self) {
         self.inner.lock().hooks.clear();
     }
 
-    /// Forgets the events up to and including `upto`.
+    /// Expires the events up to and including `upto`.
     pub fn expire_events(&self, upto: Position) {
         let mut inner = self.inner.lock();
-        inner.forgotten = inner.forgotten.max(upto);
+        inner.expired = inner.expired.max(upto);
     }
 
-    /// Who owns a shard, and since which epoch: for checking invariants.
+    /// Epoch and owner of a shard, for invariant checks.
     pub fn owner(&self, shard: ShardId) -> Option<(Epoch, NodeId)> {
         self.inner.lock().epochs.get(&shard).copied()
     }
 
-    fn tell(&self, position: Position) {
-        // Outside the lock, like everything that is not ours.
+    fn call_hooks(&self, position: Position) {
+        // Hooks run outside the lock: they are foreign code.
         let hooks = self.inner.lock().hooks.clone();
         for hook in hooks {
             hook(position);
@@ -105,7 +105,7 @@ impl Inner {
         let position = self.durable().next();
         let mut events = Vec::new();
         for op in ops(&bytes) {
-            match op.expect("a batch reads back what it was given") {
+            match op.expect("a batch in memory decodes") {
                 Op::Put { keyspace, key, value } => {
                     let table = self.tables.entry(keyspace).or_default();
                     table.insert(FullKey::of(shard, key), bytes.slice_ref(value));
@@ -126,7 +126,7 @@ impl Store for ModelStore {
         let mut inner = self.inner.lock();
         let epoch = Epoch(inner.epochs.get(&shard).map_or(0, |(epoch, _)| epoch.0) + 1);
         inner.epochs.insert(shard, (epoch, owner));
-        // Like the embedded store: opening takes a position, too, but is no commit.
+        // As in the embedded store, opening takes a position, but is no commit.
         inner.log.push(None);
         Ok(epoch)
     }
@@ -138,14 +138,14 @@ impl Store for ModelStore {
             if current != epoch {
                 return Err(Error::Fenced { shard, stale: epoch, current });
             }
-            let fault = inner.plan.as_mut().map_or(Fault::None, |plan| plan(shard, batch));
+            let fault = inner.fault_plan.as_mut().map_or(Fault::None, |plan| plan(shard, batch));
             let landed = fault.lands().then(|| inner.apply(shard, batch));
             match (fault, landed) {
                 (Fault::None, Some(position)) => position,
                 (fault, _) => return Err(Error::Failed { reason: format!("injected: {fault:?}") }),
             }
         };
-        self.tell(position);
+        self.call_hooks(position);
         Ok(position)
     }
 
@@ -174,9 +174,9 @@ impl Store for ModelStore {
     }
 
     fn events(&self, after: Position) -> Result<Box<dyn EventReader>, Error> {
-        let forgotten = self.inner.lock().forgotten;
-        if after < forgotten {
-            return Err(Error::CursorExpired { oldest: forgotten.next() });
+        let expired = self.inner.lock().expired;
+        if after < expired {
+            return Err(Error::CursorExpired { oldest: expired.next() });
         }
         Ok(Box::new(ModelEvents { store: self.clone(), after }))
     }
@@ -198,8 +198,8 @@ struct ModelEvents {
 impl EventReader for ModelEvents {
     fn next(&mut self) -> Result<Option<Committed>, Error> {
         let inner = self.store.inner.lock();
-        if self.after < inner.forgotten {
-            return Err(Error::CursorExpired { oldest: inner.forgotten.next() });
+        if self.after < inner.expired {
+            return Err(Error::CursorExpired { oldest: inner.expired.next() });
         }
         while let Some(entry) = inner.log.get(self.after.0 as usize) {
             self.after = self.after.next();

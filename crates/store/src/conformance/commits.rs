@@ -1,4 +1,4 @@
-//! Commits: fenced, atomic, readable at once, there after a restart.
+//! Checks of commits: fencing, atomicity, read-your-writes, durability.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,7 +12,7 @@ pub fn only_the_newest_epoch_commits(fixture: &mut dyn Fixture) {
     let mut batch = Batch::new();
     batch.put(Keyspace::Live, b"key", b"old owner");
     let never_opened = fixture.store().commit(SHARD, Epoch(1), &batch);
-    assert!(matches!(never_opened, Err(Error::Fenced { .. })), "a shard nobody opened takes no commit");
+    assert!(matches!(never_opened, Err(Error::Fenced { .. })), "a shard that was never opened accepts no commit");
 
     let old = open(fixture, SHARD);
     fixture.store().commit(SHARD, old, &batch).expect("the owner can commit");
@@ -23,27 +23,27 @@ pub fn only_the_newest_epoch_commits(fixture: &mut dyn Fixture) {
     let refused = fixture.store().commit(SHARD, old, &batch);
     assert!(matches!(refused, Err(Error::Fenced { stale, current, .. }) if stale == old && current == new));
     let invented = fixture.store().commit(SHARD, Epoch(new.0 + 1), &batch);
-    assert!(matches!(invented, Err(Error::Fenced { .. })), "an epoch that was never given is refused, too");
+    assert!(matches!(invented, Err(Error::Fenced { .. })), "an epoch that was never issued is rejected");
     assert_eq!(get(fixture, Keyspace::Live, b"key").as_deref(), Some(&b"old owner"[..]), "nothing was written");
 }
 
-pub fn epochs_go_on_after_reopening(fixture: &mut dyn Fixture) {
+pub fn epochs_increase_across_reopening(fixture: &mut dyn Fixture) {
     let mut last = open(fixture, SHARD);
-    for settled in [false, true, false] {
-        if settled {
-            fixture.settle();
+    for flushed in [false, true, false] {
+        if flushed {
+            fixture.flush();
         }
         fixture.reopen();
         let next = open(fixture, SHARD);
-        assert!(next > last, "a restart does not bring an epoch back");
+        assert!(next > last, "epochs increase across restarts");
         let refused = fixture.store().commit(SHARD, last, &Batch::new());
         assert!(matches!(refused, Err(Error::Fenced { .. })));
         last = next;
     }
 }
 
-/// Two keys always change together; no reader ever sees them differ.
-pub fn a_batch_is_visible_as_a_whole(fixture: &mut dyn Fixture) {
+/// Two keys always change in one batch; no reader sees them differ.
+pub fn a_batch_becomes_visible_atomically(fixture: &mut dyn Fixture) {
     let epoch = open(fixture, SHARD);
     let fixture: &dyn Fixture = fixture;
     let store = fixture.store();
@@ -60,12 +60,12 @@ pub fn a_batch_is_visible_as_a_whole(fixture: &mut dyn Fixture) {
         });
         while !done.load(Ordering::Relaxed) {
             let found = store.scan(SHARD, Keyspace::Live, Range::all(), Order::Ascending, 10).expect("readable");
-            assert!(found.is_empty() || found.len() == 2 && found[0].1 == found[1].1, "half of a batch is visible");
+            assert!(found.is_empty() || found.len() == 2 && found[0].1 == found[1].1, "a partial batch is visible");
         }
     });
 }
 
-pub fn a_read_sees_what_was_committed_before(fixture: &mut dyn Fixture) {
+pub fn a_read_sees_all_earlier_commits(fixture: &mut dyn Fixture) {
     let epoch = open(fixture, SHARD);
     for round in 0u64..200 {
         commit(fixture, epoch, |batch| {
@@ -76,13 +76,13 @@ pub fn a_read_sees_what_was_committed_before(fixture: &mut dyn Fixture) {
         let newest = scan(fixture, Range::all(), Order::Descending, 1);
         assert_eq!(&*newest[0].0, &round.to_be_bytes()[..]);
         if round % 50 == 49 {
-            fixture.settle();
+            fixture.flush();
         }
     }
     assert_eq!(scan(fixture, Range::all(), Order::Ascending, usize::MAX).len(), 200);
 }
 
-pub fn later_writes_win_and_deletes_hide(fixture: &mut dyn Fixture) {
+pub fn later_writes_and_deletes_win(fixture: &mut dyn Fixture) {
     let epoch = open(fixture, SHARD);
     commit(fixture, epoch, |batch| {
         batch.put(Keyspace::Live, b"twice", b"first");
@@ -93,29 +93,29 @@ pub fn later_writes_win_and_deletes_hide(fixture: &mut dyn Fixture) {
         batch.put(Keyspace::Live, b"back", b"again");
         batch.put(Keyspace::Live, b"empty", b"");
     });
-    for settled in [false, true] {
-        if settled {
-            fixture.settle();
+    for flushed in [false, true] {
+        if flushed {
+            fixture.flush();
         }
         assert_eq!(get(fixture, Keyspace::Live, b"twice").as_deref(), Some(&b"second"[..]));
         assert_eq!(get(fixture, Keyspace::Live, b"gone"), None);
         assert_eq!(get(fixture, Keyspace::Live, b"back").as_deref(), Some(&b"again"[..]));
         assert_eq!(get(fixture, Keyspace::Live, b"empty").as_deref(), Some(&b""[..]), "empty is not absent");
-        assert_eq!(get(fixture, Keyspace::Done, b"twice"), None, "keyspaces are apart");
+        assert_eq!(get(fixture, Keyspace::Done, b"twice"), None, "keyspaces are separate");
     }
-    // Delete what is settled, put it back, delete it again: each version over the one before.
+    // Deletes and puts alternate over a flushed record, so that each version replaces the previous one.
     for (round, value) in [None, Some(&b"new"[..]), None, Some(&b"newest"[..])].into_iter().enumerate() {
         commit(fixture, epoch, |batch| match value {
             Some(value) => batch.put(Keyspace::Live, b"twice", value),
             None => batch.delete(Keyspace::Live, b"twice"),
         });
         assert_eq!(get(fixture, Keyspace::Live, b"twice").as_deref(), value, "round {round}");
-        fixture.settle();
-        assert_eq!(get(fixture, Keyspace::Live, b"twice").as_deref(), value, "round {round}, settled");
+        fixture.flush();
+        assert_eq!(get(fixture, Keyspace::Live, b"twice").as_deref(), value, "round {round}, flushed");
     }
 }
 
-pub fn reopening_keeps_everything(fixture: &mut dyn Fixture) {
+pub fn reopening_loses_nothing(fixture: &mut dyn Fixture) {
     for round in 0u8..4 {
         let epoch = open(fixture, SHARD);
         commit(fixture, epoch, |batch| {
@@ -126,7 +126,7 @@ pub fn reopening_keeps_everything(fixture: &mut dyn Fixture) {
             }
         });
         if round % 2 == 1 {
-            fixture.settle();
+            fixture.flush();
         }
         fixture.reopen();
         assert_eq!(get(fixture, Keyspace::Live, b"same").as_deref(), Some(&[round][..]));
@@ -135,7 +135,7 @@ pub fn reopening_keeps_everything(fixture: &mut dyn Fixture) {
     }
 }
 
-pub fn shards_do_not_see_each_other(fixture: &mut dyn Fixture) {
+pub fn shards_are_isolated(fixture: &mut dyn Fixture) {
     let shards = [ShardId(0), ShardId(1), ShardId(255), ShardId(256), ShardId(u16::MAX)];
     for shard in shards {
         let epoch = open(fixture, shard);
@@ -145,9 +145,9 @@ pub fn shards_do_not_see_each_other(fixture: &mut dyn Fixture) {
         batch.put(Keyspace::Live, b"", &shard.0.to_be_bytes());
         fixture.store().commit(shard, epoch, &batch).expect("the owner can commit");
     }
-    for settled in [false, true] {
-        if settled {
-            fixture.settle();
+    for flushed in [false, true] {
+        if flushed {
+            fixture.flush();
         }
         for shard in shards {
             for order in [Order::Ascending, Order::Descending] {
@@ -157,13 +157,13 @@ pub fn shards_do_not_see_each_other(fixture: &mut dyn Fixture) {
             }
         }
     }
-    // A new owner of one shard is nothing to the others.
+    // A new owner of one shard does not affect the others.
     open(fixture, ShardId(1));
     let value = fixture.store().get(ShardId(256), Keyspace::Live, b"key").expect("readable");
     assert_eq!(value.as_deref(), Some(&256u16.to_be_bytes()[..]));
 }
 
-pub fn shards_commit_side_by_side(fixture: &mut dyn Fixture) {
+pub fn shards_commit_concurrently(fixture: &mut dyn Fixture) {
     const COMMITS: u32 = 100;
     let fixture: &dyn Fixture = fixture;
     let store = fixture.store();
@@ -193,6 +193,6 @@ pub fn an_empty_batch_is_a_commit(fixture: &mut dyn Fixture) {
     let before = fixture.store().durable();
     let position = fixture.store().commit(SHARD, epoch, &Batch::new()).expect("the owner can commit");
     assert!(position > before && fixture.store().durable() >= position);
-    fixture.settle();
+    fixture.flush();
     fixture.reopen();
 }

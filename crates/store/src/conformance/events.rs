@@ -1,4 +1,4 @@
-//! Events: every commit's, in order, until they expire.
+//! Checks of events: one list per commit, in commit order, until they expire.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,70 +9,70 @@ use model::id::ShardId;
 use super::{Fixture, NODE, SHARD, commit, open};
 use crate::{Committed, Error, EventReader, Position};
 
-fn read_on(reader: &mut dyn EventReader) -> Vec<Committed> {
+fn read_to_end(reader: &mut dyn EventReader) -> Vec<Committed> {
     std::iter::from_fn(|| reader.next().expect("events can be read")).collect()
 }
 
-fn say(batch: &mut Batch, what: &str) {
-    batch.event_with(|buffer| buffer.extend_from_slice(what.as_bytes()));
+fn add_event(batch: &mut Batch, text: &str) {
+    batch.event_with(|buffer| buffer.extend_from_slice(text.as_bytes()));
 }
 
-pub fn events_come_in_commit_order(fixture: &mut dyn Fixture) {
+pub fn events_are_in_commit_order(fixture: &mut dyn Fixture) {
     let start = fixture.store().durable();
     let first = open(fixture, SHARD);
     let other = fixture.store().open_shard(ShardId(1), NODE).expect("a shard can be opened");
     let mut positions = Vec::new();
     for number in 0..6 {
         let mut batch = Batch::new();
-        say(&mut batch, &format!("{number}a"));
+        add_event(&mut batch, &format!("{number}a"));
         batch.put(Keyspace::Live, b"key", b"value");
-        say(&mut batch, &format!("{number}b"));
+        add_event(&mut batch, &format!("{number}b"));
         let (shard, epoch) = if number % 2 == 0 { (SHARD, first) } else { (ShardId(1), other) };
         positions.push(fixture.store().commit(shard, epoch, &batch).expect("the owner can commit"));
     }
-    fixture.settle();
+    fixture.flush();
     let check = |fixture: &dyn Fixture| {
-        let found = read_on(&mut *fixture.store().events(start).expect("the cursor is valid"));
-        assert_eq!(found.len(), 6, "each commit once, nothing else");
+        let found = read_to_end(&mut *fixture.store().events(start).expect("the cursor is valid"));
+        assert_eq!(found.len(), 6, "each commit exactly once");
         for (number, committed) in found.iter().enumerate() {
             assert_eq!(committed.position, positions[number]);
             assert_eq!(committed.shard, ShardId((number % 2) as u16));
             assert_eq!(committed.events, [format!("{number}a"), format!("{number}b")]);
         }
-        let later = read_on(&mut *fixture.store().events(positions[3]).expect("the cursor is valid"));
-        assert_eq!(later, found[4..], "a cursor is the position of the last commit that was seen");
+        let later = read_to_end(&mut *fixture.store().events(positions[3]).expect("the cursor is valid"));
+        assert_eq!(later, found[4..], "a cursor is the position of the last commit read");
     };
     check(fixture);
     fixture.reopen();
     check(fixture);
 }
 
-pub fn an_event_reader_goes_on_after_the_end(fixture: &mut dyn Fixture) {
+pub fn an_event_reader_continues_after_the_end(fixture: &mut dyn Fixture) {
     let epoch = open(fixture, SHARD);
     let mut reader = fixture.store().events(fixture.store().durable()).expect("the cursor is valid");
     for round in 0..3 {
         assert_eq!(reader.next().expect("events can be read"), None);
-        commit(fixture, epoch, |batch| say(batch, "news"));
-        assert_eq!(read_on(&mut *reader).len(), 1, "round {round}");
+        commit(fixture, epoch, |batch| add_event(batch, "event"));
+        assert_eq!(read_to_end(&mut *reader).len(), 1, "round {round}");
     }
-    commit(fixture, epoch, |batch| batch.put(Keyspace::Live, b"quiet", b""));
-    assert_eq!(read_on(&mut *reader)[0].events.len(), 0, "a commit without events is still a commit");
+    commit(fixture, epoch, |batch| batch.put(Keyspace::Live, b"no-event", b""));
+    assert_eq!(read_to_end(&mut *reader)[0].events.len(), 0, "a commit without events is returned, too");
 }
 
-pub fn an_expired_cursor_is_told_so(fixture: &mut dyn Fixture) {
+pub fn an_expired_cursor_is_rejected(fixture: &mut dyn Fixture) {
     let epoch = open(fixture, SHARD);
     let cursor = fixture.store().durable();
-    commit(fixture, epoch, |batch| say(batch, "forgotten"));
+    commit(fixture, epoch, |batch| add_event(batch, "expired"));
     fixture.expire_events();
     let Err(Error::CursorExpired { oldest }) = fixture.store().events(cursor).map(drop) else {
-        panic!("an old cursor must expire, not skip");
+        panic!("an old cursor must be rejected instead of skipping events");
     };
     assert!(oldest > cursor.next());
-    fixture.store().events(Position(oldest.0 - 1)).expect("the oldest that is kept can be read");
+    fixture.store().events(Position(oldest.0 - 1)).expect("the oldest retained event can be read");
     fixture.store().events(fixture.store().durable()).expect("the end is always a valid cursor");
 }
 
-/// An event is news of something that can be read.
+/// A reader of an event can read the commit of that event.
 pub fn a_read_after_an_event_sees_its_commit(fixture: &mut dyn Fixture) {
     const COMMITS: u64 = 200;
     let epoch = open(fixture, SHARD);
@@ -96,18 +96,18 @@ pub fn a_read_after_an_event_sees_its_commit(fixture: &mut dyn Fixture) {
             };
             seen += 1;
             let value = store.get(SHARD, Keyspace::Meta, b"number").expect("readable");
-            assert!(value.is_some_and(|value| value >= committed.events[0]), "an event came before its commit");
+            assert!(value.is_some_and(|value| value >= committed.events[0]), "an event was readable before its commit");
         }
     });
 }
 
-pub fn who_asked_is_told_of_commits(fixture: &mut dyn Fixture) {
+pub fn commit_hooks_are_called(fixture: &mut dyn Fixture) {
     let epoch = open(fixture, SHARD);
-    let told = Arc::new(AtomicU64::new(0));
-    let hook = Arc::clone(&told);
+    let notified = Arc::new(AtomicU64::new(0));
+    let hook = Arc::clone(&notified);
     fixture.store().on_commit(Box::new(move |position| {
         hook.fetch_max(position.0, Ordering::SeqCst);
     }));
     let position = fixture.store().commit(SHARD, epoch, &Batch::new()).expect("the owner can commit");
-    assert!(told.load(Ordering::SeqCst) >= position.0);
+    assert!(notified.load(Ordering::SeqCst) >= position.0);
 }

@@ -1,4 +1,4 @@
-//! Scans: in order, within bounds, over old and new data alike.
+//! Checks of scans: order, bounds and limits, over flushed and recent data.
 
 use model::batch::Keyspace;
 use std::ops::Bound;
@@ -6,7 +6,7 @@ use std::ops::Bound;
 use super::{Fixture, SHARD, commit, keys, open, scan};
 use crate::{Key, Order, Range};
 
-pub fn scans_are_ordered_both_ways_within_bounds_and_limits(fixture: &mut dyn Fixture) {
+pub fn scans_respect_order_bounds_and_limit(fixture: &mut dyn Fixture) {
     let epoch = open(fixture, SHARD);
     commit(fixture, epoch, |batch| {
         for key in ["d", "a", "c", "ca", "b", "e"] {
@@ -15,9 +15,9 @@ pub fn scans_are_ordered_both_ways_within_bounds_and_limits(fixture: &mut dyn Fi
     });
     let included = |key: &str| Bound::Included(Key::new(key.as_bytes()));
     let excluded = |key: &str| Bound::Excluded(Key::new(key.as_bytes()));
-    for settled in [false, true] {
-        if settled {
-            fixture.settle();
+    for flushed in [false, true] {
+        if flushed {
+            fixture.flush();
         }
         let up = |range, limit| keys(&scan(fixture, range, Order::Ascending, limit));
         let down = |range, limit| keys(&scan(fixture, range, Order::Descending, limit));
@@ -39,14 +39,14 @@ pub fn scans_are_ordered_both_ways_within_bounds_and_limits(fixture: &mut dyn Fi
     }
 }
 
-/// Every key has its versions spread over settled and new data; the newest counts everywhere.
-pub fn scans_merge_old_and_new(fixture: &mut dyn Fixture) {
+/// The versions of every key are spread over flushed and recent data; the newest wins.
+pub fn scans_merge_flushed_and_recent_data(fixture: &mut dyn Fixture) {
     let epoch = open(fixture, SHARD);
     let mut expected = std::collections::BTreeMap::new();
     for round in 0u32..6 {
         commit(fixture, epoch, |batch| {
             for key in 0u32..600 {
-                // Which keys a round touches, and how, looks random but is not.
+                // Pseudo-random but deterministic choice of keys and operations.
                 let chance = key.wrapping_mul(2_654_435_761).wrapping_add(round.wrapping_mul(40_503)) >> 16;
                 if chance % 3 == 0 {
                     batch.put(Keyspace::Live, &key.to_be_bytes(), &round.to_le_bytes());
@@ -58,7 +58,7 @@ pub fn scans_merge_old_and_new(fixture: &mut dyn Fixture) {
             }
         });
         if round % 2 == 0 {
-            fixture.settle();
+            fixture.flush();
         }
         for limit in [1, 7, 300, usize::MAX] {
             let pairs = |order| -> Vec<(u32, u32)> {
@@ -76,7 +76,7 @@ pub fn scans_merge_old_and_new(fixture: &mut dyn Fixture) {
     }
 }
 
-pub fn scans_page_through_everything_once(fixture: &mut dyn Fixture) {
+pub fn pagination_returns_every_key_once(fixture: &mut dyn Fixture) {
     let epoch = open(fixture, SHARD);
     for part in 0..3u16 {
         commit(fixture, epoch, |batch| {
@@ -85,7 +85,7 @@ pub fn scans_page_through_everything_once(fixture: &mut dyn Fixture) {
             }
         });
         if part < 2 {
-            fixture.settle();
+            fixture.flush();
         }
     }
     let mut seen = Vec::new();

@@ -1,4 +1,4 @@
-//! The data directory: locked for one process, with a format version and the node's identity.
+//! The data directory: lock, format version and identity of the node.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, RandomState};
@@ -14,23 +14,23 @@ const FORMAT_VERSION: u32 = 1;
 const LOCK: &str = "lock";
 const FORMAT: &str = "format";
 
-/// A directory that this process holds.
+/// A data directory locked by this process.
 #[derive(Debug)]
-pub(crate) struct Directory {
+pub(crate) struct DataDirectory {
     path: PathBuf,
     lock: File,
     pub node: NodeId,
     pub incarnation: Incarnation,
 }
 
-impl Directory {
-    /// Locks the directory, makes it if need be, and counts this start.
+impl DataDirectory {
+    /// Creates the directory if necessary, locks it, and increments its incarnation.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        make(path)?;
+        create(path)?;
         let lock = lock(path)?;
         let identity = match read_identity(path)? {
             Some(identity) => Identity { incarnation: identity.incarnation + 1, ..identity },
-            None => Identity { node: new_node_number(), incarnation: 1 },
+            None => Identity { node: random_node_id(), incarnation: 1 },
         };
         write_identity(path, &identity)?;
         let (node, incarnation) = (NodeId(identity.node), Incarnation(identity.incarnation));
@@ -50,39 +50,39 @@ impl Directory {
     }
 }
 
-impl Drop for Directory {
+impl Drop for DataDirectory {
     fn drop(&mut self) {
-        // Closing the file is not enough: a process that is being forked at this moment holds a copy of it.
+        // Closing the file is not enough: a process that is being forked right now has a copy of the descriptor.
         if let Err(error) = self.lock.unlock() {
-            tracing::warn!(%error, "could not unlock the data directory");
+            tracing::warn!(%error, directory = %self.path.display(), "cannot unlock the data directory");
         }
     }
 }
 
-fn make(path: &Path) -> Result<(), Error> {
+fn create(path: &Path) -> Result<(), Error> {
     if path.exists() && !path.is_dir() {
         return Err(Error::NotADirectory { directory: path.to_path_buf() });
     }
-    std::fs::create_dir_all(path).map_err(|error| explain(path, "make the directory", path, &error))
+    std::fs::create_dir_all(path).map_err(|error| convert_io_error(path, "create the directory", path, &error))
 }
 
 fn lock(directory: &Path) -> Result<File, Error> {
     let path = directory.join(LOCK);
-    let explain = |error| explain(directory, "open", &path, &error);
+    let failed = |error| convert_io_error(directory, "open", &path, &error);
     let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-    let mut file = open.map_err(explain)?;
+    let mut file = open.map_err(failed)?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            let mut holder = String::new();
-            // Whoever holds the lock may be about to write its number: then it is not named.
-            let _ = file.read_to_string(&mut holder);
-            return Err(Error::InUse { directory: directory.to_path_buf(), pid: holder.trim().parse().ok() });
+            let mut pid = String::new();
+            // The other process may not have written its pid yet. Then the error is without a pid.
+            let _ = file.read_to_string(&mut pid);
+            return Err(Error::InUse { directory: directory.to_path_buf(), pid: pid.trim().parse().ok() });
         }
-        Err(TryLockError::Error(error)) => return Err(explain(error)),
+        Err(TryLockError::Error(error)) => return Err(failed(error)),
     }
-    file.set_len(0).map_err(explain)?;
-    file.write_all(format!("{}\n", std::process::id()).as_bytes()).map_err(explain)?;
+    file.set_len(0).map_err(failed)?;
+    file.write_all(format!("{}\n", std::process::id()).as_bytes()).map_err(failed)?;
     Ok(file)
 }
 
@@ -96,20 +96,21 @@ fn read_identity(directory: &Path) -> Result<Option<Identity>, Error> {
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) if error.kind() == ErrorKind::InvalidData => return Err(malformed(&path, "it is not text")),
-        Err(error) => return Err(explain(directory, "read", &path, &error)),
+        Err(error) if error.kind() == ErrorKind::InvalidData => return Err(malformed(&path, "it is not UTF-8 text")),
+        Err(error) => return Err(convert_io_error(directory, "read", &path, &error)),
     };
     let field = |name: &str| -> Option<u64> {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
         line.trim().parse().ok()
     };
-    let found = field("format").ok_or_else(|| malformed(&path, "it states no format"))?;
+    let found = field("format").ok_or_else(|| malformed(&path, "the line `format` is missing or has no number"))?;
     if found > u64::from(FORMAT_VERSION) {
         let found = u32::try_from(found).unwrap_or(u32::MAX);
         return Err(Error::NewerFormat { directory: directory.to_path_buf(), found, supported: FORMAT_VERSION });
     }
-    let node = field("node").ok_or_else(|| malformed(&path, "it states no node"))?;
-    let incarnation = field("incarnation").ok_or_else(|| malformed(&path, "it states no incarnation"))?;
+    let node = field("node").ok_or_else(|| malformed(&path, "the line `node` is missing or has no number"))?;
+    let incarnation =
+        field("incarnation").ok_or_else(|| malformed(&path, "the line `incarnation` is missing or has no number"))?;
     Ok(Some(Identity { node, incarnation }))
 }
 
@@ -124,11 +125,11 @@ fn write_identity(directory: &Path, identity: &Identity) -> Result<(), Error> {
         std::fs::rename(&unfinished, &path)?;
         File::open(directory)?.sync_all()
     };
-    write().map_err(|error| explain(directory, "write", &path, &error))
+    write().map_err(|error| convert_io_error(directory, "write", &path, &error))
 }
 
-/// Nobody hands out node numbers, so they are drawn: 64 bits that two nodes will not share.
-fn new_node_number() -> u64 {
+/// Random 64-bit node ID: no authority assigns them, and a collision is unlikely.
+fn random_node_id() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     RandomState::new().hash_one((now.as_nanos(), std::process::id()))
 }
@@ -137,8 +138,8 @@ fn malformed(file: &Path, reason: &str) -> Error {
     Error::Malformed { file: file.to_path_buf(), reason: reason.to_owned() }
 }
 
-/// Turns the failures that operators meet into words that help.
-pub(crate) fn explain(directory: &Path, action: &'static str, path: &Path, error: &io::Error) -> Error {
+/// Converts an I/O error, with specific variants for those that an operator can fix.
+pub(crate) fn convert_io_error(directory: &Path, action: &'static str, path: &Path, error: &io::Error) -> Error {
     let directory = directory.to_path_buf();
     match error.kind() {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {

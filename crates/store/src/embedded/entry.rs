@@ -1,4 +1,4 @@
-//! What the store writes to the journal: one entry per commit, opened shard or checkpoint.
+//! Journal entries of the store: commits, opened shards and checkpoints.
 
 use bytes::Bytes;
 use model::id::{Epoch, NodeId, ShardId};
@@ -13,9 +13,9 @@ const CHECKPOINT: u8 = 3;
 /// Version, kind, shard, epoch.
 pub(crate) const HEAD_BYTES: usize = 12;
 
-/// An entry, read.
+/// A decoded journal entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Entry {
+pub(crate) enum JournalEntry {
     Commit {
         shard: ShardId,
         batch: Bytes,
@@ -25,7 +25,7 @@ pub(crate) enum Entry {
         epoch: Epoch,
         owner: NodeId,
     },
-    /// The tables durably hold everything up to `applied`.
+    /// The tables durably contain all entries up to `applied`.
     Checkpoint {
         applied: Position,
     },
@@ -55,24 +55,26 @@ fn head(kind: u8, shard: ShardId, number: u64) -> [u8; HEAD_BYTES] {
     head
 }
 
-/// Reads an entry. The journal has checked its bytes, so a failure means another version wrote it.
-pub(crate) fn decode(entry: &Bytes) -> Result<Entry, &'static str> {
+/// Decodes an entry. The journal has verified its bytes, so an error means that another version wrote it.
+pub(crate) fn decode(entry: &Bytes) -> Result<JournalEntry, &'static str> {
     let Some((head, body)) = entry.split_first_chunk::<HEAD_BYTES>() else {
         return Err("the entry is too short");
     };
     if head[0] != VERSION {
-        return Err("the entry has another version; start the version of outlast that wrote it, or a newer one");
+        return Err(
+            "the entry has a different format version. Start the version of outlast that wrote it, or a newer one",
+        );
     }
     let shard = ShardId(u16::from_le_bytes([head[2], head[3]]));
     let number = u64::from_le_bytes([head[4], head[5], head[6], head[7], head[8], head[9], head[10], head[11]]);
     match head[1] {
-        COMMIT => Ok(Entry::Commit { shard, batch: entry.slice(HEAD_BYTES..) }),
+        COMMIT => Ok(JournalEntry::Commit { shard, batch: entry.slice(HEAD_BYTES..) }),
         OPEN_SHARD => {
-            let owner = body.try_into().map_err(|_| "the owner of a shard has another length")?;
-            Ok(Entry::OpenShard { shard, epoch: Epoch(number), owner: NodeId(u64::from_le_bytes(owner)) })
+            let owner = body.try_into().map_err(|_| "the owner of a shard has the wrong length")?;
+            Ok(JournalEntry::OpenShard { shard, epoch: Epoch(number), owner: NodeId(u64::from_le_bytes(owner)) })
         }
-        CHECKPOINT => Ok(Entry::Checkpoint { applied: Position(number) }),
-        _ => Err("the entry is of a kind that this version does not know; start a newer version of outlast"),
+        CHECKPOINT => Ok(JournalEntry::Checkpoint { applied: Position(number) }),
+        _ => Err("this version does not know the kind of the entry. Start a newer version of outlast"),
     }
 }
 
@@ -81,19 +83,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_read_back() {
+    fn entries_round_trip() {
         let opened = open_shard(ShardId(3), Epoch(9), NodeId(77));
-        let expected = Entry::OpenShard { shard: ShardId(3), epoch: Epoch(9), owner: NodeId(77) };
+        let expected = JournalEntry::OpenShard { shard: ShardId(3), epoch: Epoch(9), owner: NodeId(77) };
         assert_eq!(decode(&Bytes::copy_from_slice(&opened)), Ok(expected));
         let checkpoint = checkpoint(Position(5));
-        assert_eq!(decode(&Bytes::copy_from_slice(&checkpoint)), Ok(Entry::Checkpoint { applied: Position(5) }));
+        assert_eq!(decode(&Bytes::copy_from_slice(&checkpoint)), Ok(JournalEntry::Checkpoint { applied: Position(5) }));
         assert!(decode(&Bytes::from_static(&[2; 12])).is_err());
         assert!(decode(&Bytes::from_static(&[1; 4])).is_err());
     }
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
+        fn arbitrary_bytes_are_decoded_or_rejected(bytes: Vec<u8>) {
             let _ = decode(&Bytes::from(bytes));
         }
     }

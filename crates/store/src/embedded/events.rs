@@ -1,10 +1,10 @@
-//! Change notifications: the events of each commit, read from the journal.
+//! Reads the events of commits from the journal.
 
 use bytes::Bytes;
 use journal::{Journal, Reader};
 use model::batch::{Op, ops};
 
-use super::entry::{Entry, decode};
+use super::entry::{JournalEntry, decode};
 use crate::{Committed, Error, EventReader, Position};
 
 struct JournalEvents {
@@ -20,14 +20,14 @@ impl EventReader for JournalEvents {
     fn next(&mut self) -> Result<Option<Committed>, Error> {
         while let Some((position, entry)) = self.reader.next().map_err(expired)? {
             let unreadable = |reason: String| Error::Tables {
-                reason: format!("the journal entry {position} cannot be read: {reason}"),
+                reason: format!("the journal entry {position} cannot be decoded: {reason}"),
             };
             match decode(&entry).map_err(|reason| unreadable(reason.to_owned()))? {
-                Entry::Commit { shard, batch } => {
+                JournalEntry::Commit { shard, batch } => {
                     let events = events_of(&batch).map_err(unreadable)?;
                     return Ok(Some(Committed { position, shard, events }));
                 }
-                Entry::OpenShard { .. } | Entry::Checkpoint { .. } => {}
+                JournalEntry::OpenShard { .. } | JournalEntry::Checkpoint { .. } => {}
             }
         }
         Ok(None)

@@ -1,17 +1,17 @@
-//! One ordered view over the overlay and the tables.
+//! Ordered merge of the overlay and the tables.
 
 use std::cmp::Ordering;
 use std::iter::Peekable;
 
 use bytes::Bytes;
 
-use super::overlay::Slot;
+use super::overlay::ValueOrTombstone;
 use crate::key::FullKey;
 use crate::{Error, Key, Order};
 
-type Item = Result<(FullKey, Slot), Error>;
+type Item = Result<(FullKey, ValueOrTombstone), Error>;
 
-/// Merges sorted sources, the newest first: of several versions of a key the newest counts. Deleted keys are left out.
+/// Merges sorted sources, given newest first. The newest version of a key wins; deleted keys are left out.
 pub(crate) fn merge<'a>(
     sources: Vec<Box<dyn Iterator<Item = Item> + 'a>>,
     order: Order,
@@ -21,11 +21,11 @@ pub(crate) fn merge<'a>(
     let mut found = Vec::new();
     while found.len() < limit {
         let Some(key) = first_key(&mut sources, order)? else { break };
-        let mut newest: Option<Slot> = None;
+        let mut newest: Option<ValueOrTombstone> = None;
         for source in &mut sources {
             let has_key = source.peek().is_some_and(|item| matches!(item, Ok((other, _)) if *other == key));
-            if has_key && let Some(Ok((_, slot))) = source.next() {
-                newest.get_or_insert(slot);
+            if has_key && let Some(Ok((_, value))) = source.next() {
+                newest.get_or_insert(value);
             }
         }
         if let Some(Some(value)) = newest {
@@ -35,7 +35,7 @@ pub(crate) fn merge<'a>(
     Ok(found)
 }
 
-/// The key that comes next in any of the sources.
+/// The next key over all sources.
 fn first_key<I: Iterator<Item = Item>>(sources: &mut [Peekable<I>], order: Order) -> Result<Option<FullKey>, Error> {
     let before = match order {
         Order::Ascending => Ordering::Less,

@@ -1,25 +1,25 @@
-//! How the embedded store uses memory and disk.
+//! Memory and disk settings of the embedded store.
 
 use std::time::Duration;
 
-/// Every field has a sensible default.
+/// Settings of the embedded store, each with a default.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Commits wait while this many bytes are not in the tables yet. It bounds the memory of the overlay and
-    /// the time of a replay at start.
+    /// Commits wait while this many bytes are not in the tables yet. Limits the memory of the overlay and the duration
+    /// of a replay.
     pub backlog_bytes_max: u64,
 
-    /// Once this many bytes have gathered in memory they are written to the tables. Larger means less work for
-    /// the tables: what is deleted before it is written costs them nothing.
+    /// The active layer is flushed to the tables at this size, in bytes. A larger value means less work for the tables:
+    /// records that are deleted before the flush cost nothing.
     pub flush_bytes: u64,
 
-    /// What has gathered is written to the tables after this time at the latest.
+    /// The active layer is flushed to the tables after this time at the latest.
     pub flush_after: Duration,
 
-    /// The tables' cache of blocks, in bytes.
+    /// Block cache of the tables, in bytes.
     pub cache_bytes: u64,
 
-    /// The journal; what it keeps for event readers is set there.
+    /// Settings of the journal, including the retention for event readers.
     pub journal: journal::Options,
 }
 

@@ -1,7 +1,7 @@
-//! What is committed but not in the tables yet, sorted and readable.
+//! The overlay: committed entries that are not in the tables yet, sorted by key.
 //!
-//! Two layers: the *active* one takes new commits; the *frozen* one is being written to the tables. Values are
-//! slices of the journal entry they came in, so nothing is copied.
+//! It has two layers. The *active* layer receives new commits; the *frozen* layer is being written to the tables.
+//! Values are slices of their journal entries, without a copy.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -11,46 +11,46 @@ use bytes::Bytes;
 use model::batch::{Keyspace, Op, ops};
 use model::id::ShardId;
 
-use super::entry::Entry;
+use super::entry::JournalEntry;
 use super::table_id::{TABLES, TableId};
 use crate::key::FullKey;
 use crate::{Order, Position};
 
-/// A value, or the mark that the key is deleted.
-pub(crate) type Slot = Option<Bytes>;
+/// A value, or `None` for a deleted key.
+pub(crate) type ValueOrTombstone = Option<Bytes>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Layer {
-    maps: [BTreeMap<FullKey, Slot>; TABLES],
-    /// The size of the entries that went in, in bytes.
+    maps: [BTreeMap<FullKey, ValueOrTombstone>; TABLES],
+    /// Size of the applied entries, in bytes.
     pub bytes: u64,
-    /// The last entry that went in.
+    /// Position of the last applied entry.
     pub last: Position,
 }
 
 impl Layer {
-    pub fn map(&self, table: TableId) -> &BTreeMap<FullKey, Slot> {
+    pub fn map(&self, table: TableId) -> &BTreeMap<FullKey, ValueOrTombstone> {
         &self.maps[table.index()]
     }
 
-    pub fn get(&self, table: TableId, key: &FullKey) -> Option<&Slot> {
+    pub fn get(&self, table: TableId, key: &FullKey) -> Option<&ValueOrTombstone> {
         self.map(table).get(key)
     }
 
-    /// Adds an entry; later writes of a key win.
-    pub fn apply(&mut self, position: Position, entry: &Entry) -> Result<(), String> {
+    /// Applies an entry. Later writes of a key win.
+    pub fn apply(&mut self, position: Position, entry: &JournalEntry) -> Result<(), String> {
         match entry {
-            Entry::Commit { shard, batch } => {
+            JournalEntry::Commit { shard, batch } => {
                 self.apply_batch(*shard, batch)?;
                 self.bytes += batch.len() as u64;
             }
-            Entry::OpenShard { shard, epoch, owner } => {
+            JournalEntry::OpenShard { shard, epoch, owner } => {
                 let value = super::system::encode_owner(*epoch, *owner);
                 let key = FullKey::of(*shard, super::system::OWNER_KEY);
                 self.bytes += value.len() as u64;
                 self.maps[TableId::SYSTEM.index()].insert(key, Some(value));
             }
-            Entry::Checkpoint { .. } => {}
+            JournalEntry::Checkpoint { .. } => {}
         }
         self.last = position;
         Ok(())
@@ -69,12 +69,12 @@ impl Layer {
         Ok(())
     }
 
-    fn insert(&mut self, shard: ShardId, keyspace: Keyspace, key: &[u8], slot: Slot) {
-        self.maps[TableId::of(keyspace).index()].insert(FullKey::of(shard, key), slot);
+    fn insert(&mut self, shard: ShardId, keyspace: Keyspace, key: &[u8], value: ValueOrTombstone) {
+        self.maps[TableId::of(keyspace).index()].insert(FullKey::of(shard, key), value);
     }
 }
 
-/// Both layers. A read looks into the active one first, then the frozen one, then the tables.
+/// Both layers. A read checks the active layer, then the frozen one, then the tables.
 #[derive(Debug, Default)]
 pub(crate) struct Layers {
     pub active: Layer,
@@ -82,14 +82,14 @@ pub(crate) struct Layers {
 }
 
 impl Layers {
-    pub fn get(&self, table: TableId, key: &FullKey) -> Option<Slot> {
+    pub fn get(&self, table: TableId, key: &FullKey) -> Option<ValueOrTombstone> {
         let in_active = self.active.get(table, key);
         in_active.or_else(|| self.frozen.as_ref()?.get(table, key)).cloned()
     }
 
-    /// Makes the active layer the frozen one. There must be none.
+    /// Freezes the active layer. There must be no frozen layer.
     pub fn freeze(&mut self) -> Arc<Layer> {
-        debug_assert!(self.frozen.is_none(), "the layer before must be in the tables first");
+        debug_assert!(self.frozen.is_none(), "the previous frozen layer must be written to the tables first");
         let frozen = Arc::new(std::mem::take(&mut self.active));
         self.frozen = Some(Arc::clone(&frozen));
         frozen
@@ -98,14 +98,14 @@ impl Layers {
 
 pub(crate) type FullRange = (Bound<FullKey>, Bound<FullKey>);
 
-/// Walks a range of a frozen layer, which it keeps alive.
+/// Iterator over a range of a frozen layer. Keeps the layer alive.
 pub(crate) struct LayerRange {
     layer: Arc<Layer>,
     table: TableId,
     rest: FullRange,
     order: Order,
-    /// Read ahead, so that the map is searched once per page and not once per entry. Backwards.
-    page: Vec<(FullKey, Slot)>,
+    /// Prefetched entries, so that the map is searched once per page and not once per entry. In reverse order.
+    page: Vec<(FullKey, ValueOrTombstone)>,
 }
 
 const PAGE_ENTRIES: usize = 256;
@@ -119,7 +119,7 @@ impl LayerRange {
         if is_empty(&self.rest) {
             return;
         }
-        let range = self.layer.map(self.table).range(self.rest).map(|(key, slot)| (*key, slot.clone()));
+        let range = self.layer.map(self.table).range(self.rest).map(|(key, value)| (*key, value.clone()));
         match self.order {
             Order::Ascending => {
                 self.page.extend(range.take(PAGE_ENTRIES));
@@ -139,7 +139,7 @@ impl LayerRange {
 }
 
 impl Iterator for LayerRange {
-    type Item = (FullKey, Slot);
+    type Item = (FullKey, ValueOrTombstone);
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.page.is_empty() {
@@ -149,7 +149,8 @@ impl Iterator for LayerRange {
     }
 }
 
-/// A map panics when it is asked for a range that ends before it starts, or between a key and itself.
+/// Whether a range is empty. `BTreeMap::range` panics for a range that ends before it starts, and for one that excludes
+/// both of two equal bounds.
 fn is_empty(range: &FullRange) -> bool {
     match (&range.0, &range.1) {
         (Bound::Excluded(start), Bound::Excluded(end)) => start >= end,

@@ -1,8 +1,8 @@
-//! From the journal to the tables: what has arrived, what is readable, what is written.
+//! Pipeline from the journal through the overlay to the tables.
 //!
-//! Commits arrive from many threads, each after its own append; here they are put back into journal order. One
-//! thread makes them readable (the overlay), another writes them to the tables. They are two so that a read never
-//! waits for a table file to be synced.
+//! Entries are submitted by many threads, each after its own append, and put back into journal order here. One thread
+//! applies them to the overlay, another writes the overlay to the tables. Two threads are needed so that a read never
+//! waits for the sync of a table file.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -10,47 +10,49 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use super::entry::{self, Entry};
+use super::entry::{self, JournalEntry};
 use super::overlay::Layers;
 use super::tables::Tables;
 use crate::{Error, Position};
 
-/// How far things have come. Its lock is taken after that of the layers, never before.
+/// Progress of the pipeline. Lock order: layers first, then progress.
 #[derive(Debug)]
 struct Progress {
-    /// Entries that are durable but not in the overlay: slot 0 is the one after `taken`.
-    arrived: VecDeque<Option<Bytes>>,
+    /// Submitted entries that are not taken yet. Index 0 is the entry after `taken`; `None` is not submitted yet.
+    submitted: VecDeque<Option<Bytes>>,
+    /// The last entry taken by the overlay thread.
     taken: Position,
-    /// The newest entry that arrived; those before it may still be on their way.
+    /// The newest submitted entry. Earlier ones may still be missing.
     newest: Position,
-    /// Everything up to here is in the overlay or the tables.
+    /// All entries up to this position are in the overlay or the tables.
     readable: Position,
-    /// Everything up to here is in the tables.
+    /// All entries up to this position are in the tables.
     applied: Position,
+    /// Size of the submitted entries that are not in the tables.
     backlog_bytes: u64,
     active_bytes: u64,
-    /// When the oldest entry of the active layer came in.
+    /// Time of the first entry in the active layer.
     active_since: Option<Instant>,
-    /// Off while replaying: nothing is written to the tables before it is certain that they are sound.
+    /// Off during replay: nothing is written to the tables before they are checked against the journal.
     may_flush: bool,
-    /// Someone wants everything up to here in the tables now.
+    /// Entries up to this position are to be flushed immediately.
     flush_up_to: Position,
     stopping: bool,
-    /// Why the store has stopped for good.
+    /// The error that stopped the store.
     fatal: Option<String>,
 }
 
-pub(crate) struct Limits {
+pub(crate) struct FlushLimits {
     pub backlog_bytes_max: u64,
     pub flush_bytes: u64,
     pub flush_after: Duration,
 }
 
 pub(crate) struct Pipeline {
-    limits: Limits,
+    limits: FlushLimits,
     progress: Mutex<Progress>,
-    arrival: Condvar,
-    more_readable: Condvar,
+    entry_submitted: Condvar,
+    readable_advanced: Condvar,
     flush_due: Condvar,
     flushed: Condvar,
     pub layers: RwLock<Layers>,
@@ -58,9 +60,9 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    pub fn new(tables: Tables, applied: Position, limits: Limits) -> Self {
+    pub fn new(tables: Tables, applied: Position, limits: FlushLimits) -> Self {
         let progress = Progress {
-            arrived: VecDeque::new(),
+            submitted: VecDeque::new(),
             taken: applied,
             newest: applied,
             readable: applied,
@@ -76,8 +78,8 @@ impl Pipeline {
         Self {
             limits,
             progress: Mutex::new(progress),
-            arrival: Condvar::new(),
-            more_readable: Condvar::new(),
+            entry_submitted: Condvar::new(),
+            readable_advanced: Condvar::new(),
             flush_due: Condvar::new(),
             flushed: Condvar::new(),
             layers: RwLock::new(Layers::default()),
@@ -85,8 +87,8 @@ impl Pipeline {
         }
     }
 
-    /// Waits while too much is not in the tables yet.
-    pub fn wait_for_room(&self) -> Result<(), Error> {
+    /// Waits while the backlog exceeds its limit.
+    pub fn wait_for_backlog(&self) -> Result<(), Error> {
         let mut progress = self.progress.lock();
         loop {
             progress.check()?;
@@ -97,41 +99,41 @@ impl Pipeline {
         }
     }
 
-    /// Takes a durable entry. Every position must come exactly once, in any order.
-    pub fn arrive(&self, position: Position, entry: Bytes) {
+    /// Submits a durable entry. Every position must be submitted exactly once, in any order.
+    pub fn submit(&self, position: Position, entry: Bytes) {
         let mut progress = self.progress.lock();
-        let slot = (position.0 - progress.taken.0 - 1) as usize;
-        if progress.arrived.len() <= slot {
-            progress.arrived.resize(slot + 1, None);
+        let index = (position.0 - progress.taken.0 - 1) as usize;
+        if progress.submitted.len() <= index {
+            progress.submitted.resize(index + 1, None);
         }
         progress.backlog_bytes += entry.len() as u64;
-        progress.arrived[slot] = Some(entry);
+        progress.submitted[index] = Some(entry);
         progress.newest = progress.newest.max(position);
-        if slot == 0 {
-            self.arrival.notify_one();
+        if index == 0 {
+            self.entry_submitted.notify_one();
         }
     }
 
-    /// Waits until everything up to `target` can be read: usually it can.
+    /// Waits until all entries up to `target` are readable. Usually they are already.
     pub fn wait_readable(&self, target: Position) -> Result<(), Error> {
         let mut progress = self.progress.lock();
         while progress.readable < target {
             progress.check()?;
-            self.more_readable.wait(&mut progress);
+            self.readable_advanced.wait(&mut progress);
         }
         Ok(())
     }
 
-    /// From now on layers are written to the tables.
+    /// Enables flushes to the tables.
     pub fn allow_flush(&self) {
         self.progress.lock().may_flush = true;
         self.flush_due.notify_one();
     }
 
-    /// Waits until everything that has arrived is in the tables.
+    /// Writes all submitted entries to the tables, and waits until they are there.
     pub fn flush(&self) -> Result<(), Error> {
-        let arrived = self.progress.lock().newest;
-        self.wait_readable(arrived)?;
+        let newest = self.progress.lock().newest;
+        self.wait_readable(newest)?;
         let mut progress = self.progress.lock();
         let target = progress.readable;
         if progress.backlog_bytes > 0 {
@@ -147,57 +149,57 @@ impl Pipeline {
 
     pub fn stop(&self) {
         self.progress.lock().stopping = true;
-        self.wake_everyone();
+        self.wake_all();
     }
 
-    /// Stops the store for good: nothing more can be promised.
+    /// Stops the store until a restart. All waiting calls return the error.
     pub fn fail(&self, error: &Error) {
-        tracing::error!(%error, "the store stops");
+        tracing::error!(%error, "the store has stopped, restart the server to recover");
         self.progress.lock().fatal.get_or_insert_with(|| error.to_string());
-        self.wake_everyone();
+        self.wake_all();
     }
 
-    fn wake_everyone(&self) {
-        self.arrival.notify_all();
-        self.more_readable.notify_all();
+    fn wake_all(&self) {
+        self.entry_submitted.notify_all();
+        self.readable_advanced.notify_all();
         self.flush_due.notify_all();
         self.flushed.notify_all();
     }
 
-    /// The overlay thread: makes entries readable, in journal order.
+    /// The overlay thread: applies entries in journal order.
     pub fn run_overlay(&self) {
-        while let Some((first, entries)) = self.take_arrived() {
-            if let Err(error) = self.make_readable(first, entries) {
+        while let Some((first, entries)) = self.take_submitted() {
+            if let Err(error) = self.apply_to_overlay(first, entries) {
                 self.fail(&error);
                 return;
             }
         }
     }
 
-    fn take_arrived(&self) -> Option<(Position, Vec<Bytes>)> {
+    fn take_submitted(&self) -> Option<(Position, Vec<Bytes>)> {
         let mut progress = self.progress.lock();
         loop {
             if progress.stopping || progress.fatal.is_some() {
                 return None;
             }
             let mut entries = Vec::new();
-            while let Some(Some(_)) = progress.arrived.front() {
-                entries.extend(progress.arrived.pop_front().flatten());
+            while let Some(Some(_)) = progress.submitted.front() {
+                entries.extend(progress.submitted.pop_front().flatten());
             }
             if !entries.is_empty() {
                 let first = progress.taken.next();
                 progress.taken = Position(progress.taken.0 + entries.len() as u64);
                 return Some((first, entries));
             }
-            self.arrival.wait(&mut progress);
+            self.entry_submitted.wait(&mut progress);
         }
     }
 
-    fn make_readable(&self, first: Position, entries: Vec<Bytes>) -> Result<(), Error> {
+    fn apply_to_overlay(&self, first: Position, entries: Vec<Bytes>) -> Result<(), Error> {
         let mut position = first;
         for entry in entries {
             let malformed = |reason: String| Error::Tables {
-                reason: format!("the journal entry {position} cannot be read: {reason}"),
+                reason: format!("the journal entry {position} cannot be decoded: {reason}"),
             };
             let decoded = entry::decode(&entry).map_err(|reason| malformed(reason.to_owned()))?;
             let mut layers = self.layers.write();
@@ -205,11 +207,11 @@ impl Pipeline {
             layers.active.apply(position, &decoded).map_err(malformed)?;
             let added = layers.active.bytes - before;
             let mut progress = self.progress.lock();
-            // What is not data leaves the backlog here: heads of entries, checkpoints.
+            // The parts without data, heads of entries and checkpoints, leave the backlog here.
             progress.backlog_bytes -= entry.len() as u64 - added;
             progress.active_bytes += added;
             progress.readable = position;
-            self.more_readable.notify_all();
+            self.readable_advanced.notify_all();
             if added > 0 && progress.active_since.is_none() {
                 progress.active_since = Some(Instant::now());
                 self.flush_due.notify_one();
@@ -221,7 +223,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// The table thread: writes layers to the tables. `checkpoint` is called after each with what is applied.
+    /// The table thread: writes layers to the tables. Calls `checkpoint` with the applied position after each.
     pub fn run_tables(&self, checkpoint: impl Fn(Position) -> Result<(), Error>) {
         while self.wait_until_flush_is_due() {
             let written = self.write_layer().and_then(&checkpoint);
@@ -232,7 +234,7 @@ impl Pipeline {
         }
     }
 
-    /// `false` when the thread is to end.
+    /// Returns `false` if the thread must end.
     fn wait_until_flush_is_due(&self) -> bool {
         let mut progress = self.progress.lock();
         loop {
@@ -243,9 +245,9 @@ impl Pipeline {
             if progress.may_flush
                 && let Some(due) = due
             {
-                let full = progress.active_bytes >= self.limits.flush_bytes;
-                let wanted = progress.flush_up_to > progress.applied;
-                if full || wanted || Instant::now() >= due {
+                let is_full = progress.active_bytes >= self.limits.flush_bytes;
+                let is_requested = progress.flush_up_to > progress.applied;
+                if is_full || is_requested || Instant::now() >= due {
                     return true;
                 }
                 self.flush_due.wait_until(&mut progress, due);
@@ -283,10 +285,10 @@ impl Progress {
     }
 }
 
-/// Whether a checkpoint in the journal says that the tables were further than they are.
+/// The position in a journal entry that is a checkpoint.
 pub(crate) fn checkpoint_of(entry: &Bytes) -> Option<Position> {
     match entry::decode(entry) {
-        Ok(Entry::Checkpoint { applied }) => Some(applied),
-        Ok(Entry::Commit { .. } | Entry::OpenShard { .. }) | Err(_) => None,
+        Ok(JournalEntry::Checkpoint { applied }) => Some(applied),
+        Ok(JournalEntry::Commit { .. } | JournalEntry::OpenShard { .. }) | Err(_) => None,
     }
 }

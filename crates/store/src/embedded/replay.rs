@@ -1,4 +1,4 @@
-//! Start: what the journal has beyond the tables goes into the overlay, the way a commit does.
+//! Replay at start: journal entries after the position of the tables go through the pipeline like commits.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use journal::Journal;
 use super::pipeline::{Pipeline, checkpoint_of};
 use crate::{Error, Position};
 
-/// Feeds the tail of the journal into the pipeline. Refuses when tables and journal do not belong together;
-/// until that is certain nothing is written to the tables.
+/// Submits the tail of the journal to the pipeline. Fails if tables and journal do not match; until that is checked,
+/// nothing is written to the tables.
 pub(crate) fn replay(journal: &Journal, pipeline: &Pipeline, applied: Position, directory: &Path) -> Result<(), Error> {
     let behind = |checkpoint| Error::TablesBehind { directory: directory.to_path_buf(), applied, checkpoint };
     let durable = journal.durable();
@@ -16,7 +16,7 @@ pub(crate) fn replay(journal: &Journal, pipeline: &Pipeline, applied: Position, 
         return Err(Error::JournalBehind { directory: directory.to_path_buf(), applied, durable });
     }
     let mut reader = journal.reader(applied.next()).map_err(|error| match error {
-        // A segment goes only after a checkpoint beyond it.
+        // A segment expires only after a checkpoint beyond it.
         journal::Error::Expired { oldest } => behind(Position(oldest.0 - 1)),
         other => Error::Journal(other),
     })?;
@@ -26,7 +26,7 @@ pub(crate) fn replay(journal: &Journal, pipeline: &Pipeline, applied: Position, 
         {
             return Err(behind(checkpoint));
         }
-        pipeline.arrive(position, entry);
+        pipeline.submit(position, entry);
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What the store remembers about shards: the newest epoch and its owner.
+//! Records of the system table: epoch and owner of each shard.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use model::id::{Epoch, NodeId};
@@ -12,7 +12,7 @@ pub(crate) fn encode_owner(epoch: Epoch, owner: NodeId) -> Bytes {
     value.freeze()
 }
 
-/// The epoch of an encoded owner; later versions may append to it.
+/// Decodes the epoch of an owner record. Later versions may append fields.
 pub(crate) fn decode_epoch(value: &[u8]) -> Option<Epoch> {
     let (epoch, _) = value.split_first_chunk::<8>()?;
     Some(Epoch(u64::from_le_bytes(*epoch)))

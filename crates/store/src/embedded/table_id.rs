@@ -1,19 +1,19 @@
-//! The tables of the embedded store: one per keyspace, and one of its own.
+//! The tables of the embedded store: one per keyspace, and the system table.
 
 use model::batch::Keyspace;
 
 pub(crate) const TABLES: usize = Keyspace::ALL.len() + 1;
 
-/// Which table. Not stored anywhere: names are.
+/// In-memory number of a table. On disk tables are identified by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TableId(u8);
 
 impl TableId {
-    /// The store's own table: who owns which shard.
+    /// The system table, with the owners of the shards.
     pub const SYSTEM: Self = Self(Keyspace::ALL.len() as u8);
 
     pub fn of(keyspace: Keyspace) -> Self {
-        // Codes count from 1, in the order of `ALL`; a test keeps it so.
+        // Codes count from 1, in the order of `ALL`. A test checks this.
         Self(keyspace as u8 - 1)
     }
 
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_keyspace_has_its_table() {
+    fn every_keyspace_has_its_own_table() {
         for keyspace in Keyspace::ALL {
             assert_eq!(TableId::of(keyspace).keyspace(), Some(keyspace));
         }

@@ -1,9 +1,8 @@
-//! The tables: everything that was committed longer ago, in `fjall`, one tree per keyspace.
+//! The tables: flushed records in `fjall`, one tree per keyspace.
 //!
-//! Writing goes through fjall's *ingestion*: a layer is already sorted, so it becomes a table file directly,
-//! without passing through fjall's own journal and memtables. Each ingestion is synced when it finishes. A crash
-//! between the ingestions of one layer is harmless: the applied position is noted after all of them, and the
-//! replay writes the same again.
+//! Layers are written by fjall's *ingestion*: a layer is sorted already, so it becomes a table file directly, without
+//! fjall's own journal and memtables. Each ingestion is synced when it finishes. A crash between the ingestions of one
+//! layer is harmless: the applied position is stored after all of them, and the replay writes the same records again.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,8 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use fjall::{AbstractTree, Database, KeyspaceCreateOptions, PersistMode};
 
-use super::directory::explain;
-use super::overlay::{FullRange, Layer, Slot};
+use super::directory::convert_io_error;
+use super::overlay::{FullRange, Layer, ValueOrTombstone};
 use super::table_id::TableId;
 use crate::key::FullKey;
 use crate::{Error, Position};
@@ -20,36 +19,36 @@ use crate::{Error, Position};
 const STATE: &str = "state";
 const APPLIED_KEY: &str = "applied";
 
-/// Every value begins with its checksum.
+/// Every stored value starts with its checksum.
 const CHECKSUM_BYTES: usize = 4;
 
-/// The smallest that fjall takes; hardly anything goes through its journal here.
+/// The minimum that fjall accepts. Only the applied position goes through its journal.
 const FJALL_JOURNAL_BYTES: u64 = 64 << 20;
 const MEMTABLE_BYTES: u64 = 8 << 20;
-const CACHE_WHILE_MAKING_BYTES: u64 = 1 << 20;
+const CREATION_CACHE_BYTES: u64 = 1 << 20;
 
-/// When this many unmerged runs lie in a table, writing waits for the merge: reads would get slow.
-const RUNS_MAX: usize = 16;
-const RUNS_PAUSE: Duration = Duration::from_millis(2);
+/// Writing waits for compaction while a table has this many level-0 runs, because they slow down reads.
+const LEVEL0_RUNS_MAX: usize = 16;
+const COMPACTION_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// What a full check found.
+/// Result of a full verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verification {
-    /// How many records were read.
+    /// Number of records read.
     pub records: u64,
-    /// How many of them, or of the places they should be in, cannot be trusted.
+    /// Number of damaged or unreadable records.
     pub damaged: u64,
-    /// The first few, in words.
+    /// Descriptions of the first few.
     pub examples: Vec<String>,
 }
 
 const EXAMPLES_MAX: usize = 10;
 
 impl Verification {
-    fn damage(&mut self, what: String) {
+    fn add_damaged(&mut self, description: String) {
         self.damaged += 1;
         if self.examples.len() < EXAMPLES_MAX {
-            self.examples.push(what);
+            self.examples.push(description);
         }
     }
 }
@@ -62,23 +61,23 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Opens the tables, or makes them.
+    /// Opens the tables, and creates them if necessary.
     pub fn open(directory: &Path, cache_bytes: u64) -> Result<Self, Error> {
         if !directory.exists() {
-            Self::make(directory)?;
+            Self::create(directory)?;
         }
         Self::open_in_place(directory, cache_bytes)
     }
 
-    /// A crash while fjall makes its first files leaves what fjall refuses to open. So they are made beside, and put
-    /// in place when they are complete.
-    fn make(directory: &Path) -> Result<(), Error> {
+    /// Creates the tables in a temporary directory and renames it when complete. A crash while fjall creates its first
+    /// files leaves a state that fjall refuses to open.
+    fn create(directory: &Path) -> Result<(), Error> {
         let unfinished = directory.with_extension("new");
-        let failed = |error: std::io::Error| explain(directory, "make the tables in", directory, &error);
+        let failed = |error: std::io::Error| convert_io_error(directory, "create the tables in", directory, &error);
         if unfinished.exists() {
             std::fs::remove_dir_all(&unfinished).map_err(failed)?;
         }
-        drop(Self::open_in_place(&unfinished, CACHE_WHILE_MAKING_BYTES)?);
+        drop(Self::open_in_place(&unfinished, CREATION_CACHE_BYTES)?);
         std::fs::rename(&unfinished, directory).map_err(failed)?;
         let parent = directory.parent().unwrap_or(directory);
         std::fs::File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)
@@ -101,20 +100,20 @@ impl Tables {
         Ok(Self { directory: directory.to_path_buf(), database, trees, state })
     }
 
-    /// Everything up to here is in the tables, durably.
+    /// The tables durably contain all entries up to this position.
     pub fn applied(&self) -> Result<Position, Error> {
         let Some(value) = self.state.get(APPLIED_KEY).map_err(|error| self.failed(&error))? else {
             return Ok(Position::NONE);
         };
-        let number = checked(APPLIED_KEY.as_bytes(), &value).and_then(|value| value.try_into().ok());
+        let number = verified_value(APPLIED_KEY.as_bytes(), &value).and_then(|value| value.try_into().ok());
         let number = number.ok_or(Error::DamagedRecord { keyspace: None, key: APPLIED_KEY.to_owned() })?;
         Ok(Position(u64::from_le_bytes(number)))
     }
 
-    /// Writes a layer and notes that it was; durable when this returns.
+    /// Writes a layer and its position. Durable on return.
     pub fn write(&self, layer: &Layer) -> Result<(), Error> {
         for table in TableId::all() {
-            self.wait_for_merges(table)?;
+            self.wait_for_compaction(table)?;
             self.ingest(table, layer).map_err(|error| self.failed(&error))?;
         }
         let number = layer.last.0.to_le_bytes();
@@ -133,15 +132,15 @@ impl Tables {
         let mut ingestion = tree.start_ingestion()?;
         let mut wrote = false;
         let mut stored = Vec::new();
-        for (key, slot) in map {
-            match slot {
+        for (key, value) in map {
+            match value {
                 Some(value) => {
                     stored.clear();
                     with_checksum(key, value, &mut stored);
                     ingestion.write(&**key, stored.as_slice())?;
                     wrote = true;
                 }
-                // Most of what is deleted never came here: its whole life was in the overlay.
+                // Most deleted records were never flushed, and need no tombstone.
                 None if tree.contains_key(key)? => {
                     ingestion.write_tombstone(&**key)?;
                     wrote = true;
@@ -152,12 +151,12 @@ impl Tables {
         if wrote { ingestion.finish() } else { Ok(()) }
     }
 
-    /// fjall does not slow ingestion down by itself.
-    fn wait_for_merges(&self, table: TableId) -> Result<(), Error> {
-        while self.trees[table.index()].tree.l0_run_count() >= RUNS_MAX {
-            // Fails when fjall's worker has died; then nobody would ever merge.
+    /// Back-pressure: fjall does not limit ingestion itself.
+    fn wait_for_compaction(&self, table: TableId) -> Result<(), Error> {
+        while self.trees[table.index()].tree.l0_run_count() >= LEVEL0_RUNS_MAX {
+            // Fails if fjall's worker thread has died, which would leave the tables uncompacted for ever.
             self.database.persist(PersistMode::Buffer).map_err(|error| self.failed(&error))?;
-            std::thread::sleep(RUNS_PAUSE);
+            std::thread::sleep(COMPACTION_POLL_INTERVAL);
         }
         Ok(())
     }
@@ -167,7 +166,7 @@ impl Tables {
         stored.map(|stored| self.value(table, key, &stored)).transpose()
     }
 
-    /// The entries of a range as they are now, whatever is written meanwhile.
+    /// Iterates over a snapshot of a range.
     pub fn range(&self, table: TableId, range: FullRange) -> impl DoubleEndedIterator<Item = TableItem> + '_ {
         self.trees[table.index()].range(range).map(move |guard| {
             let (key, stored) = guard.into_inner().map_err(|error| self.failed(&error))?;
@@ -178,21 +177,21 @@ impl Tables {
     }
 
     fn value(&self, table: TableId, key: &FullKey, stored: &[u8]) -> Result<Bytes, Error> {
-        checked(key, stored).map(Bytes::copy_from_slice).ok_or_else(|| damaged(table, key))
+        verified_value(key, stored).map(Bytes::copy_from_slice).ok_or_else(|| damaged(table, key))
     }
 
-    /// Reads and checks every record.
+    /// Reads and verifies every record.
     pub fn verify(&self) -> Verification {
         let mut result = Verification::default();
         for table in TableId::all() {
             for guard in self.trees[table.index()].iter() {
                 result.records += 1;
-                let checked_out = match guard.into_inner() {
-                    Ok((key, stored)) => checked(&key, &stored).map(drop).ok_or_else(|| damaged(table, &key)),
+                let verified = match guard.into_inner() {
+                    Ok((key, stored)) => verified_value(&key, &stored).map(drop).ok_or_else(|| damaged(table, &key)),
                     Err(error) => Err(self.failed(&error)),
                 };
-                if let Err(error) = checked_out {
-                    result.damage(format!("{}: {error}", table.name()));
+                if let Err(error) = verified {
+                    result.add_damaged(format!("{}: {error}", table.name()));
                 }
             }
         }
@@ -204,12 +203,12 @@ impl Tables {
     }
 }
 
-pub(crate) type TableItem = Result<(FullKey, Slot), Error>;
+pub(crate) type TableItem = Result<(FullKey, ValueOrTombstone), Error>;
 
 fn failure(directory: &Path, error: &fjall::Error) -> Error {
     match error {
         fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io)) => {
-            explain(directory, "use the tables in", directory, io)
+            convert_io_error(directory, "access the tables in", directory, io)
         }
         other => Error::Tables { reason: format!("{other} in `{}`", directory.display()) },
     }
@@ -235,8 +234,8 @@ fn with_checksum(key: &[u8], value: &[u8], stored: &mut Vec<u8>) {
     stored.extend_from_slice(value);
 }
 
-/// The value of a stored record, if it is the one that was written for this key.
-fn checked<'a>(key: &[u8], stored: &'a [u8]) -> Option<&'a [u8]> {
+/// The value of a stored record, if its checksum matches the key and the value.
+fn verified_value<'a>(key: &[u8], stored: &'a [u8]) -> Option<&'a [u8]> {
     let (sum, value) = stored.split_first_chunk::<CHECKSUM_BYTES>()?;
     (u32::from_le_bytes(*sum) == checksum(key, value)).then_some(value)
 }
@@ -246,16 +245,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_with_any_flipped_bit_or_under_another_key_is_refused() {
+    fn a_flipped_bit_or_a_wrong_key_is_detected() {
         let mut stored = Vec::new();
         with_checksum(b"key", b"value", &mut stored);
-        assert_eq!(checked(b"key", &stored), Some(&b"value"[..]));
-        assert_eq!(checked(b"kez", &stored), None);
+        assert_eq!(verified_value(b"key", &stored), Some(&b"value"[..]));
+        assert_eq!(verified_value(b"kez", &stored), None);
         for bit in 0..stored.len() * 8 {
             let mut flipped = stored.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(checked(b"key", &flipped), None);
+            assert_eq!(verified_value(b"key", &flipped), None);
         }
-        assert_eq!(checked(b"key", &stored[..3]), None);
+        assert_eq!(verified_value(b"key", &stored[..3]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The conformance suite, for the embedded store and for its model.
+//! The conformance suite for the embedded store and the model store.
 
 mod embedded {
     use model::batch::{Batch, Keyspace};
@@ -31,11 +31,11 @@ mod embedded {
             self.store = Some(open(self.directory.path()));
         }
 
-        fn settle(&self) {
+        fn flush(&self) {
             self.store.as_ref().unwrap().flush().unwrap();
         }
 
-        /// Reopens with no room for old events, and writes until the journal has moved on.
+        /// Reopens without retention, and writes until the journal recycles its first segment.
         fn expire_events(&mut self) {
             drop(self.store.take());
             let mut options = small();
@@ -48,7 +48,7 @@ mod embedded {
                 store.commit(ShardId(9), epoch, &batch).unwrap();
             }
             store.flush().unwrap();
-            eventually("old segments go", || store.events(store::Position(1)).is_err());
+            eventually("expiry of old events", || store.events(store::Position(1)).is_err());
             self.store = Some(store);
         }
     }
@@ -71,7 +71,7 @@ mod model_store {
             self.0.crash();
         }
 
-        fn settle(&self) {}
+        fn flush(&self) {}
 
         fn expire_events(&mut self) {
             self.0.expire_events(self.0.durable());

@@ -1,4 +1,4 @@
-//! Killed processes: nothing acknowledged is lost, no half batch is ever seen, replays repeat.
+//! Killed processes: no acknowledged commit is lost, no partial batch is visible, replays are idempotent.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -11,39 +11,39 @@ use model::batch::{Batch, Keyspace};
 use model::id::{NodeId, ShardId};
 use store::{Embedded, Key, Options, Order, Range, Store};
 
-use crate::support::{SHARD, copy_all, eventually, open, own, put, small};
+use crate::support::{SHARD, copy_all, eventually, open, open_shard, put, small};
 
 const CHILD_DIRECTORY: &str = "STORE_TEST_CHILD_DIRECTORY";
 const KILLS: u64 = 150;
 const SHARDS: u16 = 2;
 const KEYS_PER_BATCH: u64 = 5;
-/// Keys are used again after so many commits, so that there is much to overwrite and delete.
-const GENERATIONS: u64 = 20;
+/// Keys repeat after this many commits, so that there are many overwrites and deletes.
+const KEY_CYCLE: u64 = 20;
 
-/// Goes to the tables all the time, so that kills hit every part of it.
-fn busy() -> Options {
+/// Flushes constantly, so that kills hit every part of a flush.
+fn flush_constantly() -> Options {
     Options { flush_bytes: 4 << 10, flush_after: Duration::from_millis(1), ..small() }
 }
 
-/// Commit `number` of a shard: it puts its own keys, deletes those of the commit before, and counts.
+/// Commit `number` of a shard: puts its own keys, deletes those of the previous commit, and stores the number.
 fn batch(number: u64) -> Batch {
     let mut batch = Batch::new();
     for key in 0..KEYS_PER_BATCH {
-        batch.put(Keyspace::Live, &(number % GENERATIONS * 100 + key).to_be_bytes(), &number.to_le_bytes());
-        batch.delete(Keyspace::Live, &(number.wrapping_sub(1) % GENERATIONS * 100 + key).to_be_bytes());
+        batch.put(Keyspace::Live, &(number % KEY_CYCLE * 100 + key).to_be_bytes(), &number.to_le_bytes());
+        batch.delete(Keyspace::Live, &(number.wrapping_sub(1) % KEY_CYCLE * 100 + key).to_be_bytes());
     }
     batch.put(Keyspace::Done, &number.to_be_bytes(), &[number as u8; 100]);
     batch.put(Keyspace::Meta, b"newest", &number.to_le_bytes());
     batch
 }
 
-/// The commits that a shard shows, after checking that it shows whole ones only.
+/// Number of the newest commit of a shard, after checking that all visible batches are complete.
 fn newest(store: &Embedded, shard: ShardId) -> u64 {
     let newest = store.get(shard, Keyspace::Meta, b"newest").unwrap();
     let newest = newest.map_or(0, |value| u64::from_le_bytes(value[..].try_into().unwrap()));
     let live = store.scan(shard, Keyspace::Live, Range::all(), Order::Ascending, usize::MAX).unwrap();
     if newest > 0 {
-        assert_eq!(live.len() as u64, KEYS_PER_BATCH, "half a batch, or one that was deleted");
+        assert_eq!(live.len() as u64, KEYS_PER_BATCH, "a partial or deleted batch is visible");
         assert!(live.iter().all(|(_, value)| **value == newest.to_le_bytes()));
     }
     let done = store.scan(shard, Keyspace::Done, Range::all(), Order::Ascending, usize::MAX).unwrap();
@@ -53,12 +53,12 @@ fn newest(store: &Embedded, shard: ShardId) -> u64 {
     newest
 }
 
-/// Not a test of its own: the process that gets killed.
+/// Not a test: the child process that gets killed.
 #[test]
 fn child_that_commits_until_it_is_killed() {
     let Ok(directory) = std::env::var(CHILD_DIRECTORY) else { return };
     let directory = Path::new(&directory);
-    let store = Embedded::open(&directory.join("store"), busy()).unwrap();
+    let store = Embedded::open(&directory.join("store"), flush_constantly()).unwrap();
     std::thread::scope(|scope| {
         for shard in (0..SHARDS).map(ShardId) {
             let store = &store;
@@ -88,11 +88,11 @@ fn a_killed_store_loses_nothing_that_was_acknowledged() {
         let mut child = spawn_child(directory.path());
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let wanted = (random >> 33) % 12 * 8;
-        eventually("the child commits", || fs::metadata(log(SHARD)).unwrap().len() >= wanted);
+        eventually("commits of the child", || fs::metadata(log(SHARD)).unwrap().len() >= wanted);
         child.kill().unwrap();
         child.wait().unwrap();
 
-        // Every other time the next child recovers by itself.
+        // After every other kill the next child does the recovery.
         if kill % 2 == 1 {
             let store = Embedded::open(&directory.path().join("store"), small()).unwrap();
             for shard in (0..SHARDS).map(ShardId) {
@@ -107,8 +107,8 @@ fn a_killed_store_loses_nothing_that_was_acknowledged() {
     }
 }
 
-/// A long tail to replay, some of it over what is in the tables already; each start is killed a little later,
-/// while it replays or writes the first of it to the tables.
+/// Replays a long tail, part of which is in the tables already. Each start is killed a little later, during the replay
+/// or the first flush.
 #[test]
 fn a_crash_during_replay_changes_nothing() {
     const COMMITS: u64 = 400;
@@ -133,7 +133,7 @@ fn a_crash_during_replay_changes_nothing() {
         let copy = crashed.path().join("store");
         for _ in 0..2 {
             let mut child = spawn_child(crashed.path());
-            eventually("the child recovers", || {
+            eventually("recovery of the child", || {
                 count_files(&copy) > files + more
                     || fs::metadata(crashed.path().join("acknowledged-0")).unwrap().len() > 0
             });
@@ -147,13 +147,13 @@ fn a_crash_during_replay_changes_nothing() {
     }
 }
 
-/// A layer goes to the tables keyspace by keyspace, the position is noted at the end. Here everything is written
-/// but the position is not: fjall's own journal, where it is noted, is put back to what it was before.
+/// A flush writes a layer keyspace by keyspace, and stores the position at the end. Here the records are written but
+/// the position is not: fjall's own journal, which contains it, is replaced by the earlier one.
 #[test]
-fn a_crash_before_the_position_is_noted_changes_nothing() {
+fn a_crash_before_the_position_is_stored_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path());
-    let epoch = own(&store);
+    let epoch = open_shard(&store);
     for number in 1..=10 {
         store.commit(SHARD, epoch, &batch(number)).unwrap();
     }
@@ -171,10 +171,10 @@ fn a_crash_before_the_position_is_noted_changes_nothing() {
             fs::copy(&path, mixed.path().join("tables").join(path.file_name().unwrap())).unwrap();
         }
     }
-    // Without a journal the tables would be refused if they had noted a position.
-    let unnoted = tempfile::tempdir().unwrap();
-    copy_all(&mixed.path().join("tables"), &unnoted.path().join("tables"));
-    assert_eq!(newest(&open(unnoted.path()), SHARD), 10, "the layer is in the tables");
+    // Without a journal the tables would be rejected if they contained a position.
+    let without_position = tempfile::tempdir().unwrap();
+    copy_all(&mixed.path().join("tables"), &without_position.path().join("tables"));
+    assert_eq!(newest(&open(without_position.path()), SHARD), 10, "the layer must be in the tables");
 
     for _ in 0..2 {
         let store = open(mixed.path());
@@ -184,9 +184,9 @@ fn a_crash_before_the_position_is_noted_changes_nothing() {
     }
 }
 
-/// Kills a first start at every stage, seen by how many files there are.
+/// Kills the first start at every stage, measured by the number of files.
 #[test]
-fn a_first_start_can_be_killed_at_any_moment() {
+fn a_first_start_can_be_killed_at_any_time() {
     for files in 0..48 {
         let directory = tempfile::tempdir().unwrap();
         for shard in (0..SHARDS).map(ShardId) {
@@ -194,15 +194,15 @@ fn a_first_start_can_be_killed_at_any_moment() {
         }
         let mut child = spawn_child(directory.path());
         let store = directory.path().join("store");
-        eventually("the child starts", || count_files(&store) >= files || child.try_wait().unwrap().is_some());
+        eventually("files of the child", || count_files(&store) >= files || child.try_wait().unwrap().is_some());
         child.kill().unwrap();
         child.wait().unwrap();
         let store = Embedded::open(&store, small()).unwrap_or_else(|error| panic!("after {files} files: {error}"));
         for shard in (0..SHARDS).map(ShardId) {
             newest(&store, shard);
         }
-        let epoch = own(&store);
-        put(&store, epoch, b"goes", b"on");
+        let epoch = open_shard(&store);
+        put(&store, epoch, b"key", b"value");
         store.flush().unwrap();
     }
 }
@@ -222,11 +222,11 @@ fn spawn_child(directory: &Path) -> Child {
 }
 
 #[test]
-fn commits_wait_while_too_much_is_not_in_the_tables() {
+fn commits_wait_while_the_backlog_exceeds_its_limit() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options { backlog_bytes_max: 64 << 10, flush_bytes: 16 << 10, ..small() };
     let store = Embedded::open(directory.path(), options).unwrap();
-    let epoch = own(&store);
+    let epoch = open_shard(&store);
     for number in 0u32..100 {
         put(&store, epoch, &number.to_be_bytes(), &[1; 8000]);
     }

@@ -1,4 +1,4 @@
-//! Damage to what is on disk is noticed, never read as if it were data.
+//! Damage on disk is detected and never returned as data.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 use model::batch::{Batch, Keyspace};
 use store::{Embedded, Error, Order, Range, Store};
 
-use crate::support::{SHARD, copy_all, open, own, put, small};
+use crate::support::{SHARD, copy_all, open, open_shard, put, small};
 
 #[test]
-fn tables_that_lost_a_checkpoint_are_refused() {
+fn tables_behind_their_checkpoint_are_rejected() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path());
-    let epoch = own(&store);
+    let epoch = open_shard(&store);
     put(&store, epoch, b"first", b"1");
     store.close().unwrap();
     let older = tempfile::tempdir().unwrap();
     copy_all(&directory.path().join("tables"), older.path());
 
     let store = open(directory.path());
-    let epoch = own(&store);
+    let epoch = open_shard(&store);
     put(&store, epoch, b"second", b"2");
     store.close().unwrap();
 
@@ -30,14 +30,17 @@ fn tables_that_lost_a_checkpoint_are_refused() {
     assert!(error.to_string().contains("backup"));
 
     fs::remove_dir_all(directory.path().join("tables")).unwrap();
-    assert!(matches!(Embedded::open(directory.path(), small()), Err(Error::TablesBehind { .. })), "nor are none");
+    assert!(
+        matches!(Embedded::open(directory.path(), small()), Err(Error::TablesBehind { .. })),
+        "missing tables are rejected, too"
+    );
 }
 
 #[test]
-fn a_journal_that_lost_what_the_tables_have_is_refused() {
+fn a_journal_behind_the_tables_is_rejected() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path());
-    let epoch = own(&store);
+    let epoch = open_shard(&store);
     put(&store, epoch, b"key", b"value");
     store.close().unwrap();
     fs::remove_dir_all(directory.path().join("journal")).unwrap();
@@ -46,10 +49,10 @@ fn a_journal_that_lost_what_the_tables_have_is_refused() {
 }
 
 #[test]
-fn damage_in_the_journal_is_passed_on_with_its_place() {
+fn damage_in_the_journal_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path());
-    let epoch = own(&store);
+    let epoch = open_shard(&store);
     put(&store, epoch, b"key", b"value");
     drop(store);
     let log = files_below(&directory.path().join("journal")).into_iter().find(|path| is_log(path)).unwrap();
@@ -60,42 +63,45 @@ fn damage_in_the_journal_is_passed_on_with_its_place() {
     assert!(matches!(error, Error::Journal(journal::Error::Damaged { .. })), "{error}");
 }
 
-/// Flips bytes all over the table files: a read gives the right value or an error, never another value, and
-/// the full check finds it.
+/// Flips bytes in a table file: a read returns the right value or an error, never another value, and the full
+/// verification finds the damage.
 #[test]
-fn a_flipped_byte_in_a_table_is_found() {
+fn a_flipped_byte_in_a_table_is_detected() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path());
-    let epoch = own(&store);
+    let epoch = open_shard(&store);
     let mut batch = Batch::new();
     for number in 0u32..50 {
         batch.put(Keyspace::Live, &number.to_be_bytes(), &[number as u8; 40]);
     }
     store.commit(SHARD, epoch, &batch).unwrap();
     store.close().unwrap();
-    let table = largest_table(directory.path());
+    let table = table_with_records(directory.path());
     let intact = fs::read(&table).unwrap();
     let marked = intact.windows(40).position(|window| window == [7; 40]).unwrap();
 
-    let mut found = 0;
+    let mut detected = 0;
     for at in [marked, marked + 39] {
         let mut damaged = intact.clone();
         damaged[at] ^= 0x10;
         fs::write(&table, &damaged).unwrap();
-        // Refusing to open is as loud as it gets.
+        // Failing to open counts as detection.
         let Ok(store) = Embedded::open(directory.path(), small()) else {
-            found += 1;
+            detected += 1;
             continue;
         };
         let read = store.get(SHARD, Keyspace::Live, &7u32.to_be_bytes());
-        assert!(!matches!(&read, Ok(value) if value.as_deref() != Some(&[7; 40][..])), "garbage was read: {read:?}");
+        assert!(
+            !matches!(&read, Ok(value) if value.as_deref() != Some(&[7; 40][..])),
+            "a damaged value was returned: {read:?}"
+        );
         assert!(read.is_err());
         assert!(store.scan(SHARD, Keyspace::Live, Range::all(), Order::Ascending, 100).is_err());
         let verification = store.verify().unwrap();
         assert!(verification.damaged > 0 && !verification.examples.is_empty());
-        found += 1;
+        detected += 1;
     }
-    assert_eq!(found, 2);
+    assert_eq!(detected, 2);
     fs::write(&table, &intact).unwrap();
     let verification = open(directory.path()).verify().unwrap();
     assert_eq!((verification.records, verification.damaged), (51, 0));
@@ -119,8 +125,8 @@ fn files_below(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The table file that holds the records of the test.
-fn largest_table(directory: &Path) -> PathBuf {
-    let holds_records = |path: &PathBuf| fs::read(path).unwrap().windows(40).any(|window| window == [7; 40]);
-    files_below(&directory.join("tables")).into_iter().find(holds_records).unwrap()
+/// The table file with the records of the test.
+fn table_with_records(directory: &Path) -> PathBuf {
+    let has_records = |path: &PathBuf| fs::read(path).unwrap().windows(40).any(|window| window == [7; 40]);
+    files_below(&directory.join("tables")).into_iter().find(has_records).unwrap()
 }

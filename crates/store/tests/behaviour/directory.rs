@@ -1,4 +1,4 @@
-//! The data directory: one process at a time, and clear words when something is wrong with it.
+//! The data directory: one process at a time, and specific errors.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,32 +7,32 @@ use std::process::{Command, Stdio};
 use model::batch::Keyspace;
 use store::{Embedded, Error, Store};
 
-use crate::support::{SHARD, eventually, open, own, put, small};
+use crate::support::{SHARD, eventually, open, open_shard, put, small};
 
-const CHILD_DIRECTORY: &str = "STORE_TEST_HOLDER_DIRECTORY";
+const CHILD_DIRECTORY: &str = "STORE_TEST_LOCKED_DIRECTORY";
 
-/// Not a test of its own: the process that holds the directory until it is killed.
+/// Not a test: the child process that locks the directory until it is killed.
 #[test]
-fn child_that_holds_the_directory() {
+fn child_that_locks_the_directory() {
     let Ok(directory) = std::env::var(CHILD_DIRECTORY) else { return };
     let directory = std::path::Path::new(&directory);
     let _store = open(directory);
-    fs::write(directory.join("held"), b"").unwrap();
+    fs::write(directory.join("locked"), b"").unwrap();
     loop {
         std::thread::park();
     }
 }
 
 #[test]
-fn a_second_process_is_refused_and_told_who_holds_it() {
+fn a_second_process_is_rejected_with_the_pid_of_the_first() {
     let directory = tempfile::tempdir().unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "directory::child_that_holds_the_directory"])
+        .args(["--exact", "directory::child_that_locks_the_directory"])
         .env(CHILD_DIRECTORY, directory.path())
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    eventually("the child holds the directory", || directory.path().join("held").exists());
+    eventually("the lock of the child", || directory.path().join("locked").exists());
     let error = Embedded::open(directory.path(), small()).unwrap_err();
     assert!(matches!(&error, Error::InUse { pid, .. } if *pid == Some(child.id())), "{error}");
     assert!(error.to_string().contains("Stop that process"));
@@ -42,7 +42,7 @@ fn a_second_process_is_refused_and_told_who_holds_it() {
 }
 
 #[test]
-fn each_start_is_counted_and_the_node_stays_the_same() {
+fn each_start_increments_the_incarnation_and_keeps_the_node_id() {
     let directory = tempfile::tempdir().unwrap();
     let node = open(directory.path()).node();
     for start in 2..5 {
@@ -52,7 +52,7 @@ fn each_start_is_counted_and_the_node_stays_the_same() {
 }
 
 #[test]
-fn a_newer_format_is_refused_and_left_alone() {
+fn a_newer_format_is_rejected_and_left_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     drop(open(directory.path()));
     let format = directory.path().join("format");
@@ -61,12 +61,12 @@ fn a_newer_format_is_refused_and_left_alone() {
     assert!(matches!(error, Error::NewerFormat { found: 2, supported: 1, .. }), "{error}");
     assert!(fs::read_to_string(&format).unwrap().starts_with("format 2"));
 
-    fs::write(&format, "nonsense").unwrap();
+    fs::write(&format, "not a format file").unwrap();
     assert!(matches!(Embedded::open(directory.path(), small()), Err(Error::Malformed { .. })));
 }
 
 #[test]
-fn a_path_that_is_a_file_is_named_as_such() {
+fn a_path_to_a_file_is_rejected() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, b"").unwrap();
@@ -76,26 +76,26 @@ fn a_path_that_is_a_file_is_named_as_such() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_is_named_as_such() {
+fn a_read_only_directory_is_rejected() {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o555)).unwrap();
-    // Root may write anywhere, but not there.
+    // Root may write to a read-only directory, but not to /proc.
     let may_write = fs::write(directory.path().join("probe"), b"").is_ok();
     let path = if may_write { std::path::Path::new("/proc/self") } else { directory.path() };
     let error = Embedded::open(path, small()).unwrap_err();
-    let is_clear = matches!(error, Error::NotWritable { .. }) || may_write && matches!(error, Error::Io { .. });
-    assert!(is_clear, "{error}");
+    let is_specific = matches!(error, Error::NotWritable { .. }) || may_write && matches!(error, Error::Io { .. });
+    assert!(is_specific, "{error}");
 }
 
 // FEATURES: B7
 #[test]
-fn closing_keeps_everything_and_leaves_nothing_to_replay() {
+fn closing_writes_everything_to_the_tables() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path());
-    let epoch = own(&store);
+    let epoch = open_shard(&store);
     put(&store, epoch, b"key", b"value");
     store.close().unwrap();
     let store = open(directory.path());
     assert_eq!(store.get(SHARD, Keyspace::Live, b"key").unwrap().as_deref(), Some(&b"value"[..]));
-    assert_eq!(store.verify().unwrap().records, 2, "the record and the owner of its shard are in the tables");
+    assert_eq!(store.verify().unwrap().records, 2, "the record and the owner record of its shard are in the tables");
 }

@@ -1,4 +1,4 @@
-//! How the stores behave: the conformance suite for each, and what is special to the embedded one.
+//! Tests of the stores: the conformance suite for each, and specific tests of the embedded one.
 #![expect(clippy::unwrap_used, reason = "in a test an unwrap that fails is a failed test")]
 
 mod conformance;

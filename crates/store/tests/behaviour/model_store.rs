@@ -1,4 +1,4 @@
-//! The faults of the model store.
+//! Fault injection of the model store.
 
 use model::batch::{Batch, Keyspace};
 use model::id::NodeId;
@@ -7,7 +7,7 @@ use store::{Error, Fault, ModelStore, Store};
 use crate::support::SHARD;
 
 #[test]
-fn each_fault_does_what_it_says() {
+fn each_fault_has_its_documented_effect() {
     let faults = [
         (Fault::None, true, true),
         (Fault::Refuse, false, false),
@@ -35,7 +35,7 @@ fn each_fault_does_what_it_says() {
 }
 
 #[test]
-fn a_fault_never_gets_past_the_fence() {
+fn a_fault_does_not_bypass_fencing() {
     let store = ModelStore::new();
     let old = store.open_shard(SHARD, NodeId(1)).unwrap();
     let new = store.open_shard(SHARD, NodeId(2)).unwrap();

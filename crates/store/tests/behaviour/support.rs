@@ -1,4 +1,4 @@
-//! What the tests of the stores share.
+//! Shared test support for the stores.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use store::{Embedded, Options, Store};
 
 pub const SHARD: ShardId = ShardId(0);
 
-/// Small segments; nothing goes to the tables by itself, tests decide when.
+/// Small segments, no automatic flush by time.
 pub fn small() -> Options {
     Options {
         flush_after: Duration::from_secs(3600),
@@ -27,7 +27,8 @@ pub fn open(directory: &Path) -> Embedded {
     Embedded::open(directory, small()).unwrap()
 }
 
-pub fn own(store: &Embedded) -> Epoch {
+/// Opens the shard of the tests and returns its epoch.
+pub fn open_shard(store: &Embedded) -> Epoch {
     store.open_shard(SHARD, NodeId(1)).unwrap()
 }
 
@@ -37,7 +38,7 @@ pub fn put(store: &Embedded, epoch: Epoch, key: &[u8], value: &[u8]) {
     store.commit(SHARD, epoch, &batch).unwrap();
 }
 
-/// Copies a directory with everything in it.
+/// Copies a directory recursively.
 pub fn copy_all(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for item in std::fs::read_dir(from).unwrap() {
@@ -51,11 +52,11 @@ pub fn copy_all(from: &Path, to: &Path) {
     }
 }
 
-/// Waits for a condition; fails the test when it does not come true.
+/// Waits until a condition holds, and fails the test after a deadline.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
+        assert!(Instant::now() < deadline, "timed out waiting for: {what}");
         std::thread::yield_now();
     }
 }

@@ -1,19 +1,19 @@
-//! Jobs over HTTP: one by one against a bare server, and in batches for as long as two million take.
+//! Throughput of jobs over HTTP: single requests compared with a bare server, and two million jobs in batches.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use client::load::{Plan, Progress, Reply, RequestHead, Tally, Workload};
+use client::load::{LoadPlan, Progress, Reply, RequestHead, Tally, Workload};
 
 use crate::Scale;
 use crate::report::{Report, Target};
 use crate::server::Server;
 
-const SINGLE: &str = "echo jobs one by one, 256 connections";
+const SINGLE: &str = "single echo jobs, 256 connections";
 const BATCH: &str = "echo jobs in batches of 500, sustained";
 const JSON: [(&str, &str); 1] = [("Content-Type", "application/json")];
 
-/// The same small job every time.
+/// Requests with one small job each.
 pub struct Single {
     head: RequestHead,
     body: Vec<u8>,
@@ -42,7 +42,7 @@ impl Workload for Single {
     }
 }
 
-/// Batches of jobs, each with its own idempotency key.
+/// Batches of jobs, with an idempotency key each if `keys`.
 pub struct Batches {
     head: RequestHead,
     size: u64,
@@ -65,7 +65,7 @@ impl Workload for Batches {
             if index > 0 {
                 body.push(b',');
             }
-            // Writing to a vector cannot fail.
+            // A write to a vector cannot fail.
             let _ = write!(body, r#"{{"run":{{"echo":{{"value":"{value}","delay_ms":{}}}}}"#, self.delay_ms);
             if self.keys {
                 let _ = write!(body, r#","idempotency_key":"{number}-{index}""#);
@@ -89,14 +89,14 @@ impl Workload for Batches {
     }
 }
 
-/// Sends everything; every job must be accepted.
+/// Sends all requests. Fails unless every job is accepted.
 pub async fn send<W: Workload>(
     server: &Server,
     workload: W,
     requests: u64,
     connections: usize,
-) -> anyhow::Result<client::load::Outcome> {
-    let plan = Plan { address: server.address.clone(), requests, connections };
+) -> anyhow::Result<client::load::LoadReport> {
+    let plan = LoadPlan { address: server.address.clone(), requests, connections };
     let outcome = client::load::run(&plan, Arc::new(workload), &Progress::default()).await?;
     if outcome.tally.failed > 0 {
         anyhow::bail!("{} jobs were not accepted: {:?}", outcome.tally.failed, outcome.first_failure);
@@ -106,16 +106,16 @@ pub async fn send<W: Workload>(
 
 pub fn measure(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    if report.wants(SINGLE) {
-        runtime.block_on(one_by_one(scale, report))?;
+    if report.selects(SINGLE) {
+        runtime.block_on(single(scale, report))?;
     }
-    if report.wants(BATCH) {
+    if report.selects(BATCH) {
         runtime.block_on(batches(scale, report))?;
     }
     Ok(())
 }
 
-async fn one_by_one(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
+async fn single(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
     let dir = tempfile::tempdir_in(".")?;
     let requests = scale.of(300_000);
     let mut bare = Server::bare()?;
@@ -128,9 +128,9 @@ async fn one_by_one(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
     let outcome = send(&server, Single::new(&server), requests, 256).await?;
     server.drained().await?;
     let seconds = begin.elapsed().as_secs_f64();
-    let used = server.processor()?.as_secs_f64();
+    let used = server.cpu_time()?.as_secs_f64();
     let note = format!(
-        "accepted in {:.1} s, p50 {:.1} ms p99 {:.1} ms; {:.1} µs of processor a job",
+        "accepted in {:.1} s, p50 {:.1} ms p99 {:.1} ms; {:.1} µs CPU per job",
         outcome.elapsed.as_secs_f64(),
         outcome.latencies.quantile(0.5).as_secs_f64() * 1e3,
         outcome.latencies.quantile(0.99).as_secs_f64() * 1e3,
@@ -151,9 +151,9 @@ async fn batches(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
     server.drained().await?;
     let seconds = begin.elapsed().as_secs_f64();
     let note = format!(
-        "{} jobs with a key each; {:.1} µs of processor a job, {:.0} MB resident at the end",
+        "{} jobs, each with an idempotency key; {:.1} µs CPU per job, {:.0} MB resident at the end",
         jobs,
-        server.processor()?.as_secs_f64() * 1e6 / jobs as f64,
+        server.cpu_time()?.as_secs_f64() * 1e6 / jobs as f64,
         server.memory()? as f64 / 1e6
     );
     report.absolute(BATCH, "jobs/s", jobs as f64 / seconds, Target::AtLeast(50_000.0), note);

@@ -1,21 +1,21 @@
-//! The benchmark. Every figure is measured beside its reference in the same run, because the machine is
-//! shared and noisy: what counts is the ratio.
+//! The benchmark. Every figure and its reference are measured in the same run: the machine is shared and noisy, so only
+//! the ratio is meaningful.
 
-mod bare;
+mod bare_server;
 mod commits;
-mod components;
-mod conditions;
-mod deciding;
-mod engine_alone;
-mod following;
+mod engine_inputs;
 mod http;
 mod latency;
+mod log_follow;
+mod machine;
 mod memory;
-mod placing;
+mod placement;
+mod policy_cost;
 mod report;
+mod restart;
+mod sandboxes;
 mod server;
-mod spawning;
-mod start;
+mod wasm;
 mod workflows;
 
 use std::path::PathBuf;
@@ -23,28 +23,28 @@ use std::path::PathBuf;
 use clap::Parser;
 use report::Report;
 
-/// The one that the server has, too: what is measured in this process is what happens in that one.
+/// The server's allocator, so that figures measured in this process apply to the server.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Measures Outlast on this machine.
 #[derive(Parser)]
 struct Arguments {
-    /// Only the figures whose name contains this.
+    /// Measure only the figures whose name contains this text.
     #[arg(long)]
     only: Option<String>,
-    /// A tenth of the work: for trying the benchmark itself, not for figures.
+    /// Do a tenth of the work. Tests the benchmark itself; the figures are not valid.
     #[arg(long)]
     quick: bool,
-    /// Where the results go as JSON, too.
+    /// Also write the results to this file as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Be the bare server that the real one is compared with.
+    /// Run the bare server, the reference of the HTTP figures.
     #[arg(long, hide = true)]
     bare: bool,
 }
 
-/// How much work a figure is measured with.
+/// The amount of work of a measurement.
 #[derive(Clone, Copy)]
 pub struct Scale {
     quick: bool,
@@ -59,21 +59,21 @@ impl Scale {
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     if arguments.bare {
-        return bare::serve();
+        return bare_server::serve();
     }
     let scale = Scale { quick: arguments.quick };
-    let mut report = Report::new(conditions::read()?, arguments.only);
-    engine_alone::measure(scale, &mut report)?;
+    let mut report = Report::new(machine::read()?, arguments.only);
+    engine_inputs::measure(scale, &mut report)?;
     commits::measure(scale, &mut report)?;
     latency::measure(scale, &mut report)?;
     http::measure(scale, &mut report)?;
-    start::measure(scale, &mut report)?;
+    restart::measure(scale, &mut report)?;
     memory::measure(scale, &mut report)?;
-    spawning::measure(scale, &mut report)?;
-    components::measure(scale, &mut report)?;
-    following::measure(scale, &mut report)?;
-    deciding::measure(scale, &mut report)?;
-    placing::measure(scale, &mut report)?;
+    sandboxes::measure(scale, &mut report)?;
+    wasm::measure(scale, &mut report)?;
+    log_follow::measure(scale, &mut report)?;
+    policy_cost::measure(scale, &mut report)?;
+    placement::measure(scale, &mut report)?;
     workflows::measure(scale, &mut report)?;
     report.finish(arguments.json.as_deref())
 }

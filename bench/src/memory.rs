@@ -1,4 +1,4 @@
-//! Memory: of an idle server, and of each job that waits.
+//! Memory of an idle server and of a waiting job.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ const JOB: &str = "memory of a live echo job";
 const AN_HOUR_MS: u64 = 3_600_000;
 
 pub fn measure(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
-    if !report.wants(IDLE) && !report.wants(JOB) {
+    if !report.selects(IDLE) && !report.selects(JOB) {
         return Ok(());
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -25,10 +25,10 @@ pub fn measure(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
         report.absolute(IDLE, "MB", idle as f64 / 1e6, Target::AtMost(60.0), "");
         let jobs = scale.of(500_000);
         send(&server, Batches::new(&server, 500, false, AN_HOUR_MS), jobs / 500, 8).await?;
-        // Until what is not in the tables yet has been written, it is in memory a second time.
+        // The overlay holds a second copy of the jobs until they are written to the tables.
         tokio::time::sleep(Duration::from_secs(15)).await;
         let each = (server.memory()? - idle) as f64 / jobs as f64;
-        let note = format!("{jobs} jobs, a value of 100 bytes each");
+        let note = format!("{jobs} jobs with a value of 100 bytes each");
         report.absolute(JOB, "bytes", each, Target::AtMost(1_200.0), note);
         Ok(())
     })

@@ -1,24 +1,24 @@
-//! What was measured, for people and as JSON.
+//! The report: figures as text and as JSON.
 
 use std::io::Write;
 use std::path::Path;
 
 use serde::Serialize;
 
-use crate::conditions::Conditions;
+use crate::machine::Machine;
 
-/// One figure beside what it is compared with.
+/// A measured value with its reference and target.
 #[derive(Debug, Clone, Serialize)]
 pub struct Figure {
     pub name: String,
     pub value: f64,
     pub unit: String,
-    /// What it is compared with, measured in the same run.
+    /// Measured in the same run.
     pub reference: Option<Reference>,
-    /// The value over the reference's, or the value itself where the target is absolute.
+    /// `value / reference.value`, or `value` if the target is absolute.
     pub measured: f64,
     pub target: f64,
-    /// Whether more is better.
+    /// The target is a minimum, not a maximum.
     pub at_least: bool,
     pub reached: bool,
     pub note: String,
@@ -32,29 +32,30 @@ pub struct Reference {
 
 #[derive(Serialize)]
 pub struct Report {
-    conditions: Conditions,
+    #[serde(rename = "conditions")]
+    machine: Machine,
     figures: Vec<Figure>,
     #[serde(skip)]
     only: Option<String>,
 }
 
 impl Report {
-    pub fn new(conditions: Conditions, only: Option<String>) -> Self {
-        println!("{conditions}\n");
-        Self { conditions, figures: Vec::new(), only }
+    pub fn new(machine: Machine, only: Option<String>) -> Self {
+        println!("{machine}\n");
+        Self { machine, figures: Vec::new(), only }
     }
 
-    /// Whether anyone wants this figure.
-    pub fn wants(&self, name: &str) -> bool {
+    /// Whether `--only` selects this figure.
+    pub fn selects(&self, name: &str) -> bool {
         self.only.as_ref().is_none_or(|only| name.contains(only.as_str()))
     }
 
-    /// A value that has to reach `target` by itself.
+    /// Adds a value with an absolute target.
     pub fn absolute(&mut self, name: &str, unit: &str, value: f64, target: Target, note: impl Into<String>) {
         self.add(name, unit, value, None, value, target, note.into());
     }
 
-    /// A value that has to reach `target` times its reference.
+    /// Adds a value whose target is a ratio to the reference.
     pub fn ratio(
         &mut self,
         name: &str,
@@ -69,7 +70,7 @@ impl Report {
         self.add(name, unit, value, Some(reference), measured, target, note.into());
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the two ways in above name them")]
+    #[expect(clippy::too_many_arguments, reason = "private; the callers `absolute` and `ratio` name the arguments")]
     fn add(
         &mut self,
         name: &str,
@@ -93,7 +94,7 @@ impl Report {
 
     pub fn finish(&self, json: Option<&Path>) -> anyhow::Result<()> {
         let missed = self.figures.iter().filter(|figure| !figure.reached).count();
-        println!("\n{} figures, {missed} not reached", self.figures.len());
+        println!("\n{} figures, {missed} missed their target", self.figures.len());
         if let Some(path) = json {
             std::fs::write(path, serde_json::to_vec_pretty(self)?)?;
         }
@@ -101,7 +102,7 @@ impl Report {
     }
 }
 
-/// What a figure has to reach.
+/// Minimum or maximum of a figure.
 #[derive(Debug, Clone, Copy)]
 pub enum Target {
     AtLeast(f64),
@@ -115,7 +116,7 @@ fn print(figure: &Figure) {
     if let Some(reference) = &figure.reference {
         print!(" / {} {} = {:.2}", number(reference.value), reference.name, figure.measured);
     }
-    print!("  (wanted {sign} {})", number(figure.target));
+    print!("  (target {sign} {})", number(figure.target));
     if !figure.note.is_empty() {
         print!("  {}", figure.note);
     }
@@ -123,7 +124,7 @@ fn print(figure: &Figure) {
     let _ = std::io::stdout().flush();
 }
 
-/// Thousands apart, and decimals only where they matter.
+/// Formats with thousands separators; two decimals below 100.
 pub fn number(value: f64) -> String {
     if value < 100.0 {
         return format!("{value:.2}");
@@ -142,7 +143,7 @@ pub fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn numbers_are_easy_to_read() {
+    fn numbers_have_thousands_separators_or_decimals() {
         assert_eq!(super::number(1_234_567.0), "1,234,567");
         assert_eq!(super::number(999.0), "999");
         assert_eq!(super::number(0.5), "0.50");

@@ -1,4 +1,4 @@
-//! Servers to measure: the real one and the bare one, as processes of their own.
+//! Server processes under measurement: `outlast` and the bare server.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use client::load::Connection;
 
-/// How long a server may take to come up before the measurement is given up.
-const START_MAX: Duration = Duration::from_secs(60);
+/// Limit on the time until a server is ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A server process; it ends with this value.
+/// A server process, killed on drop.
 pub struct Server {
     child: Child,
     pub address: client::Address,
 }
 
 impl Server {
-    /// `outlast up` on a data directory.
+    /// Starts `outlast up` with a data directory.
     pub fn outlast(data: &Path) -> anyhow::Result<Self> {
         let listen = free_port()?;
         let mut command = Command::new(outlast_binary()?);
@@ -26,7 +26,7 @@ impl Server {
         Self::start(command, listen)
     }
 
-    /// The same with settings.
+    /// Starts `outlast up` with a data directory and a configuration file.
     pub fn outlast_with(data: &Path, config: &Path) -> anyhow::Result<Self> {
         let listen = free_port()?;
         let mut command = Command::new(outlast_binary()?);
@@ -34,7 +34,7 @@ impl Server {
         Self::start(command, listen)
     }
 
-    /// A server that only parses and answers.
+    /// Starts the bare server.
     pub fn bare() -> anyhow::Result<Self> {
         let listen = free_port()?;
         let mut command = Command::new(std::env::current_exe()?);
@@ -43,19 +43,20 @@ impl Server {
     }
 
     fn start(mut command: Command, listen: SocketAddr) -> anyhow::Result<Self> {
-        let child = command.stdout(Stdio::null()).stdin(Stdio::null()).spawn().context("a server cannot be started")?;
+        let child =
+            command.stdout(Stdio::null()).stdin(Stdio::null()).spawn().context("cannot start the server process")?;
         let address = format!("http://{listen}").parse().map_err(|error| anyhow::anyhow!("{error}"))?;
         Ok(Self { child, address })
     }
 
-    /// Waits until `/readyz` answers 200 and says how long that took since `since`.
+    /// Waits until `/readyz` returns 200. Returns the time since `since`.
     pub async fn ready(&mut self, since: Instant) -> anyhow::Result<Duration> {
         let head = client::load::RequestHead::new("GET", &self.address, "/readyz", &[]);
         let mut request = Vec::new();
         head.write(b"", &mut request);
-        while since.elapsed() < START_MAX {
+        while since.elapsed() < READY_TIMEOUT {
             if let Some(status) = self.child.try_wait()? {
-                bail!("the server has ended: {status}");
+                bail!("the server exited before it was ready: {status}");
             }
             if let Ok(mut connection) = Connection::open(&self.address).await
                 && let Ok(reply) = connection.exchange(&request).await
@@ -65,10 +66,10 @@ impl Server {
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        bail!("the server did not become ready within {START_MAX:?}")
+        bail!("the server was not ready within {READY_TIMEOUT:?}")
     }
 
-    /// A gauge or counter of `/metrics`.
+    /// Reads a gauge or counter from `/metrics`.
     pub async fn metric(&self, name: &str) -> anyhow::Result<u64> {
         let head = client::load::RequestHead::new("GET", &self.address, "/metrics", &[]);
         let mut request = Vec::new();
@@ -77,10 +78,10 @@ impl Server {
         let reply = connection.exchange(&request).await?;
         let text = String::from_utf8_lossy(reply.body).into_owned();
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.and_then(|value| value.parse().ok()).with_context(|| format!("there is no metric {name}"))
+        line.and_then(|value| value.parse().ok()).with_context(|| format!("/metrics has no {name}"))
     }
 
-    /// Waits until no job is live any more.
+    /// Waits until no job is live.
     pub async fn drained(&self) -> anyhow::Result<()> {
         while self.metric("outlast_jobs_live").await? > 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -91,27 +92,28 @@ impl Server {
     /// Resident memory in bytes.
     pub fn memory(&self) -> anyhow::Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        let line =
+            status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("/proc/<pid>/status has no VmRSS")?;
         let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
         Ok(kib * 1024)
     }
 
-    /// Processor time used so far.
-    pub fn processor(&self) -> anyhow::Result<Duration> {
+    /// CPU time used so far.
+    pub fn cpu_time(&self) -> anyhow::Result<Duration> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         let ticks: u64 = fields[11].parse::<u64>()? + fields[12].parse::<u64>()?;
         Ok(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second()))
     }
 
-    /// kill -9.
+    /// Sends SIGKILL and waits for the exit.
     pub fn kill(mut self) -> anyhow::Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// SIGTERM, and wait for the end.
+    /// Sends SIGTERM and waits for the exit.
     pub fn stop(mut self) -> anyhow::Result<()> {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
@@ -131,7 +133,7 @@ fn free_port() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
-/// The binary under test: beside this one, unless another is named.
+/// The binary under test: `OUTLAST_BIN`, or `outlast` in the directory of this executable.
 pub fn outlast_binary() -> anyhow::Result<PathBuf> {
     if let Some(path) = std::env::var_os("OUTLAST_BIN") {
         return Ok(path.into());

@@ -1,4 +1,4 @@
-//! Workflows: chains, a wide fan-out, coming back, waiting, and very many timers at once.
+//! Workflows: throughput of chains and of a wide fan-out, rehydration, memory of waiting tasks, timers due at once.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -11,16 +11,16 @@ use crate::http::{Batches, Single, send};
 use crate::report::{Report, Target};
 use crate::server::Server;
 
-const CHAIN: &str = "workflows of three echo steps, 256 clients";
+const CHAIN: &str = "workflows of three echo tasks, 256 clients";
 const FAN_OUT: &str = "one fan-out of 100,000 tasks";
-const BACK: &str = "rehydration, 10,000 live workflows of 10 tasks";
+const REHYDRATION: &str = "rehydration, 10,000 live workflows of 10 tasks";
 const MEMORY: &str = "memory of a waiting echo task";
 const TIMERS: &str = "firing of 100,000 timers due at once";
-/// How often a short measurement is repeated.
+/// Repetitions of a short measurement.
 const ROUNDS: u64 = 7;
 const JSON: [(&str, &str); 1] = [("Content-Type", "application/json")];
 
-/// The same small workflow every time.
+/// Requests that start the same small workflow.
 struct Starts {
     head: RequestHead,
     body: Vec<u8>,
@@ -52,26 +52,26 @@ impl Workload for Starts {
 pub fn measure(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        if report.wants(CHAIN) {
+        if report.selects(CHAIN) {
             chains(scale, report).await?;
         }
-        if report.wants(FAN_OUT) {
+        if report.selects(FAN_OUT) {
             fan_out(scale, report).await?;
         }
-        if report.wants(BACK) {
-            coming_back(scale, report).await?;
+        if report.selects(REHYDRATION) {
+            rehydration(scale, report).await?;
         }
-        if report.wants(MEMORY) {
-            waiting(scale, report).await?;
+        if report.selects(MEMORY) {
+            waiting_task_memory(scale, report).await?;
         }
-        if report.wants(TIMERS) {
+        if report.selects(TIMERS) {
             timers(scale, report).await?;
         }
         Ok(())
     })
 }
 
-/// Waits until all of so many workflows have ended.
+/// Waits until `count` workflows have started and all have ended.
 async fn all_ended(server: &Server, count: u64) -> anyhow::Result<()> {
     while server.metric("outlast_workflows_started_total").await? < count
         || server.metric("outlast_workflows_live").await? > 0
@@ -81,12 +81,12 @@ async fn all_ended(server: &Server, count: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until a workflow has ended, and shows it.
+/// Waits until a workflow has ended, and returns its view.
 async fn ended(server: &Server, id: &str) -> anyhow::Result<Value> {
     loop {
-        let shown = call(server, "GET", &format!("/v1/workflows/{id}?tasks=false"), b"").await?;
-        if !shown["ended_at"].is_null() {
-            return Ok(shown);
+        let view = call(server, "GET", &format!("/v1/workflows/{id}?tasks=false"), b"").await?;
+        if !view["ended_at"].is_null() {
+            return Ok(view);
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -126,17 +126,17 @@ async fn chains(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
     };
     let definition = json!({ "name": "chain", "tasks": { "a": step(""), "b": step("a"), "c": step("b") } });
     let workflows = scale.of(50_000);
-    let before = server.processor()?;
+    let before = server.cpu_time()?;
     let begin = Instant::now();
     let outcome = send(&server, Starts::new(&server, &definition), workflows, 256).await?;
     all_ended(&server, workflows).await?;
     let rate = workflows as f64 / begin.elapsed().as_secs_f64();
     let note = format!(
-        "accepted in {:.1} s, p50 {:.1} ms p99 {:.1} ms; {:.1} µs of processor a workflow",
+        "accepted in {:.1} s, p50 {:.1} ms p99 {:.1} ms; {:.1} µs CPU per workflow",
         outcome.elapsed.as_secs_f64(),
         outcome.latencies.quantile(0.5).as_secs_f64() * 1e3,
         outcome.latencies.quantile(0.99).as_secs_f64() * 1e3,
-        (server.processor()? - before).as_secs_f64() * 1e6 / workflows as f64
+        (server.cpu_time()? - before).as_secs_f64() * 1e6 / workflows as f64
     );
     report.ratio(CHAIN, "/s", rate, ("single echo jobs", single), Target::AtLeast(0.3), note);
     Ok(())
@@ -151,32 +151,32 @@ async fn fan_out(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
         "all": { "for_each": format!("${{range({tasks})}}"), "run": { "echo": { "value": value() } } },
     } });
     let (mut wide, mut batches, mut used) = (Vec::new(), Vec::new(), Duration::ZERO);
-    // Each takes about a second: of several in turns the median counts.
+    // A round takes about a second, so the result is the median of several alternating rounds.
     for _ in 0..ROUNDS {
         let begin = Instant::now();
         send(&server, Batches::new(&server, 500, false, 0), tasks / 500, 8).await?;
         server.drained().await?;
         batches.push(begin.elapsed().as_secs_f64());
-        let before = server.processor()?;
+        let before = server.cpu_time()?;
         let begin = Instant::now();
-        let id = start(&server, &definition).await?["id"].as_str().context("an id")?.to_owned();
-        let shown = ended(&server, &id).await?;
+        let id = start(&server, &definition).await?["id"].as_str().context("the response has no id")?.to_owned();
+        let view = ended(&server, &id).await?;
         wide.push(begin.elapsed().as_secs_f64());
-        used += server.processor()? - before;
-        ensure!(shown["state"] == "succeeded" && shown["items"]["succeeded"] == tasks, "{shown}");
+        used += server.cpu_time()? - before;
+        ensure!(view["state"] == "succeeded" && view["items"]["succeeded"] == tasks, "{view}");
     }
     let rate = |mut seconds: Vec<f64>| {
         seconds.sort_unstable_by(f64::total_cmp);
         tasks as f64 / seconds[seconds.len() / 2]
     };
     let used = used.as_secs_f64() * 1e6 / (tasks * ROUNDS) as f64;
-    let note = format!("median of {ROUNDS} in turns; {used:.1} µs of processor a task");
+    let note = format!("median of {ROUNDS} alternating rounds; {used:.1} µs CPU per task");
     let reference = ("single jobs in batches", rate(batches));
     report.ratio(FAN_OUT, "tasks/s", rate(wide), reference, Target::AtLeast(0.7), note);
     Ok(())
 }
 
-async fn coming_back(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
+async fn rehydration(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
     let dir = tempfile::tempdir_in(".")?;
     let mut server = Server::outlast(dir.path())?;
     server.ready(Instant::now()).await?;
@@ -192,7 +192,7 @@ async fn coming_back(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
     let workflows = scale.of(10_000);
     let definition = json!({ "name": "ten", "tasks": tasks });
     send(&server, Starts::new(&server, &definition), workflows, 64).await?;
-    // All of them have come to the task that takes an hour.
+    // Wait until every workflow has reached its task of one hour.
     while server.metric("outlast_attempts_total").await? < workflows * 6 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -201,13 +201,13 @@ async fn coming_back(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
     let mut server = Server::outlast(dir.path())?;
     let ready = server.ready(begin).await?;
     let live = server.metric("outlast_workflows_live").await?;
-    ensure!(live == workflows, "{live} of {workflows} workflows came back");
-    let note = "after kill -9; five tasks ended, one running, four waiting in each";
-    report.absolute(BACK, "s", ready.as_secs_f64(), Target::AtMost(2.0), note);
+    ensure!(live == workflows, "{live} of {workflows} workflows were rehydrated");
+    let note = "after kill -9; each with five tasks ended, one running, four waiting";
+    report.absolute(REHYDRATION, "s", ready.as_secs_f64(), Target::AtMost(2.0), note);
     Ok(())
 }
 
-async fn waiting(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
+async fn waiting_task_memory(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
     let dir = tempfile::tempdir_in(".")?;
     let mut server = Server::outlast(dir.path())?;
     server.ready(Instant::now()).await?;
@@ -224,10 +224,10 @@ async fn waiting(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
         }
         start(&server, &json!({ "name": format!("many-{number}"), "tasks": tasks })).await?;
     }
-    // Until what is not in the tables yet has been written, it is in memory a second time.
+    // The overlay holds a second copy of the tasks until they are written to the tables.
     tokio::time::sleep(Duration::from_secs(15)).await;
     let each = server.memory()?.saturating_sub(before) as f64 / (workflows * count) as f64;
-    let note = format!("{workflows} workflows of {} tasks, a value of 100 bytes each", count + 1);
+    let note = format!("{workflows} workflows of {} tasks with a value of 100 bytes each", count + 1);
     report.absolute(MEMORY, "bytes", each, Target::AtMost(1_000.0), note);
     Ok(())
 }
@@ -242,13 +242,13 @@ async fn timers(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
     let definition = json!({ "name": "timers", "tasks": {
         "all": { "for_each": format!("${{range({count})}}"), "delay": { "until": until } },
     } });
-    let id = start(&server, &definition).await?["id"].as_str().context("an id")?.to_owned();
+    let id = start(&server, &definition).await?["id"].as_str().context("the response has no id")?.to_owned();
     ended(&server, &id).await?;
     let (mut first, mut last, mut seen) = (u64::MAX, 0, 0);
     let mut cursor = String::new();
     loop {
         let page = call(&server, "GET", &format!("/v1/workflows/{id}/tasks?limit=1000{cursor}"), b"").await?;
-        for task in page["items"].as_array().context("tasks")? {
+        for task in page["items"].as_array().context("the page has no items")? {
             if task["item"].is_null() {
                 continue;
             }
@@ -262,9 +262,9 @@ async fn timers(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
             None => break,
         }
     }
-    ensure!(seen == count, "{seen} of {count} timers have fired");
+    ensure!(seen == count, "{seen} of {count} timers fired");
     ensure!(first >= due, "a timer fired {} ms early", due - first);
-    let note = format!("the first {} ms after its time, none early", first - due);
+    let note = format!("first timer {} ms late, none early", first - due);
     report.absolute(TIMERS, "s", (last - due) as f64 / 1e3, Target::AtMost(2.0), note);
     Ok(())
 }

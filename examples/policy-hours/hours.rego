@@ -1,14 +1,14 @@
-# Outside working hours, production waits for a person. Kept in a directory of its own: a rule that reads the time is
-# asked about every job anew, while the answers of other rules are remembered.
+# Production requires approval outside working hours. In a directory of its own: decisions of rules that read the time
+# cannot be cached.
 package outlast.job
 
 require_approval contains {"rule": "production-after-hours", "reason": reason} if {
 	input.labels.env == "production"
 	not working_hours
-	reason := sprintf("production at %s: someone who is awake must approve it", [input.time.rfc3339])
+	reason := sprintf("production at %s is outside working hours", [input.time.rfc3339])
 }
 
-throttle contains {"rule": "batch-at-noon", "reason": "batch jobs leave the hour of noon to others", "for_ms": wait} if {
+throttle contains {"rule": "batch-at-noon", "reason": "no batch jobs between 12:00 and 13:00", "for_ms": wait} if {
 	input.job.priority == "batch"
 	input.time.hour == 12
 	wait := (60 - input.time.minute) * 60000

@@ -1,4 +1,4 @@
-# Topics that touch what others depend on wait for a person.
+# Approvals for protected topics.
 package outlast.job
 
 require_approval contains {"rule": "protected-topic", "reason": reason} if {
@@ -6,7 +6,7 @@ require_approval contains {"rule": "protected-topic", "reason": reason} if {
 	reason := sprintf("topic %s is protected: an operator must approve it", [input.topic])
 }
 
-require_approval contains {"rule": "production-database", "reason": "it writes to the production database"} if {
+require_approval contains {"rule": "production-database", "reason": "the job writes to the production database"} if {
 	input.labels.env == "production"
 	startswith(input.topic, "database.")
 }

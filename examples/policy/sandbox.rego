@@ -1,15 +1,15 @@
-# How far jobs are kept from their hosts and from the network.
+# Sandbox and network access.
 package outlast.job
 
 import data.outlast.lib.tenants
 
-deny contains {"rule": "no-sandbox", "reason": "jobs run in a sandbox here: leave `sandbox` out or ask for more"} if {
+deny contains {"rule": "no-sandbox", "reason": "jobs must run in a sandbox: remove `sandbox` or set it to `standard` or `strict`"} if {
 	input.job.sandbox == "none"
 }
 
 constrain contains {
 	"rule": "untrusted-network",
-	"reason": "tenants that are not trusted have no network",
+	"reason": "untrusted tenants have no network access",
 	"network": false,
 	"sandbox": "strict",
 } if {

@@ -1,4 +1,4 @@
-# What the other files ask about tenants.
+# Helpers for tenants.
 package outlast.lib.tenants
 
 is_trusted(tenant) if data.tenants[tenant].trusted

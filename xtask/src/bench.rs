@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: every figure beside its reference, in one run, in a release build.
+//! `cargo xtask bench`: measures all figures and their references in one run, with a release build.
 
 use anyhow::Result;
 use clap::Args;
@@ -7,7 +7,7 @@ use crate::{cargo, repo, steps, tools};
 
 #[derive(Args)]
 pub struct Options {
-    /// Passed on to the benchmark: --only NAME, --quick, --json FILE
+    /// Arguments of the benchmark: --only NAME, --quick, --json FILE
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }
@@ -15,7 +15,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<()> {
     let root = repo::root();
     tools::ensure_system(tools::FOR_BENCH)?;
-    // The benchmark measures the binary that users run, and expects it beside itself.
+    // The benchmark measures the release binary and expects it in its own directory.
     steps::run_shown(cargo::command(&root).args(["build", "--release", "--locked", "--package", "outlast"]))?;
     let mut command = cargo::command(&root);
     command.args(["run", "--release", "--quiet", "--locked", "--package", "bench", "--"]);

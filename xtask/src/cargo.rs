@@ -1,4 +1,4 @@
-//! Calling cargo, and what cargo knows about this workspace.
+//! Cargo commands and workspace metadata.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ pub fn command(root: &Path) -> Command {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.current_dir(root);
-    forget_own_package(&mut command);
+    remove_package_variables(&mut command);
     command
 }
 
-/// `cargo run` tells this process about its own package. Passed on, that would make build scripts which watch these
-/// variables run again on every change between `cargo xtask` and plain `cargo`.
-pub fn forget_own_package(command: &mut Command) {
+/// Removes the package variables that `cargo run` set for this process. Build scripts that watch these variables would
+/// otherwise run again on every change between `cargo xtask` and plain `cargo`.
+pub fn remove_package_variables(command: &mut Command) {
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
@@ -27,18 +27,18 @@ pub fn forget_own_package(command: &mut Command) {
     }
 }
 
-/// One thing cargo builds: a library, a binary, an integration test…
+/// A cargo target: a library, a binary, an integration test…
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// The package's name as Rust spells it.
+    /// The package's name with underscores.
     pub crate_name: String,
-    /// The target's own name, for integration tests and benches: it is part of a test's path.
+    /// The target's name, for integration tests and benches only: it is part of a test's path.
     pub own_name: Option<String>,
-    /// The file cargo starts from.
+    /// The target's root file.
     pub source: PathBuf,
 }
 
-/// What `cargo metadata` says about the members of this workspace.
+/// Members of this workspace, from `cargo metadata`.
 pub struct Workspace {
     pub package_dirs: Vec<PathBuf>,
     pub targets: Vec<Target>,

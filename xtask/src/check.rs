@@ -1,4 +1,4 @@
-//! `cargo xtask check`: everything that must hold before a commit and needs no test to run.
+//! `cargo xtask check`: all checks before a commit other than tests.
 
 use std::path::Path;
 use std::process::Command;
@@ -22,16 +22,16 @@ pub fn run(_: &Options) -> Result<()> {
     });
     steps.quiet(
         "style",
-        "fix it, or say why it is right with a comment `style: expect(<rule>)` on the line above",
+        "fix the findings, or give the reason for an exception in a comment `style: expect(<rule>)` on the line above",
         || style::check(&repo),
     );
-    steps.quiet("features", "put each marker right above the test that proves the row", || features::check(root));
-    steps.quiet("dependencies", "see deny.toml for what may come in and why", || dependencies(root));
-    steps.quiet("clippy", "fix it, or use #[expect(…, reason = \"…\")] where clippy is wrong", || {
+    steps.quiet("features", "put each marker directly above the test that covers the row", || features::check(root));
+    steps.quiet("dependencies", "see deny.toml for the permitted dependencies and licences", || dependencies(root));
+    steps.quiet("clippy", "fix the warnings, or use #[expect(…, reason = \"…\")] for a false positive", || {
         let arguments = ["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"];
         cargo_step(root, &arguments)
     });
-    steps.quiet("docs", "fix the doc comments that rustdoc names", || {
+    steps.quiet("docs", "fix the doc comments listed above", || {
         let mut command = cargo::command(root);
         command.args(["doc", "--workspace", "--no-deps", "--locked", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings");
         run_captured(&mut command).map(|()| String::new())
@@ -43,10 +43,10 @@ fn cargo_step(root: &Path, arguments: &[&str]) -> Result<String> {
     run_captured(cargo::command(root).args(arguments)).map(|()| String::new())
 }
 
-/// Advisories are left out: they need a network and change under an unchanged tree.
+/// Without advisories: they need a network, and their result changes without a change to the tree.
 fn dependencies(root: &Path) -> Result<String> {
     let mut command = Command::new(tools::DENY.ensure()?);
     command.args(["--locked", "--log-level", "error", "check", "bans", "licenses", "sources"]).current_dir(root);
-    cargo::forget_own_package(&mut command);
+    cargo::remove_package_variables(&mut command);
     run_captured(&mut command).map(|()| String::new())
 }

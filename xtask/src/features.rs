@@ -1,7 +1,7 @@
-//! `cargo xtask features`: which tests prove which row of the feature list.
+//! `cargo xtask features`: the tests of each row of the feature list.
 //!
-//! A test names the rows it shows working in a comment above it or inside it: `// FEATURES: <id>, <id>`.
-//! The rows themselves are in `xtask/features.txt`.
+//! A comment above or inside a test names the rows it covers: `// FEATURES: <id>, <id>`.
+//! The rows are in `xtask/features.txt`.
 
 mod report;
 mod rows;
@@ -25,52 +25,52 @@ pub struct Options {
 }
 
 pub fn run(options: &Options) -> Result<()> {
-    let proofs = collect(&repo::root())?;
-    print!("{}", if options.json { report::json(&proofs)? } else { report::table(&proofs) });
+    let rows = collect(&repo::root())?;
+    print!("{}", if options.json { report::json(&rows)? } else { report::table(&rows) });
     Ok(())
 }
 
-/// Says how many rows are proven; an error lists every marker that is wrong.
+/// Returns how many rows have tests. The error lists all invalid markers.
 pub fn check(root: &Path) -> Result<String> {
-    let proofs = collect(root)?;
-    let proven = proofs.iter().filter(|proof| !proof.tests.is_empty()).count();
-    Ok(format!("{proven} of {} rows have tests", proofs.len()))
+    let rows = collect(root)?;
+    let covered = rows.iter().filter(|coverage| !coverage.tests.is_empty()).count();
+    Ok(format!("{covered} of {} rows have tests", rows.len()))
 }
 
-/// One row of the list and the tests that name it.
-pub struct Proof {
+/// A row of the feature list and its tests.
+pub struct RowCoverage {
     row: rows::Row,
     tests: Vec<String>,
 }
 
-fn collect(root: &Path) -> Result<Vec<Proof>> {
+fn collect(root: &Path) -> Result<Vec<RowCoverage>> {
     let workspace = Workspace::read(root)?;
     let read = |file: &Path| std::fs::read_to_string(file).ok();
     let mut tests: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let mut mistakes = Vec::new();
+    let mut errors = Vec::new();
     for module in tree::modules(&workspace.targets, &read) {
         let Some(source) = read(&module.file) else { continue };
         for found in scan::scan(&source, &module.path) {
             match found {
-                Ok(claim) => tests.entry(claim.row).or_default().push(claim.test),
-                Err(mistake) => {
+                Ok(row_test) => tests.entry(row_test.row).or_default().push(row_test.test),
+                Err(error) => {
                     let file = module.file.strip_prefix(root).unwrap_or(&module.file).display();
-                    mistakes.push(format!("{file}:{}: {}", mistake.line, mistake.message));
+                    errors.push(format!("{file}:{}: {}", error.line, error.message));
                 }
             }
         }
     }
-    // A file that two targets share is scanned for each.
-    mistakes.sort();
-    mistakes.dedup();
-    if !mistakes.is_empty() {
-        bail!("feature markers that prove nothing:\n{}", mistakes.join("\n"));
+    // A file shared by two targets is scanned once per target.
+    errors.sort();
+    errors.dedup();
+    if !errors.is_empty() {
+        bail!("invalid feature markers:\n{}", errors.join("\n"));
     }
-    let proof = |row: rows::Row| {
+    let coverage = |row: rows::Row| {
         let mut tests = tests.remove(row.id).unwrap_or_default();
         tests.sort();
         tests.dedup();
-        Proof { row, tests }
+        RowCoverage { row, tests }
     };
-    Ok(rows::all().map(proof).collect())
+    Ok(rows::all().map(coverage).collect())
 }

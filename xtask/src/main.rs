@@ -1,12 +1,13 @@
-//! The chores of this repository, as `cargo xtask <command>`.
+//! Development tasks of this repository: `cargo xtask <command>`.
 //!
-//! Nothing here is part of the product. Each command is one module with an `Options` type and a `run` function;
-//! a new one needs its module, one line in [`Command`] and one in [`main`].
+//! No part of the product. Each command is one module with an `Options` type and a `run` function, one line in
+//! [`Command`] and one in [`main`].
 
 mod bench;
 mod cargo;
 mod check;
 mod features;
+mod openapi;
 mod repo;
 mod rust;
 mod sim;
@@ -20,7 +21,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "The chores of this repository", disable_help_subcommand = true)]
+#[command(name = "cargo xtask", about = "Development tasks of this repository", disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -28,16 +29,18 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Format, lints, docs, dependencies and style: what must hold before a commit
+    /// Check format, lints, docs, dependencies and style
     Check(check::Options),
-    /// All tests: unit, integration, doc tests and a run of the simulation
+    /// Run all tests: unit, integration and doc tests, and the simulation
     Test(test::Options),
-    /// Which tests prove which row of the feature list
+    /// List the tests of each row of the feature list
     Features(features::Options),
-    /// Simulate whole clusters from seeds
+    /// Run the simulation of whole clusters from seeds
     Sim(sim::Options),
-    /// Measure every figure beside its reference
+    /// Run the benchmark
     Bench(bench::Options),
+    /// Generate the OpenAPI document
+    Openapi(openapi::Options),
 }
 
 fn main() -> ExitCode {
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Command::Features(options) => features::run(&options),
         Command::Sim(options) => sim::run(&options),
         Command::Bench(options) => bench::run(&options),
+        Command::Openapi(options) => openapi::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! The repository: where it is and which files belong to it.
+//! The repository: its root and its files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,8 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-/// Directories at the root that are never part of the repository, for when git cannot be asked.
-const NOT_OURS: [&str; 3] = [".git", "target", "outlast-data"];
+/// Directories at the root that are not part of the repository. Used when git is not available.
+const EXCLUDED: [&str; 3] = [".git", "target", "outlast-data"];
 
 pub struct Repo {
     pub root: PathBuf,
@@ -19,14 +19,14 @@ pub struct Repo {
 impl Repo {
     pub fn open() -> Result<Self> {
         let root = root();
-        let files = match ask_git(&root) {
+        let files = match list_with_git(&root) {
             Some(files) => files,
             None => walk(&root)?,
         };
         Ok(Self { root, files })
     }
 
-    /// The text of a file, or nothing when it is not text.
+    /// The text of a file; `None` if it is not UTF-8.
     pub fn read(&self, file: &Path) -> Option<String> {
         fs::read_to_string(self.root.join(file)).ok()
     }
@@ -36,15 +36,15 @@ impl Repo {
     }
 }
 
-/// The root of the repository: this crate sits right below it.
+/// The root of the repository: the parent of this crate's directory.
 pub fn root() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
     own.parent().unwrap_or(own).to_path_buf()
 }
 
-/// Tracked files and new files that no `.gitignore` names. Nothing when this is no git checkout.
-fn ask_git(root: &Path) -> Option<BTreeSet<PathBuf>> {
-    // The owner of the checkout does not matter for a listing; CI often runs as another user.
+/// Tracked files and new files that are not ignored. `None` if this is not a git checkout.
+fn list_with_git(root: &Path) -> Option<BTreeSet<PathBuf>> {
+    // CI often runs as another user than the owner of the checkout; git would refuse the listing.
     let output = Command::new("git")
         .args(["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .current_dir(root)
@@ -55,7 +55,7 @@ fn ask_git(root: &Path) -> Option<BTreeSet<PathBuf>> {
     }
     let listing = String::from_utf8(output.stdout).ok()?;
     let files = listing.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from);
-    // A file that was just deleted is still in the index.
+    // A deleted file can still be in the index.
     Some(files.filter(|file| root.join(file).is_file()).collect())
 }
 
@@ -67,7 +67,7 @@ fn walk(root: &Path) -> Result<BTreeSet<PathBuf>> {
         for entry in entries {
             let path = entry?.path();
             let relative = path.strip_prefix(root).unwrap_or(&path).to_path_buf();
-            if NOT_OURS.iter().any(|name| relative == Path::new(name)) {
+            if EXCLUDED.iter().any(|name| relative == Path::new(name)) {
                 continue;
             }
             if path.is_dir() && !path.is_symlink() {

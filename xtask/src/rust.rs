@@ -1,5 +1,5 @@
-//! As much understanding of Rust source as the chores need, without a parser: where comments are, where functions
-//! begin and end, which of them are tests, and which files belong to which module.
+//! Minimal analysis of Rust source without a parser: comments, the first and last line of functions, tests, and the
+//! files of modules.
 
 pub mod mask;
 pub mod outline;

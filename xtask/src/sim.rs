@@ -1,4 +1,4 @@
-//! `cargo xtask sim`: whole clusters in virtual time, from seeds.
+//! `cargo xtask sim`: runs the simulation of whole clusters in virtual time, from seeds.
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -7,35 +7,35 @@ use crate::{cargo, repo, steps};
 
 #[derive(Args)]
 pub struct Options {
-    /// How many seeds to run
+    /// Number of seeds to run
     #[arg(long, default_value_t = 200)]
     seeds: u64,
-    /// Start at this seed; with `--seeds 1`, replay exactly this one
+    /// First seed; with `--seeds 1`, replay exactly this seed
     #[arg(long)]
     seed: Option<u64>,
-    /// Passed on to the simulation
+    /// Arguments of the simulation
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }
 
 impl Options {
-    /// As many seeds as every test run has to survive.
+    /// Options of a run of `seeds` seeds.
     pub fn seeds(seeds: u64) -> Self {
         Self { seeds, seed: None, rest: Vec::new() }
     }
 }
 
-/// Whether there is a simulation to run yet.
+/// Whether crates/sim exists.
 pub fn exists() -> bool {
     repo::root().join("crates/sim/src/main.rs").is_file()
 }
 
 pub fn run(options: &Options) -> Result<()> {
     if !exists() {
-        bail!("crates/sim has no main.rs: there is nothing to simulate yet");
+        bail!("crates/sim/src/main.rs does not exist");
     }
     let mut command = cargo::command(&repo::root());
-    // Release: a seed is worth what it explores, and optimised code explores ten times as much.
+    // Release build: it runs ten times as many seeds in the same time.
     command.args(["run", "--release", "--quiet", "--locked", "--package", "sim", "--"]);
     command.args(["--seeds", &options.seeds.to_string()]);
     if let Some(seed) = options.seed {

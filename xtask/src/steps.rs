@@ -1,4 +1,4 @@
-//! Steps that all run, each with one line, and a summary that decides the exit code.
+//! Runs a sequence of steps to the end, with one line per step and a summary that decides the exit code.
 
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow, bail};
 
 const NAME_WIDTH: usize = 12;
 
-/// Runs steps one after the other and remembers which failed.
+/// Runs steps in order and records failures.
 #[derive(Default)]
 pub struct Steps {
     ran: usize,
@@ -16,7 +16,7 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// A step that says nothing unless it fails; then its message is shown, and what to do about it.
+    /// Runs a step without output. On failure prints the error and the advice.
     pub fn quiet(&mut self, name: &str, advice: &str, step: impl FnOnce() -> Result<String>) {
         print!("{name:<NAME_WIDTH$} ");
         flush();
@@ -37,7 +37,7 @@ impl Steps {
         flush();
     }
 
-    /// A step whose output is worth following while it runs.
+    /// Runs a step with its output shown.
     pub fn shown(&mut self, name: &str, advice: &str, step: impl FnOnce() -> Result<()>) {
         println!("{name:<NAME_WIDTH$} …");
         flush();
@@ -56,12 +56,12 @@ impl Steps {
         flush();
     }
 
-    /// Says that a step does not apply, and why.
-    pub fn left_out(&self, name: &str, why: &str) {
-        println!("{name:<NAME_WIDTH$} left out: {why}");
+    /// Prints that a step does not apply, and why.
+    pub fn skip(&self, name: &str, reason: &str) {
+        println!("{name:<NAME_WIDTH$} skipped: {reason}");
     }
 
-    /// The last line, and an error when a step failed.
+    /// Prints the summary. An error if a step failed.
     pub fn finish(self) -> Result<()> {
         if self.failed.is_empty() {
             println!("All {} steps passed.", self.ran);
@@ -71,28 +71,30 @@ impl Steps {
     }
 }
 
-/// Runs a command and keeps its output for the case that it fails.
+/// Runs a command. Its output is part of the error if it fails.
 pub fn run_captured(command: &mut Command) -> Result<()> {
-    let shown = display(command);
-    let output = command.stdin(Stdio::null()).output().map_err(|error| anyhow!("cannot run `{shown}`: {error}"))?;
+    let command_line = display(command);
+    let output =
+        command.stdin(Stdio::null()).output().map_err(|error| anyhow!("cannot run `{command_line}`: {error}"))?;
     if !output.status.success() {
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        bail!("{err}{out}\n`{shown}` ended with {}", output.status);
+        bail!("{err}{out}\n`{command_line}` failed: {}", output.status);
     }
     Ok(())
 }
 
-/// Runs a command with its output going where ours goes.
+/// Runs a command with inherited output.
 pub fn run_shown(command: &mut Command) -> Result<()> {
-    let shown = display(command);
-    let status = command.stdin(Stdio::null()).status().map_err(|error| anyhow!("cannot run `{shown}`: {error}"))?;
+    let command_line = display(command);
+    let status =
+        command.stdin(Stdio::null()).status().map_err(|error| anyhow!("cannot run `{command_line}`: {error}"))?;
     if !status.success() {
-        bail!("`{shown}` ended with {status}");
+        bail!("`{command_line}` failed: {status}");
     }
     Ok(())
 }
 
-/// The command as one would type it.
+/// The command line.
 fn display(command: &Command) -> String {
     let program = std::path::Path::new(command.get_program());
     let name = program.file_name().unwrap_or(command.get_program()).to_string_lossy().into_owned();
@@ -101,6 +103,6 @@ fn display(command: &Command) -> String {
 }
 
 fn flush() {
-    // Nobody reads our output any more: nothing to do about it.
+    // The reader closed the pipe; nothing to do.
     let _ = io::stdout().flush();
 }

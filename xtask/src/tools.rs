@@ -1,4 +1,4 @@
-//! Tools the chores need that cargo does not bring along, installed where they are missing.
+//! External tools of the xtask commands. Missing ones are installed.
 
 use std::env;
 use std::ffi::OsString;
@@ -9,10 +9,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::{cargo, repo, steps};
 
-/// A cargo subcommand, built from source when it is not there.
+/// A cargo subcommand, built from source if it is missing.
 pub struct CargoTool {
     pub name: &'static str,
-    /// Installed in this version; a newer one on the `PATH` is taken as it is.
+    /// The version to install. A newer one on the `PATH` is used as is.
     pub version: &'static str,
 }
 
@@ -20,20 +20,20 @@ pub const DENY: CargoTool = CargoTool { name: "cargo-deny", version: "0.20.2" };
 pub const NEXTEST: CargoTool = CargoTool { name: "cargo-nextest", version: "0.9.143" };
 
 impl CargoTool {
-    /// Where the tool is, after installing it if need be.
+    /// Path of the tool, installed if necessary.
     pub fn ensure(&self) -> Result<PathBuf> {
         if let Some(found) = find_on_path(self.name)
             && version_of(&found).is_some_and(|version| version >= numbers(self.version))
         {
             return Ok(found);
         }
-        // The version is part of the path, so a new one never meets the old one's files.
+        // The version is part of the path: versions do not share files.
         let root = tools_dir()?.join(format!("{}-{}", self.name, self.version));
         let installed = root.join("bin").join(self.name);
         if !installed.is_file() {
             self.install(&root).with_context(|| {
                 let Self { name, version } = self;
-                format!("{name} {version} is missing; `cargo install {name} --locked --version ={version}` puts it on the PATH")
+                format!("cannot install {name} {version}; run `cargo install {name} --locked --version ={version}`")
             })?;
         }
         Ok(installed)
@@ -44,34 +44,34 @@ impl CargoTool {
         command
             .args(["install", self.name, "--locked", "--version", &format!("={}", self.version), "--root"])
             .arg(root);
-        // Built apart from our own crates, and for a short wait rather than for speed: it runs for a second or so,
-        // and an optimised build takes twice as long.
+        // Own target directory, no optimisation: an optimised build takes twice as long, and the tool runs for about a
+        // second.
         command.env_remove("CARGO_TARGET_DIR");
         command.arg("--debug").env("CARGO_PROFILE_DEV_DEBUG", "0");
         steps::run_captured(&mut command)
     }
 }
 
-/// A program the tests start, and the Debian package that has it.
+/// A program that the tests start, and its Debian package.
 pub struct SystemTool {
     pub name: &'static str,
     pub package: &'static str,
-    /// Which tests need it, for the person who is asked to install it.
+    /// Its use, for the error message.
     pub reason: &'static str,
 }
 
-/// What the tests need from the system.
+/// Programs of the tests.
 pub const FOR_TESTS: &[SystemTool] = &[
-    SystemTool { name: "cc", package: "gcc", reason: "programs that try to get out of their sandbox" },
-    SystemTool { name: "bash", package: "bash", reason: "connections from inside a sandbox" },
-    SystemTool { name: "unshare", package: "util-linux", reason: "attempts to leave a sandbox" },
+    SystemTool { name: "cc", package: "gcc", reason: "compiles programs that try to escape the sandbox" },
+    SystemTool { name: "bash", package: "bash", reason: "opens connections from inside a sandbox" },
+    SystemTool { name: "unshare", package: "util-linux", reason: "tries to create namespaces inside a sandbox" },
 ];
 
-/// What the benchmark compares with.
+/// Programs of the benchmark.
 pub const FOR_BENCH: &[SystemTool] =
-    &[SystemTool { name: "bwrap", package: "bubblewrap", reason: "the sandbox that ours is compared with" }];
+    &[SystemTool { name: "bwrap", package: "bubblewrap", reason: "reference of the sandbox figures" }];
 
-/// Installs what is missing of `wanted` with apt-get; says what was installed.
+/// Installs the missing programs of `wanted` with apt-get. Returns the installed packages.
 pub fn ensure_system(wanted: &[SystemTool]) -> Result<String> {
     let missing: Vec<_> = wanted.iter().filter(|tool| find_on_path(tool.name).is_none()).collect();
     if missing.is_empty() {
@@ -81,7 +81,7 @@ pub fn ensure_system(wanted: &[SystemTool]) -> Result<String> {
     let by_hand = format!("apt-get install -y --no-install-recommends {}", packages.join(" "));
     if !is_root() || find_on_path("apt-get").is_none() {
         let reasons: Vec<_> = missing.iter().map(|tool| format!("  {}: {}", tool.name, tool.reason)).collect();
-        bail!("tests need programs that are not here:\n{}\nas root: {by_hand}", reasons.join("\n"));
+        bail!("programs are missing:\n{}\nRun as root: {by_hand}", reasons.join("\n"));
     }
     let apt_get = |arguments: &[&str]| {
         let mut command = Command::new("apt-get");
@@ -108,7 +108,7 @@ fn find_in(path: &OsString, name: &str) -> Option<PathBuf> {
     env::split_paths(path).map(|directory| directory.join(name)).find(|candidate| candidate.is_file())
 }
 
-/// `$XDG_CACHE_HOME/outlast/tools`, by default below `~/.cache`: it outlives a `cargo clean`.
+/// `$XDG_CACHE_HOME/outlast/tools`, by default below `~/.cache`: not removed by `cargo clean`.
 fn tools_dir() -> Result<PathBuf> {
     let cache = match env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()) {
         Some(cache) => PathBuf::from(cache),
@@ -117,14 +117,14 @@ fn tools_dir() -> Result<PathBuf> {
     Ok(cache.join("outlast/tools"))
 }
 
-/// The version a tool reports: the first word of its first line that looks like one.
+/// The version a tool reports: the first version number in its first line.
 fn version_of(tool: &Path) -> Option<Vec<u64>> {
     let output = Command::new(tool).arg("--version").output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     text.lines().next()?.split_whitespace().map(numbers).find(|version| version.len() == 3)
 }
 
-/// `1.2.3` as numbers that compare; empty when it is none.
+/// `1.2.3` as a list of numbers; empty if it is not a version.
 fn numbers(version: &str) -> Vec<u64> {
     version.split('.').map(str::parse).collect::<Result<_, _>>().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The store of blobs: what goes in, what is there, what comes out.
+//! Blob store: put, look up and read blobs.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,29 +12,29 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt, TryStreamExt};
 use model::blob::BlobId;
 
-use crate::blocking::{blocking, settled};
+use crate::blocking::{blocking, join};
 use crate::cache::Cache;
-use crate::damaged::Damaged;
+use crate::damaged_blobs::DamagedBlobs;
 use crate::format::{HEADER_BYTES, Header};
+use crate::key_locks::KeyLocks;
 use crate::keys::blob_key;
 use crate::limits::{IDS_MAX, PIECE_BYTES_MAX};
 use crate::pack::{Packed, Packer};
-use crate::place::Place;
 use crate::protection::Protection;
+use crate::reader::Reader;
 use crate::scratch::Scratch;
-use crate::source::Reader;
-use crate::turns::Turns;
+use crate::storage::Storage;
 use crate::uploads::Uploads;
 use crate::workers::registry::Registry;
-use crate::{Error, Options, Reading, tree};
+use crate::{ContentStream, Error, Options, tree};
 
-/// How many questions about single blobs are on their way at the same time.
-const QUESTIONS_AT_ONCE: usize = 32;
+/// Concurrent lookups of one [`Blobs::missing`] call.
+const LOOKUPS_CONCURRENT_MAX: usize = 32;
 
-/// Content up to this size is hashed at once; more is worth a thread.
-const HASH_AT_ONCE_BYTES: usize = 64 << 10;
+/// Content up to this size is hashed inline, larger content on a blocking thread.
+const INLINE_HASH_BYTES_MAX: usize = 64 << 10;
 
-/// Cheap to clone; all clones are the same store.
+/// Handle to the blob store. Cheap to clone; clones share the store.
 #[derive(Debug, Clone)]
 pub struct Blobs {
     pub(crate) shared: Arc<Shared>,
@@ -43,12 +43,12 @@ pub struct Blobs {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub options: Options,
-    pub place: Place,
+    pub storage: Storage,
     pub scratch: Arc<Scratch>,
     pub protection: Arc<Protection>,
-    pub damaged: Arc<Damaged>,
-    /// Puts of the same content: the second one must not report durable what the first one is still syncing.
-    pub puts: Arc<Turns<BlobId>>,
+    pub damaged: Arc<DamagedBlobs>,
+    /// Serialises puts of the same content: the second must not report as durable what the first is still syncing.
+    pub put_locks: Arc<KeyLocks<BlobId>>,
     pub uploads: Arc<Uploads>,
     pub cache: Arc<Cache>,
     pub registry: Registry,
@@ -56,17 +56,17 @@ pub(crate) struct Shared {
     _lock: File,
 }
 
-/// The sizes of a blob.
+/// Sizes of a blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
-    /// Of the content.
+    /// Plain content.
     pub bytes: u64,
-    /// As it is kept.
+    /// Stored object, compressed.
     pub stored_bytes: u64,
 }
 
 impl Blobs {
-    /// Opens what is there, and makes what is not.
+    /// Opens the store. Creates missing directories.
     pub async fn open(options: Options) -> Result<Self, Error> {
         let work = options.work.clone();
         let limits = options.clone();
@@ -79,13 +79,13 @@ impl Blobs {
             Ok((lock, scratch, uploads, cache))
         })
         .await?;
-        let place = Place::open(&options.location, &scratch).await?;
+        let storage = Storage::open(&options.location, &scratch).await?;
         let shared = Shared {
-            place,
+            storage,
             scratch,
             protection: Arc::new(Protection::new(options.grace, SystemTime::now())),
             damaged: Arc::default(),
-            puts: Arc::default(),
+            put_locks: Arc::default(),
             uploads: Arc::new(uploads),
             cache: Arc::new(cache),
             registry: Registry::default(),
@@ -96,10 +96,10 @@ impl Blobs {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Keeps `content`, durably when this returns. Content that is there already is not written again.
+    /// Stores `content`, durably when this returns. Existing content is not written again.
     pub async fn put(&self, content: Bytes) -> Result<BlobId, Error> {
         self.check_size(content.len() as u64)?;
-        let id = if content.len() <= HASH_AT_ONCE_BYTES {
+        let id = if content.len() <= INLINE_HASH_BYTES_MAX {
             BlobId::of(&content)
         } else {
             let content = content.clone();
@@ -107,8 +107,8 @@ impl Blobs {
         };
         self.shared.protection.touch(id).await;
         if self.has(id).await? {
-            // Another put may have made it visible and not durable yet.
-            drop(self.shared.puts.wait(id).await);
+            // A concurrent put may have made it visible but not yet durable.
+            drop(self.shared.put_locks.lock(id).await);
             return Ok(id);
         }
         let mut packer = self.packer(Some(content.len() as u64))?;
@@ -117,10 +117,10 @@ impl Blobs {
             packer.finish()
         })
         .await?;
-        self.keep(packed).await
+        self.store(packed).await
     }
 
-    /// As [`Blobs::put`], for content that is in a file. Says how large it is.
+    /// [`Blobs::put`] for the content of a file. Also returns its size.
     pub async fn put_file(&self, path: &Path) -> Result<(BlobId, u64), Error> {
         let path = path.to_path_buf();
         let this = self.clone();
@@ -134,10 +134,10 @@ impl Blobs {
         })
         .await?;
         let bytes = packed.plain_bytes;
-        Ok((self.keep(packed).await?, bytes))
+        Ok((self.store(packed).await?, bytes))
     }
 
-    /// As [`Blobs::put`], for content that comes bit by bit. Says how large it was.
+    /// [`Blobs::put`] for streamed content. Also returns its size.
     pub async fn put_stream<E: std::error::Error>(
         &self,
         content: impl Stream<Item = Result<Bytes, E>>,
@@ -163,62 +163,66 @@ impl Blobs {
         }
         let packed = blocking(move || packer.finish()).await?;
         let bytes = packed.plain_bytes;
-        Ok((self.keep(packed).await?, bytes))
+        Ok((self.store(packed).await?, bytes))
     }
 
-    /// Of `ids`, those that must be uploaded. The others are safe from collection for the grace period: whoever asks is
-    /// about to refer to them.
+    /// The subset of `ids` that must be uploaded. The others are protected from garbage collection for the grace
+    /// period, since the caller is about to refer to them.
     pub async fn missing(&self, ids: &[BlobId]) -> Result<Vec<BlobId>, Error> {
         if ids.len() > IDS_MAX {
-            return Err(Error::TooMany { what: "blobs in one question", limit: IDS_MAX });
+            return Err(Error::TooMany { what: "blobs in one request", limit: IDS_MAX });
         }
-        let questions = futures_util::stream::iter(ids.to_vec()).map(|id| async move {
+        let lookups = futures_util::stream::iter(ids.to_vec()).map(|id| async move {
             self.shared.protection.touch(id).await;
             Ok::<_, Error>((!self.has(id).await?).then_some(id))
         });
-        questions.buffered(QUESTIONS_AT_ONCE).try_filter_map(|missing| async move { Ok(missing) }).try_collect().await
+        lookups
+            .buffered(LOOKUPS_CONCURRENT_MAX)
+            .try_filter_map(|missing| async move { Ok(missing) })
+            .try_collect()
+            .await
     }
 
     pub async fn stat(&self, id: BlobId) -> Result<Option<Stat>, Error> {
-        let Some((start, stored_bytes)) = self.shared.place.get_start(&blob_key(id), HEADER_BYTES).await? else {
+        let Some((start, stored_bytes)) = self.shared.storage.get_start(&blob_key(id), HEADER_BYTES).await? else {
             return Ok(None);
         };
-        let header = self.shared.damaged.note(id, Header::decode(&start, stored_bytes, id))?;
+        let header = self.shared.damaged.record(id, Header::decode(&start, stored_bytes, id))?;
         Ok(Some(Stat { bytes: header.plain_bytes, stored_bytes }))
     }
 
-    /// The whole content.
-    pub async fn read(&self, id: BlobId) -> Result<Reading, Error> {
-        Ok(Reading::whole(self.reader(id).await?))
+    /// Reads the whole content.
+    pub async fn read(&self, id: BlobId) -> Result<ContentStream, Error> {
+        Ok(ContentStream::whole(self.reader(id).await?))
     }
 
-    /// A part of the content. The whole is unpacked into the cache and verified first, so that the part is as
-    /// trustworthy as the whole, and further parts are cheap. A blob that does not fit there is unpacked for every part.
-    pub async fn read_range(&self, id: BlobId, range: Range<u64>) -> Result<Reading, Error> {
+    /// Reads a range of the content. The whole blob is first unpacked into the cache and verified, so the range is
+    /// verified too and further ranges are cheap. A blob too large for the cache is unpacked for every range.
+    pub async fn read_range(&self, id: BlobId, range: Range<u64>) -> Result<ContentStream, Error> {
         let stat = self.stat(id).await?.ok_or(Error::NotFound { id })?;
         if range.start > range.end || range.end > stat.bytes {
             return Err(Error::BadRange { start: range.start, end: range.end, bytes: stat.bytes });
         }
         match self.materialise(id).await {
-            Ok(pinned) => Ok(Reading::part_of_file(pinned, range)),
-            Err(Error::CacheFull { .. }) => Ok(Reading::part_of(self.reader(id).await?, range)),
+            Ok(pinned) => Ok(ContentStream::range_of_file(pinned, range)),
+            Err(Error::CacheFull { .. }) => Ok(ContentStream::range_of_blob(self.reader(id).await?, range)),
             Err(error) => Err(error),
         }
     }
 
     pub(crate) async fn reader(&self, id: BlobId) -> Result<Reader, Error> {
         self.shared.protection.touch(id).await;
-        let object = self.shared.place.get(&blob_key(id)).await?.ok_or(Error::NotFound { id })?;
+        let object = self.shared.storage.get(&blob_key(id)).await?.ok_or(Error::NotFound { id })?;
         Reader::open(id, object, self.shared.options.blob_bytes_max, &self.shared.damaged).await
     }
 
-    /// Whether it is there, and not known to be damaged.
+    /// Whether the blob exists and is not known to be damaged.
     pub(crate) async fn has(&self, id: BlobId) -> Result<bool, Error> {
-        Ok(!self.shared.damaged.contains(id) && self.shared.place.head(&blob_key(id)).await?.is_some())
+        Ok(!self.shared.damaged.contains(id) && self.shared.storage.head(&blob_key(id)).await?.is_some())
     }
 
     pub(crate) fn packer(&self, plain_bytes: Option<u64>) -> Result<Packer, Error> {
-        Packer::new(&self.shared.place.scratch, self.shared.options.blob_bytes_max, plain_bytes)
+        Packer::new(&self.shared.storage.scratch, self.shared.options.blob_bytes_max, plain_bytes)
     }
 
     pub(crate) fn check_size(&self, bytes: u64) -> Result<(), Error> {
@@ -229,10 +233,10 @@ impl Blobs {
         Ok(())
     }
 
-    /// Blocks. Reads to the file's end, wherever that is by then, but not beyond `bytes_max`.
+    /// Blocks. Reads until end of file, also if the file grows meanwhile, but at most `bytes_max`.
     pub(crate) fn pack_file(&self, mut file: File, path: &Path, bytes_max: u64) -> Result<Packed, Error> {
         let bytes_max = bytes_max.min(self.shared.options.blob_bytes_max);
-        let mut packer = Packer::new(&self.shared.place.scratch, bytes_max, None)?;
+        let mut packer = Packer::new(&self.shared.storage.scratch, bytes_max, None)?;
         let mut piece = vec![0; PIECE_BYTES_MAX];
         loop {
             match file.read(&mut piece) {
@@ -244,21 +248,21 @@ impl Blobs {
         }
     }
 
-    /// Puts complete content in its place, unless it is there. Goes on though nobody waits for it: who comes next must
-    /// find it done, not half done.
-    pub(crate) async fn keep(&self, packed: Packed) -> Result<BlobId, Error> {
+    /// Publishes packed content unless the blob exists. Runs to completion even if the caller is dropped, so that no
+    /// later put finds it half done.
+    pub(crate) async fn store(&self, packed: Packed) -> Result<BlobId, Error> {
         let this = self.clone();
-        settled(tokio::spawn(async move { this.publish(packed).await })).await
+        join(tokio::spawn(async move { this.publish(packed).await })).await
     }
 
     async fn publish(&self, packed: Packed) -> Result<BlobId, Error> {
         let id = packed.id;
-        let _turn = self.shared.puts.wait(id).await;
+        let _guard = self.shared.put_locks.lock(id).await;
         self.shared.protection.touch(id).await;
         if !self.has(id).await? {
-            self.shared.place.publish(blob_key(id), packed.body).await?;
-            self.shared.damaged.forget(id);
-            // It may have taken longer than the grace period.
+            self.shared.storage.publish(blob_key(id), packed.body).await?;
+            self.shared.damaged.remove(id);
+            // The write may have taken longer than the grace period.
             self.shared.protection.touch(id).await;
         }
         Ok(id)

@@ -1,12 +1,12 @@
-//! Plain files and unpacked bundles that jobs read, within a bound.
+//! Bounded LRU cache of plain files and unpacked bundles.
 //!
-//! What is pinned stays. Of the rest, what was used least recently goes when room is needed.
+//! Pinned entries are never evicted. The least recently used of the others are evicted when space is needed.
 //!
-//! Files survive a restart, and so do bundles: attempts of the process before may still be running from them. Nothing in
-//! the cache is synced, and nothing is written down about it, so after a restart everything is hashed again before its
-//! first use. That reads less than unpacking would write, and needs no index that could be wrong. Within one process a
-//! file is trusted while its size, times and mode are what they were: that costs one `stat`, and notices a job that has
-//! written to its input with the rights of the server.
+//! Files and bundles survive a restart: attempts of the previous process may still be running from a bundle. The cache
+//! is not synced and has no index, so after a restart every entry is hashed again before its first use. Hashing reads
+//! less than unpacking would write, and an index could be wrong. Within one process a file counts as verified while its
+//! inode, size, mtime and mode are unchanged. That check costs one `stat` and detects a job that wrote to its input
+//! with the server's privileges.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, Metadata};
@@ -18,20 +18,20 @@ use std::time::SystemTime;
 use model::blob::{BlobId, WorkerId};
 use parking_lot::Mutex;
 
+use crate::key_locks::KeyLocks;
 use crate::scratch::Scratch;
-use crate::turns::Turns;
 use crate::{Error, tree};
 
 pub(crate) const FILE_MODE: u32 = 0o444;
 const BLOCK_BYTES: u64 = 4096;
 
-/// What a file of so many bytes takes on a disk, about: whole blocks, and one for its name and its place.
+/// Estimated disk usage of a file: its size in whole blocks, plus one block for inode and directory entry.
 pub(crate) fn footprint(bytes: u64) -> u64 {
     bytes.checked_next_multiple_of(BLOCK_BYTES).and_then(|bytes| bytes.checked_add(BLOCK_BYTES)).unwrap_or(u64::MAX)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Item {
+pub(crate) enum CacheKey {
     Blob(BlobId),
     Worker(WorkerId),
 }
@@ -42,51 +42,51 @@ pub(crate) struct Cache {
     scratch: Arc<Scratch>,
     bytes_max: u64,
     state: Mutex<State>,
-    /// Who makes or removes an item; others wait and find it made.
-    pub turns: Arc<Turns<Item>>,
+    /// Serialises creation and removal of an entry; waiters find the entry created.
+    pub locks: Arc<KeyLocks<CacheKey>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    entries: HashMap<Item, Entry>,
-    /// Those that may go, by when they were last used.
-    unpinned: BTreeMap<u64, Item>,
-    /// Of all entries, and of what room was made for.
+    entries: HashMap<CacheKey, CacheEntry>,
+    /// Eviction candidates by last use.
+    unpinned: BTreeMap<u64, CacheKey>,
+    /// All entries and reservations.
     bytes: u64,
     pinned_bytes: u64,
-    /// Counts uses, and gives every entry its number.
+    /// Source of `last_use` and of entry numbers.
     counter: u64,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct CacheEntry {
     number: u64,
     path: PathBuf,
     bytes: u64,
     pins: usize,
     last_use: u64,
-    trust: Trust,
+    verification: Verification,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Trust {
-    /// Found at the start.
+enum Verification {
+    /// Left by an earlier process.
     None,
-    /// Of a directory nothing is looked at again.
+    /// Verified; a directory is not checked again.
     Directory,
-    File(Print),
+    File(Fingerprint),
 }
 
-/// What changes when somebody writes to a file.
+/// File metadata that a write changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Print {
+struct Fingerprint {
     inode: u64,
     bytes: u64,
     mode: u32,
     modified: (i64, i64),
 }
 
-impl Print {
+impl Fingerprint {
     fn of(found: &Metadata) -> Self {
         let modified = (found.mtime(), found.mtime_nsec());
         Self { inode: found.ino(), bytes: found.len(), mode: found.mode(), modified }
@@ -95,18 +95,18 @@ impl Print {
 
 impl Cache {
     pub fn open(directory: &Path, scratch: &Arc<Scratch>, bytes_max: u64) -> Result<Self, Error> {
-        let mut found = found_files(&directory.join("blobs"))?;
+        let mut found = scan_files(&directory.join("blobs"))?;
         found.sort_by_key(|found| found.modified);
-        // Last, so that they are the last to go: somebody may be running from them.
-        let mut bundles = found_bundles(&directory.join("workers"))?;
+        // Bundles come last, so they are evicted last: attempts may be running from them.
+        let mut bundles = scan_bundles(&directory.join("workers"))?;
         bundles.sort_by_key(|found| found.modified);
         let mut state = State::default();
-        for Found { item, path, bytes, .. } in found.into_iter().chain(bundles) {
-            // Another version may have counted the size of a bundle, which is part of its name, in another way.
-            if state.entries.contains_key(&item) {
+        for ExistingItem { key, path, bytes, .. } in found.into_iter().chain(bundles) {
+            // The directory name contains the bundle's size, which another version may have computed differently.
+            if state.entries.contains_key(&key) {
                 tree::remove(&path)?;
             } else {
-                state.add(item, path, bytes, Trust::None);
+                state.add(key, path, bytes, Verification::None);
             }
         }
         Ok(Self {
@@ -114,7 +114,7 @@ impl Cache {
             scratch: Arc::clone(scratch),
             bytes_max,
             state: Mutex::new(state),
-            turns: Arc::default(),
+            locks: Arc::default(),
         })
     }
 
@@ -123,131 +123,138 @@ impl Cache {
         self.directory.join("blobs").join(&hex[..2]).join(hex)
     }
 
-    /// The size is part of the name, so that it need not be counted anew at every start.
+    /// The name contains the size, so that it is not computed again at every start.
     pub fn worker_path(&self, id: WorkerId, bytes: u64) -> PathBuf {
         self.directory.join("workers").join(format!("{id}.{bytes}"))
     }
 
-    /// What is there and can be trusted.
-    pub fn hit(self: &Arc<Self>, item: Item) -> Option<Pinned> {
-        let (pinned, trust) = self.pin(item)?;
-        let sound = match trust {
-            Trust::None => false,
-            Trust::Directory => true,
-            Trust::File(print) => fs::symlink_metadata(&pinned.path).is_ok_and(|found| Print::of(&found) == print),
+    /// Pins a verified entry.
+    pub fn hit(self: &Arc<Self>, key: CacheKey) -> Option<Pinned> {
+        let (pinned, verification) = self.pin(key)?;
+        let intact = match verification {
+            Verification::None => false,
+            Verification::Directory => true,
+            Verification::File(fingerprint) => {
+                fs::symlink_metadata(&pinned.path).is_ok_and(|found| Fingerprint::of(&found) == fingerprint)
+            }
         };
-        if !sound && !matches!(trust, Trust::None) {
-            tracing::warn!("`{}` was changed in the cache; it is made anew", pinned.path.display());
+        if !intact && !matches!(verification, Verification::None) {
+            tracing::warn!("cached file `{}` was modified; it is unpacked again", pinned.path.display());
             self.discard(&pinned);
         }
-        sound.then_some(pinned)
+        intact.then_some(pinned)
     }
 
-    /// What is there and has to be looked at before it can be trusted.
-    pub fn found(self: &Arc<Self>, item: Item) -> Option<Pinned> {
-        self.pin(item).map(|(pinned, _)| pinned)
+    /// Pins an entry that may still need verification.
+    pub fn unverified(self: &Arc<Self>, key: CacheKey) -> Option<Pinned> {
+        self.pin(key).map(|(pinned, _)| pinned)
     }
 
-    fn pin(self: &Arc<Self>, item: Item) -> Option<(Pinned, Trust)> {
+    fn pin(self: &Arc<Self>, key: CacheKey) -> Option<(Pinned, Verification)> {
         let mut state = self.state.lock();
-        let entry = state.pin(item)?;
-        let pinned = Pinned { cache: Arc::clone(self), item, number: entry.number, path: entry.path.clone() };
-        Some((pinned, entry.trust))
+        let entry = state.pin(key)?;
+        let pinned = Pinned { cache: Arc::clone(self), key, number: entry.number, path: entry.path.clone() };
+        Some((pinned, entry.verification))
     }
 
-    /// For when it was looked at and is right.
-    pub fn trust(&self, pinned: &Pinned) -> Result<(), Error> {
-        let trust = trust_in(&pinned.path)?;
-        if let Some(entry) = self.state.lock().entries.get_mut(&pinned.item)
+    /// Records that the caller has verified the entry.
+    pub fn mark_verified(&self, pinned: &Pinned) -> Result<(), Error> {
+        let verification = verification_of(&pinned.path)?;
+        if let Some(entry) = self.state.lock().entries.get_mut(&pinned.key)
             && entry.number == pinned.number
         {
-            entry.trust = trust;
+            entry.verification = verification;
         }
         Ok(())
     }
 
-    /// For when it was looked at and is not right. Whoever else has it pinned loses it.
+    /// Removes an entry that failed verification, also if it is pinned elsewhere.
     pub fn discard(&self, pinned: &Pinned) {
-        self.remove_if(pinned.item, |entry| entry.number == pinned.number);
+        self.remove_if(pinned.key, |entry| entry.number == pinned.number);
     }
 
-    /// Says whether it is gone now: what is pinned stays.
-    pub fn remove(&self, item: Item) -> bool {
-        self.remove_if(item, |entry| entry.pins == 0);
-        !self.state.lock().entries.contains_key(&item)
+    /// Removes an entry unless it is pinned. Returns whether the key is absent afterwards.
+    pub fn remove(&self, key: CacheKey) -> bool {
+        self.remove_if(key, |entry| entry.pins == 0);
+        !self.state.lock().entries.contains_key(&key)
     }
 
-    pub fn is_pinned(&self, item: Item) -> bool {
-        self.state.lock().entries.get(&item).is_some_and(|entry| entry.pins > 0)
+    pub fn is_pinned(&self, key: CacheKey) -> bool {
+        self.state.lock().entries.get(&key).is_some_and(|entry| entry.pins > 0)
     }
 
-    fn remove_if(&self, item: Item, condition: impl FnOnce(&Entry) -> bool) {
-        let aside = {
+    fn remove_if(&self, key: CacheKey, condition: impl FnOnce(&CacheEntry) -> bool) {
+        let removed = {
             let mut state = self.state.lock();
-            if !state.entries.get(&item).is_some_and(condition) {
+            if !state.entries.get(&key).is_some_and(condition) {
                 return;
             }
-            state.take(item).and_then(|path| self.scratch.set_aside(&path))
+            state.remove(key).and_then(|path| self.scratch.move_to_scratch(&path))
         };
-        if let Some(aside) = aside {
-            tree::remove_or_warn(&aside);
+        if let Some(removed) = removed {
+            tree::remove_or_warn(&removed);
         }
     }
 
-    /// Makes room, blocking while files are removed.
-    pub fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Room, Error> {
-        let mut aside = Vec::new();
-        let made = {
+    /// Reserves space. Blocks while evicted files are removed.
+    pub fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reservation, Error> {
+        let mut removed = Vec::new();
+        let reserved = {
             let mut state = self.state.lock();
             let fits = |state: &State| state.bytes.checked_add(bytes).is_some_and(|bytes| bytes <= self.bytes_max);
-            // Nothing is thrown out for what cannot fit anyway.
+            // No eviction for a reservation that cannot succeed.
             let possible = bytes <= self.bytes_max.saturating_sub(state.pinned_bytes);
             while possible
                 && !fits(&state)
-                && let Some((_, item)) = state.unpinned.pop_first()
+                && let Some((_, key)) = state.unpinned.pop_first()
             {
-                aside.extend(state.take(item).and_then(|path| self.scratch.set_aside(&path)));
+                removed.extend(state.remove(key).and_then(|path| self.scratch.move_to_scratch(&path)));
             }
             if fits(&state) {
                 state.bytes += bytes;
-                Ok(Room { cache: Arc::clone(self), bytes })
+                Ok(Reservation { cache: Arc::clone(self), bytes })
             } else {
                 let pinned = state.pinned_bytes;
                 Err(Error::CacheFull { needed: bytes, pinned, limit: self.bytes_max })
             }
         };
-        aside.iter().for_each(|path| tree::remove_or_warn(path));
-        made
+        removed.iter().for_each(|path| tree::remove_or_warn(path));
+        reserved
     }
 
-    /// Takes in what was just made and is in its place at `path`.
-    pub fn insert(self: &Arc<Self>, item: Item, path: PathBuf, mut room: Room) -> Result<Pinned, Error> {
-        let trust = trust_in(&path)?;
+    /// Adds a verified entry at `path` and pins it.
+    pub fn insert(
+        self: &Arc<Self>,
+        key: CacheKey,
+        path: PathBuf,
+        mut reservation: Reservation,
+    ) -> Result<Pinned, Error> {
+        let verification = verification_of(&path)?;
         let mut state = self.state.lock();
-        // The room becomes the entry's.
-        let bytes = std::mem::take(&mut room.bytes);
+        // The reserved bytes pass to the entry.
+        let bytes = std::mem::take(&mut reservation.bytes);
         state.bytes -= bytes;
-        let number = state.add(item, path.clone(), bytes, trust);
-        state.pin(item);
+        let number = state.add(key, path.clone(), bytes, verification);
+        state.pin(key);
         drop(state);
-        Ok(Pinned { cache: Arc::clone(self), item, number, path })
+        Ok(Pinned { cache: Arc::clone(self), key, number, path })
     }
 }
 
 impl State {
-    fn add(&mut self, item: Item, path: PathBuf, bytes: u64, trust: Trust) -> u64 {
-        // Only who has the item's turn adds it, and only when it is not there.
-        debug_assert!(!self.entries.contains_key(&item));
+    fn add(&mut self, key: CacheKey, path: PathBuf, bytes: u64, verification: Verification) -> u64 {
+        // Callers hold the key's lock and have checked that the entry is missing.
+        debug_assert!(!self.entries.contains_key(&key));
         self.counter += 1;
         let number = self.counter;
         self.bytes += bytes;
-        self.unpinned.insert(number, item);
-        self.entries.insert(item, Entry { number, path, bytes, pins: 0, last_use: number, trust });
+        self.unpinned.insert(number, key);
+        self.entries.insert(key, CacheEntry { number, path, bytes, pins: 0, last_use: number, verification });
         number
     }
 
-    fn pin(&mut self, item: Item) -> Option<&Entry> {
-        let entry = self.entries.get_mut(&item)?;
+    fn pin(&mut self, key: CacheKey) -> Option<&CacheEntry> {
+        let entry = self.entries.get_mut(&key)?;
         if entry.pins == 0 {
             self.unpinned.remove(&entry.last_use);
             self.pinned_bytes += entry.bytes;
@@ -256,9 +263,9 @@ impl State {
         Some(entry)
     }
 
-    /// Forgets an item, and says where its files are.
-    fn take(&mut self, item: Item) -> Option<PathBuf> {
-        let entry = self.entries.remove(&item)?;
+    /// Removes an entry and returns its path.
+    fn remove(&mut self, key: CacheKey) -> Option<PathBuf> {
+        let entry = self.entries.remove(&key)?;
         self.unpinned.remove(&entry.last_use);
         self.bytes -= entry.bytes;
         if entry.pins > 0 {
@@ -268,22 +275,22 @@ impl State {
     }
 }
 
-fn trust_in(path: &Path) -> Result<Trust, Error> {
-    let found = fs::symlink_metadata(path).map_err(Error::io("look at", path))?;
-    Ok(if found.is_dir() { Trust::Directory } else { Trust::File(Print::of(&found)) })
+fn verification_of(path: &Path) -> Result<Verification, Error> {
+    let found = fs::symlink_metadata(path).map_err(Error::io("inspect", path))?;
+    Ok(if found.is_dir() { Verification::Directory } else { Verification::File(Fingerprint::of(&found)) })
 }
 
-/// Something in the cache that stays while this lives.
+/// Guard of a cache entry. The entry is not evicted while the guard exists.
 #[derive(Debug)]
 pub struct Pinned {
     cache: Arc<Cache>,
-    item: Item,
+    key: CacheKey,
     number: u64,
     path: PathBuf,
 }
 
 impl Pinned {
-    /// A read-only file, or a read-only directory.
+    /// Read-only file or directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -293,49 +300,49 @@ impl Drop for Pinned {
     fn drop(&mut self) {
         let mut state = self.cache.state.lock();
         let State { entries, unpinned, pinned_bytes, counter, .. } = &mut *state;
-        let Some(entry) = entries.get_mut(&self.item).filter(|entry| entry.number == self.number) else { return };
+        let Some(entry) = entries.get_mut(&self.key).filter(|entry| entry.number == self.number) else { return };
         entry.pins -= 1;
         if entry.pins == 0 {
             *counter += 1;
             entry.last_use = *counter;
             *pinned_bytes -= entry.bytes;
-            unpinned.insert(entry.last_use, self.item);
+            unpinned.insert(entry.last_use, self.key);
         }
     }
 }
 
-/// Room that was made for something; given back when dropped.
+/// Reserved cache space, released on drop.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct Reservation {
     cache: Arc<Cache>,
     bytes: u64,
 }
 
-impl Drop for Room {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.cache.state.lock().bytes -= self.bytes;
     }
 }
 
-struct Found {
-    item: Item,
+struct ExistingItem {
+    key: CacheKey,
     path: PathBuf,
     bytes: u64,
     modified: Option<SystemTime>,
 }
 
-fn found_files(directory: &Path) -> Result<Vec<Found>, Error> {
+fn scan_files(directory: &Path) -> Result<Vec<ExistingItem>, Error> {
     let mut all = Vec::new();
-    for (name, path, found) in listed(directory)? {
+    for (name, path, found) in list_directory(directory)? {
         if !found.is_dir() {
             tree::remove(&path)?;
             continue;
         }
-        for (hex, path, found) in listed(&path)? {
+        for (hex, path, found) in list_directory(&path)? {
             match format!("blob:{hex}").parse() {
                 Ok(id) if found.is_file() && hex.starts_with(&name) => {
                     let (bytes, modified) = (footprint(found.len()), found.modified().ok());
-                    all.push(Found { item: Item::Blob(id), path, bytes, modified });
+                    all.push(ExistingItem { key: CacheKey::Blob(id), path, bytes, modified });
                 }
                 _ => tree::remove(&path)?,
             }
@@ -344,13 +351,13 @@ fn found_files(directory: &Path) -> Result<Vec<Found>, Error> {
     Ok(all)
 }
 
-fn found_bundles(directory: &Path) -> Result<Vec<Found>, Error> {
+fn scan_bundles(directory: &Path) -> Result<Vec<ExistingItem>, Error> {
     let mut all = Vec::new();
-    for (name, path, found) in listed(directory)? {
+    for (name, path, found) in list_directory(directory)? {
         let parsed = name.split_once('.').and_then(|(id, bytes)| Some((id.parse().ok()?, bytes.parse().ok()?)));
         match parsed {
             Some((id, bytes)) if found.is_dir() => {
-                all.push(Found { item: Item::Worker(id), path, bytes, modified: found.modified().ok() });
+                all.push(ExistingItem { key: CacheKey::Worker(id), path, bytes, modified: found.modified().ok() });
             }
             _ => tree::remove(&path)?,
         }
@@ -358,12 +365,12 @@ fn found_bundles(directory: &Path) -> Result<Vec<Found>, Error> {
     Ok(all)
 }
 
-fn listed(directory: &Path) -> Result<Vec<(String, PathBuf, Metadata)>, Error> {
+fn list_directory(directory: &Path) -> Result<Vec<(String, PathBuf, Metadata)>, Error> {
     tree::create_all(directory)?;
     let mut all = Vec::new();
     for entry in fs::read_dir(directory).map_err(Error::io("list", directory))? {
         let entry = entry.map_err(Error::io("list", directory))?;
-        let found = entry.metadata().map_err(Error::io("look at", &entry.path()))?;
+        let found = entry.metadata().map_err(Error::io("inspect", &entry.path()))?;
         all.push((entry.file_name().to_string_lossy().into_owned(), entry.path(), found));
     }
     Ok(all)

@@ -1,43 +1,47 @@
-//! What can go wrong, what it means, and what to do.
+//! Errors of the blob store.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use model::blob::{BlobId, WorkerId};
 
-/// Unless a variant says otherwise, the operation has changed nothing and left nothing behind.
+/// Unless a variant says otherwise, the failed operation had no effect and left no files behind.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("there is no {id}. Upload it, then try again")]
+    #[error("{id} does not exist. Upload it, then try again")]
     NotFound { id: BlobId },
 
     #[error("no worker {id} is registered. Register its directory, then try again")]
     WorkerNotFound { id: WorkerId },
 
-    #[error("no upload of {id} is under way. Begin it again")]
+    #[error("no upload of {id} is in progress. Start it again")]
     UploadNotFound { id: BlobId },
 
-    /// What is stored is not what was written. It stays where it is; a new upload of the same content replaces it.
+    /// The stored content is not what was written. It is not deleted; a new upload of the same content replaces it.
     #[error("{what} is damaged: {why}. Upload it again, or restore it from a backup")]
     Damaged { what: String, why: String },
 
-    /// Nothing of the upload was kept.
-    #[error("the content is {found}, not {id} as announced. Nothing was kept; did the file change? Upload it again")]
+    /// The upload was discarded.
+    #[error(
+        "the content is {found}, not {id} as announced. The upload was discarded; check the file and upload it again"
+    )]
     Mismatch { id: BlobId, found: BlobId },
 
-    /// What had arrived before is kept.
-    #[error("the upload of {id} goes on at byte {expected}, not at {asked}. Ask for its progress and continue there")]
-    WrongOffset { id: BlobId, expected: u64, asked: u64 },
+    /// The bytes received before are retained.
+    #[error(
+        "the upload of {id} continues at byte {expected}, not at {requested}. Query its progress and continue there"
+    )]
+    WrongOffset { id: BlobId, expected: u64, requested: u64 },
 
-    #[error("bytes {start} to {end} were asked for, but there are {bytes}. Ask for a range within them")]
+    #[error("the range {start} to {end} is not within the content of {bytes} bytes. Request a range within it")]
     BadRange { start: u64, end: u64, bytes: u64 },
 
-    #[error("no space left in `{}`. Nothing was kept; free some space and try again", path.display())]
+    #[error("no space left in `{}`. Nothing was stored; free some space and try again", path.display())]
     Full { path: PathBuf },
 
     #[error(
         "{needed} bytes do not fit into the cache of {limit} bytes, of which running jobs use {pinned}. \
-         Try again when some have ended, or make the cache larger"
+         Try again when some jobs have ended, or enlarge the cache"
     )]
     CacheFull { needed: u64, pinned: u64, limit: u64 },
 
@@ -56,7 +60,10 @@ pub enum Error {
     #[error("the manifest cannot be used: {why}")]
     BadManifest { why: String },
 
-    #[error("{} of the bundle's blobs {} missing: {}. Upload them, then register again", ids.len(), are(ids), some(ids))]
+    #[error(
+        "{} of the bundle's blobs {} missing: {}. Upload them, then register again",
+        ids.len(), is_or_are(ids), first_ids(ids)
+    )]
     BlobsMissing { ids: Vec<BlobId> },
 
     #[error("{what}. Try again later")]
@@ -65,8 +72,8 @@ pub enum Error {
     #[error("`{}` is in use by another process. Stop that process, or choose another directory", directory.display())]
     InUse { directory: PathBuf },
 
-    /// Of an upload in pieces, what had arrived is kept.
-    #[error("the content stopped in the middle: {reason}. Continue the upload, or send it again")]
+    /// The received bytes of an upload in pieces are retained.
+    #[error("the content ended early: {reason}. Continue the upload, or send it again")]
     Interrupted { reason: String },
 
     #[error("cannot {action} `{}`: {source}", path.display())]
@@ -77,7 +84,7 @@ pub enum Error {
         source: io::Error,
     },
 
-    #[error("cannot {action}: {reason}. Check that the blob store can be reached and its credentials are right")]
+    #[error("cannot {action}: {reason}. Check that the blob store is reachable and its credentials are correct")]
     Storage { action: &'static str, reason: String },
 
     #[error("the server is stopping")]
@@ -85,7 +92,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// A word that programs may rely on.
+    /// Stable code for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotFound { .. } => "blob_not_found",
@@ -129,7 +136,7 @@ impl Error {
     }
 
     pub(crate) fn bad_path(path: &str, why: impl Into<String>) -> Self {
-        // A path may be as long as its sender likes; a message may not.
+        // Bounds the message: the path comes from a client.
         Self::BadPath { path: path.chars().take(200).collect(), why: why.into() }
     }
 
@@ -138,10 +145,10 @@ impl Error {
     }
 }
 
-/// How many missing blobs a message names.
+/// Missing blobs named in a message.
 const NAMED_MAX: usize = 5;
 
-fn some(ids: &[BlobId]) -> String {
+fn first_ids(ids: &[BlobId]) -> String {
     let mut text = ids.iter().take(NAMED_MAX).map(BlobId::to_string).collect::<Vec<_>>().join(", ");
     if ids.len() > NAMED_MAX {
         text.push_str(", …");
@@ -149,6 +156,6 @@ fn some(ids: &[BlobId]) -> String {
     text
 }
 
-fn are(ids: &[BlobId]) -> &'static str {
+fn is_or_are(ids: &[BlobId]) -> &'static str {
     if ids.len() == 1 { "is" } else { "are" }
 }

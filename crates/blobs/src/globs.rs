@@ -1,11 +1,11 @@
-//! Which files of a directory are meant: `*`, `?` and `[…]` within a name, `**` across directories, `{a,b}` for either.
+//! Glob patterns for files: `*`, `?` and `[…]` within a name, `**` across directories, `{a,b}` for alternatives.
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use crate::Error;
 use crate::limits::{GLOB_BYTES_MAX, GLOBS_MAX};
 
-/// Globs that were found good. A glob names files, not directories: everything below one is `directory/**`.
+/// Validated globs. A glob matches files, not directories: `directory/**` matches everything below a directory.
 #[derive(Debug, Clone)]
 pub struct Globs {
     set: GlobSet,
@@ -41,9 +41,9 @@ fn check(glob: &str) -> Result<(), Error> {
     } else if glob.ends_with('/') {
         "it names a directory; for everything in it, end it with `/**`"
     } else if glob.split('/').any(|part| matches!(part, "" | "." | "..")) {
-        "it has an empty part, a `.` or a `..`"
+        "it has an empty component, a `.` or a `..`"
     } else if glob.contains('\0') {
-        "it has a zero byte"
+        "it contains a NUL byte"
     } else {
         return Ok(());
     };
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn globs_match_what_a_shell_would() {
+    fn globs_match_like_those_of_a_shell() {
         let matches = |glob: &str, path: &str| globs(&[glob]).unwrap().matches(path);
         assert!(matches("*.txt", "a.txt") && !matches("*.txt", "a/b.txt"));
         assert!(matches("**/*.txt", "a.txt") && matches("**/*.txt", "a/b/c.txt"));
@@ -75,14 +75,14 @@ mod tests {
     }
 
     #[test]
-    fn globs_that_lead_elsewhere_are_refused() {
+    fn globs_outside_the_directory_are_refused() {
         for glob in ["", "/etc/*", "../*", "a/../b", "./a", "a//b", "a/", "[", "a\0"] {
             assert!(globs(&[glob]).is_err(), "{glob:?}");
         }
     }
 
     #[test]
-    fn globs_are_taken_up_to_the_limits_and_not_beyond() {
+    fn globs_are_accepted_up_to_the_limits() {
         assert!(globs(&vec!["*"; GLOBS_MAX]).is_ok());
         assert!(globs(&vec!["*"; GLOBS_MAX + 1]).is_err());
         assert!(globs(&[&"x".repeat(GLOB_BYTES_MAX)]).is_ok());
@@ -91,7 +91,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_text_as_a_glob_ends_without_a_panic(text in ".{0,40}", path in ".{0,40}") {
+        fn no_glob_text_causes_a_panic(text in ".{0,40}", path in ".{0,40}") {
             if let Ok(globs) = Globs::new(&[text]) {
                 let _ = globs.matches(&path);
             }

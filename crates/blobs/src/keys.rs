@@ -1,4 +1,4 @@
-//! The names of objects in the store, and back.
+//! Object keys of blobs and manifests.
 
 use model::blob::{BlobId, WorkerId};
 use object_store::path::Path;
@@ -6,7 +6,7 @@ use object_store::path::Path;
 pub(crate) const BLOBS: &str = "blobs";
 pub(crate) const WORKERS: &str = "workers";
 
-/// Two levels of 256 each, so that no directory gets millions of entries.
+/// Two levels of 256 prefixes, so that no directory gets millions of entries.
 pub(crate) fn blob_key(id: BlobId) -> Path {
     let hex = id.hex();
     Path::from(format!("{BLOBS}/{}/{}/{hex}", &hex[..2], &hex[2..4]))
@@ -16,7 +16,7 @@ pub(crate) fn worker_key(id: WorkerId) -> Path {
     Path::from(format!("{WORKERS}/{id}"))
 }
 
-/// `None` for what is no blob of ours; it is left alone.
+/// `None` if the key is not that of a blob.
 pub(crate) fn blob_of(key: &Path) -> Option<BlobId> {
     let id = format!("blob:{}", key.filename()?).parse().ok()?;
     (blob_key(id) == *key).then_some(id)
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_lead_back_to_names() {
+    fn keys_round_trip() {
         let id = BlobId::of(b"x");
         assert_eq!(blob_of(&blob_key(id)), Some(id));
         let worker = WorkerId::of(b"x");

@@ -1,27 +1,28 @@
-//! Content-addressed bytes: attachments, outputs, and the bundles that workers are made of.
+//! Content-addressed blob store: attachments, outputs and worker bundles.
 //!
-//! A blob is named by the BLAKE3 hash of its plain content, so the name says what must be found under it. Content is
-//! checked against its name when it comes in and when it goes out; it is kept compressed in an `object_store`: a local
-//! directory, or a bucket that speaks S3.
+//! A blob's id is the BLAKE3 hash of its plain content. Content is verified against the id on write and on read. It is
+//! stored compressed in an `object_store`: a local directory or an S3-compatible bucket.
 //!
-//! - [`Blobs::put`] and its kin are durable when they return. A known blob can be [uploaded in pieces](Blobs::append)
-//!   that survive a restart.
-//! - [`Blobs::materialise`] gives a plain, read-only file out of a bounded cache; the guard it returns keeps it there.
+//! - [`Blobs::put`] and its variants are durable when they return. A blob with a known id can be
+//!   [uploaded in pieces](Blobs::append); a restart does not lose the pieces.
+//! - [`Blobs::materialise`] returns a plain, read-only file from a bounded cache, with a guard that pins it there.
 //! - [`Blobs::register`] and [`Blobs::materialise_worker`] do the same for whole directories.
-//! - [`Blobs::collect_outputs`] takes what a job has left, and trusts nothing that it finds there.
-//! - [`Blobs::begin_collection`] removes what nobody refers to, never what somebody is about to.
+//! - [`Blobs::collect_outputs`] stores the output files of a job. The job's directory is untrusted.
+//! - [`Blobs::begin_collection`] starts garbage collection of unreferenced blobs. Recently used blobs are protected.
 //!
-//! The crate knows nothing of jobs, shards or HTTP. It touches its location, its work directory, and the directories
-//! that callers hand in.
+//! The crate does not depend on jobs, shards or HTTP. It accesses only its location, its work directory, and the
+//! directories passed by callers.
 
 mod blobs;
 mod blocking;
 mod cache;
 mod collection;
-mod damaged;
+mod content_stream;
+mod damaged_blobs;
 mod error;
 mod format;
 mod globs;
+mod key_locks;
 mod keys;
 pub mod limits;
 mod links;
@@ -31,14 +32,12 @@ mod options;
 mod outputs;
 mod pack;
 mod paths;
-mod place;
 mod protection;
-mod reading;
+mod reader;
 mod remote;
 mod scratch;
-mod source;
+mod storage;
 mod tree;
-mod turns;
 mod unpack;
 mod uploads;
 mod walk;
@@ -46,12 +45,12 @@ pub mod workers;
 
 pub use blobs::{Blobs, Stat};
 pub use cache::Pinned;
-pub use collection::{Collection, Swept};
+pub use collection::{Collection, SweepStats};
+pub use content_stream::ContentStream;
 pub use error::Error;
 pub use globs::Globs;
 pub use links::{copy_into, link_into};
 pub use options::{Credentials, Location, Options, S3, Secret};
-pub use outputs::{Collected, OutputLimits, Outputs, Skipped};
+pub use outputs::{OutputFile, OutputLimits, Outputs, SkippedFile};
 pub use paths::safe_relative;
-pub use reading::Reading;
 pub use uploads::Progress;

@@ -1,8 +1,8 @@
-//! Files of the cache in the directories of attempts.
+//! Links and copies of cache files in the directories of attempts.
 //!
-//! A hard link shares the file itself: its mode keeps a job from writing to it as long as the job runs as somebody else
-//! than the server, or sees it on a read-only mount. Where neither holds, a copy is the right thing; on file systems
-//! that can share blocks it costs next to nothing.
+//! A hard link shares the file itself. Its mode protects it from the job if the job runs as another user than the
+//! server or sees it on a read-only mount. Otherwise the job needs a copy, which is cheap on file systems with block
+//! sharing.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -13,19 +13,19 @@ use crate::blocking::blocking;
 use crate::cache::{FILE_MODE, Pinned};
 use crate::{Error, tree};
 
-/// Puts the file at `destination`, where nothing may be, as a hard link; as a copy where links end (another file
-/// system, too many links).
+/// Hard-links the file to `destination`, which must not exist. Falls back to a copy where a link is impossible (another
+/// file system, too many links).
 pub async fn link_into(pinned: &Pinned, destination: &Path) -> Result<(), Error> {
     let (from, to) = paths(pinned, destination);
     blocking(move || match fs::hard_link(&from, &to) {
         Ok(()) => Ok(()),
-        Err(error) if links_end(error.kind()) => copy(&from, &to),
+        Err(error) if is_link_impossible(error.kind()) => copy(&from, &to),
         Err(error) => Err(Error::io("link", &to)(error)),
     })
     .await
 }
 
-/// Puts a read-only copy of the file at `destination`, where nothing may be. Blocks are shared if the file system can.
+/// Copies the file, read-only, to `destination`, which must not exist. Shares blocks if the file system supports it.
 pub async fn copy_into(pinned: &Pinned, destination: &Path) -> Result<(), Error> {
     let (from, to) = paths(pinned, destination);
     blocking(move || copy(&from, &to)).await
@@ -35,7 +35,7 @@ fn paths(pinned: &Pinned, destination: &Path) -> (PathBuf, PathBuf) {
     (pinned.path().to_path_buf(), destination.to_path_buf())
 }
 
-fn links_end(kind: io::ErrorKind) -> bool {
+fn is_link_impossible(kind: io::ErrorKind) -> bool {
     use io::ErrorKind::{CrossesDevices, PermissionDenied, TooManyLinks, Unsupported};
     matches!(kind, CrossesDevices | TooManyLinks | PermissionDenied | Unsupported)
 }
@@ -44,7 +44,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     let mut source = File::open(from).map_err(Error::io("open", from))?;
     let mut options = OpenOptions::new();
     let mut target =
-        options.write(true).create_new(true).mode(0o600).open(to).map_err(Error::io("make the file", to))?;
+        options.write(true).create_new(true).mode(0o600).open(to).map_err(Error::io("create the file", to))?;
     let copied = clone_blocks(&source, &target)
         .or_else(|_| io::copy(&mut source, &mut target).map(drop))
         .and_then(|()| target.set_permissions(Permissions::from_mode(FILE_MODE)));

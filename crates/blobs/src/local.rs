@@ -1,8 +1,8 @@
-//! Objects in a local directory, durable when written.
+//! Durable writes of objects to a local directory.
 //!
-//! Reading, listing and deleting go through `object_store`. Writing does not: its local store leaves `name#1` beside
-//! the target when it is killed in the middle, which nobody can tell from a write that is going on; and it takes its
-//! content in memory, where ours is already in a file on the right disk.
+//! Reading, listing and deleting use `object_store`. Writing does not: a killed `object_store` write leaves `name#1`
+//! beside the target, which looks like a write in progress; and it takes the content from memory, whereas large content
+//! is already in a file on the target disk.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -19,8 +19,7 @@ use crate::{Error, tree};
 pub(crate) struct Local {
     root: PathBuf,
     scratch: Arc<Scratch>,
-    /// Held for writing while directories are made, so that nobody reports an object durable in a directory that
-    /// is not.
+    /// Write-locked while directories are created, so that no object is reported as durable in a directory that is not.
     directories: RwLock<()>,
 }
 
@@ -29,7 +28,7 @@ impl Local {
         Self { root, scratch, directories: RwLock::new(()) }
     }
 
-    /// Puts an object in its place, whole or not at all. Replaces what is there.
+    /// Writes an object atomically and durably. Replaces an existing one.
     pub fn publish(&self, key: &Key, body: Body) -> Result<(), Error> {
         let path = self.root.join(key.as_ref());
         let directory = path.parent().unwrap_or(&self.root);
@@ -43,12 +42,12 @@ impl Local {
         };
         file.file.sync_all().map_err(Error::io("sync", &file.path))?;
         if !directory.exists() {
-            let _making = self.directories.write();
+            let _creating = self.directories.write();
             tree::create_all_durably(directory)?;
         }
-        file.rename(&path).map_err(Error::io("put in place", &path))?;
+        file.rename(&path).map_err(Error::io("rename a file to", &path))?;
         tree::sync(directory)?;
-        // Somebody else may have made the directory and not be done with it.
+        // Another thread may have created the directory and not synced it yet.
         drop(self.directories.read());
         Ok(())
     }

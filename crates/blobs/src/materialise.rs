@@ -1,4 +1,4 @@
-//! Blobs as plain, read-only files.
+//! Unpacking of blobs to plain, read-only files in the cache.
 
 use std::fs::{self, File, Permissions};
 use std::io::{Read, Write};
@@ -9,79 +9,83 @@ use std::sync::Arc;
 use model::blob::BlobId;
 
 use crate::blocking::blocking;
-use crate::cache::{FILE_MODE, Item, Pinned, Room, footprint};
+use crate::cache::{CacheKey, FILE_MODE, Pinned, Reservation, footprint};
+use crate::key_locks::KeyLockGuard;
 use crate::limits::PIECE_BYTES_MAX;
 use crate::scratch::TempFile;
-use crate::turns::Turn;
 use crate::{Blobs, Error, tree};
 
 impl Blobs {
-    /// A plain file with this content, read-only and verified. It stays while the guard lives. Of callers that ask at
-    /// the same time one makes it, and the others wait.
+    /// Returns a plain, read-only file with verified content, pinned by the guard. Concurrent calls for one blob create
+    /// the file once.
     pub async fn materialise(&self, id: BlobId) -> Result<Pinned, Error> {
-        let item = Item::Blob(id);
+        let key = CacheKey::Blob(id);
         let cache = &self.shared.cache;
-        if let Some(pinned) = cache.hit(item) {
+        if let Some(pinned) = cache.hit(key) {
             return Ok(pinned);
         }
-        let turn = cache.turns.wait(item).await;
-        if let Some(pinned) = cache.hit(item) {
+        let guard = cache.locks.lock(key).await;
+        if let Some(pinned) = cache.hit(key) {
             return Ok(pinned);
         }
-        match self.look_again(id, turn).await? {
+        match self.reuse_file(id, guard).await? {
             Ok(pinned) => Ok(pinned),
-            Err(turn) => self.make_file(id, turn).await,
+            Err(guard) => self.create_file(id, guard).await,
         }
     }
 
-    /// A file of an earlier process is used if its content is right. Otherwise the turn comes back, to make it anew.
-    async fn look_again(&self, id: BlobId, turn: Turn<Item>) -> Result<Result<Pinned, Turn<Item>>, Error> {
+    /// Reuses a file of an earlier process if its content is intact. Otherwise returns the lock, for creating the file.
+    async fn reuse_file(
+        &self,
+        id: BlobId,
+        guard: KeyLockGuard<CacheKey>,
+    ) -> Result<Result<Pinned, KeyLockGuard<CacheKey>>, Error> {
         let cache = Arc::clone(&self.shared.cache);
-        let Some(found) = cache.found(Item::Blob(id)) else { return Ok(Err(turn)) };
+        let Some(found) = cache.unverified(CacheKey::Blob(id)) else { return Ok(Err(guard)) };
         blocking(move || {
-            if is_sound(found.path(), id) && cache.trust(&found).is_ok() {
+            if is_intact(found.path(), id) && cache.mark_verified(&found).is_ok() {
                 return Ok(Ok(found));
             }
             cache.discard(&found);
-            Ok(Err(turn))
+            Ok(Err(guard))
         })
         .await
     }
 
-    async fn make_file(&self, id: BlobId, turn: Turn<Item>) -> Result<Pinned, Error> {
-        struct Making {
+    async fn create_file(&self, id: BlobId, guard: KeyLockGuard<CacheKey>) -> Result<Pinned, Error> {
+        struct PartialFile {
             file: TempFile,
-            room: Room,
+            reservation: Reservation,
         }
         let reader = self.reader(id).await?;
         let bytes = footprint(reader.plain_bytes());
         let (cache, scratch) = (Arc::clone(&self.shared.cache), Arc::clone(&self.shared.scratch));
-        let making = blocking(move || {
-            let room = cache.reserve(bytes)?;
-            Ok(Making { file: scratch.file()?, room })
+        let partial = blocking(move || {
+            let reservation = cache.reserve(bytes)?;
+            Ok(PartialFile { file: scratch.file()?, reservation })
         })
         .await?;
-        let write = |making: &mut Making, piece: &[u8]| {
-            making.file.file.write_all(piece).map_err(Error::io("write", &making.file.path))
+        let write = |partial: &mut PartialFile, piece: &[u8]| {
+            partial.file.file.write_all(piece).map_err(Error::io("write", &partial.file.path))
         };
-        let Making { file, room } = reader.drain(making, write).await?;
+        let PartialFile { file, reservation } = reader.drain(partial, write).await?;
         let cache = Arc::clone(&self.shared.cache);
         blocking(move || {
-            // Nobody else can make the same file until it is in its place.
-            let _turn = turn;
+            // Held until the file is in the cache, so that no other call creates it.
+            let _guard = guard;
             let path = cache.blob_path(id);
             tree::create_all(path.parent().unwrap_or(&path))?;
             let mode = Permissions::from_mode(FILE_MODE);
             file.file.set_permissions(mode).map_err(Error::io("make read-only", &file.path))?;
-            file.rename(&path).map_err(Error::io("put in place", &path))?;
-            cache.insert(Item::Blob(id), path, room)
+            file.rename(&path).map_err(Error::io("rename a file to", &path))?;
+            cache.insert(CacheKey::Blob(id), path, reservation)
         })
         .await
     }
 }
 
-/// Whether a file has this content, and a mode that lets nobody change it.
-pub(crate) fn is_sound(path: &Path, id: BlobId) -> bool {
+/// Whether a file has this content and a read-only mode.
+pub(crate) fn is_intact(path: &Path, id: BlobId) -> bool {
     let mode = fs::symlink_metadata(path).map(|found| found.permissions().mode() & 0o777);
     mode.is_ok_and(|mode| mode & !0o111 == FILE_MODE) && hash_file(path).is_ok_and(|(found, _)| found == id)
 }

@@ -1,4 +1,4 @@
-//! Where blobs are kept, and how much of everything.
+//! Location and limits of the blob store.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,32 +6,32 @@ use std::time::Duration;
 
 use crate::limits;
 
-/// Made by [`Options::new`]; every other field has a sensible default.
+/// Settings of the blob store. [`Options::new`] fills in the defaults.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub location: Location,
 
-    /// A local directory for uploads in progress and the caches. One process at a time.
+    /// Local directory for uploads in progress and the caches. Only one process may use it.
     pub work: PathBuf,
 
-    /// The largest blob, in plain bytes.
+    /// Maximum size of a blob, in plain bytes.
     pub blob_bytes_max: u64,
 
-    /// What the cache of plain files and unpacked bundles may take on the disk. What running jobs use counts too.
+    /// Maximum disk usage of the cache of plain files and unpacked bundles, including files used by running jobs.
     pub cache_bytes_max: u64,
 
-    /// The largest bundle, in plain bytes. One above `cache_bytes_max` can be registered but not used.
+    /// Maximum size of a bundle, in plain bytes. A bundle above `cache_bytes_max` can be registered but not used.
     pub bundle_bytes_max: u64,
 
-    /// How many uploads may be unfinished at the same time.
+    /// Maximum number of unfinished uploads.
     pub uploads_max: usize,
 
-    /// After how long an upload that nothing was added to is given up.
+    /// Time without an append after which an upload is abandoned.
     pub upload_abandoned_after: Duration,
 
-    /// How long what was put, read or asked for is safe from collection. It must be longer than a client takes from
-    /// asking what is missing to the acknowledgement of the job that names it. Right after the start nothing is
-    /// collected for the same time, since what was asked for before is not remembered.
+    /// Time for which a put, read or query protects a blob from garbage collection. It must exceed the time a client
+    /// takes from querying missing blobs to the acknowledgement of the job that names them. Nothing is collected for
+    /// the same time after a start, since earlier queries are not recorded.
     pub grace: Duration,
 }
 
@@ -52,26 +52,26 @@ impl Options {
 
 #[derive(Debug, Clone)]
 pub enum Location {
-    /// Made if it is not there.
+    /// Created if missing.
     Directory(PathBuf),
     S3(S3),
 }
 
-/// A bucket of Amazon S3 or of anything that speaks its protocol.
+/// Bucket of Amazon S3 or a compatible service.
 #[derive(Debug, Clone)]
 pub struct S3 {
     pub bucket: String,
-    /// `https://host:port` of the service; that of Amazon if not said. `http://` works and protects nothing.
+    /// `https://host:port` of the service; Amazon's if `None`. `http://` works but is not encrypted.
     pub endpoint: Option<String>,
     pub region: Option<String>,
-    /// Everything is kept below this name, so that a bucket can be shared.
+    /// Key prefix of all objects, so that a bucket can be shared.
     pub prefix: String,
     pub credentials: Credentials,
 }
 
 #[derive(Debug, Clone)]
 pub enum Credentials {
-    /// From the `AWS_…` variables, else from what the cloud gives to its machines.
+    /// From the `AWS_…` variables, otherwise from the instance's metadata service.
     Environment,
     Explicit {
         access_key_id: String,
@@ -79,7 +79,7 @@ pub enum Credentials {
     },
 }
 
-/// A text that must not show up in logs.
+/// Text that must not appear in logs.
 #[derive(Clone)]
 pub struct Secret(pub String);
 

@@ -1,4 +1,4 @@
-//! What a job has left in its directory, as blobs.
+//! Collection of a job's output files as blobs.
 
 use std::path::{Path, PathBuf};
 
@@ -8,31 +8,32 @@ use model::blob::BlobId;
 use crate::blocking::blocking;
 use crate::globs::Globs;
 use crate::limits::SKIPPED_NAMED_MAX;
-use crate::walk::{self, Kind};
+use crate::walk::{self, FileKind};
 use crate::{Blobs, Error, safe_relative};
 
-/// How many files are on their way at the same time, so that their syncs ride together.
-const FILES_AT_ONCE: usize = 8;
+/// Files stored concurrently, so that their syncs are batched.
+const FILES_CONCURRENT_MAX: usize = 8;
 
-/// How much one job may leave.
+/// Output limits of one job.
 #[derive(Debug, Clone, Copy)]
 pub struct OutputLimits {
     pub files: usize,
-    /// Of all files together.
+    /// Total of all files.
     pub bytes: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outputs {
-    /// By path.
-    pub files: Vec<Collected>,
-    /// What was meant and could not be taken: the first of them by name, and how many there were.
-    pub skipped: Vec<Skipped>,
+    /// Ordered by path.
+    pub files: Vec<OutputFile>,
+    /// Matching files that could not be stored, up to [`SKIPPED_NAMED_MAX`].
+    pub skipped: Vec<SkippedFile>,
+    /// Number of all skipped files.
     pub skipped_count: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Collected {
+pub struct OutputFile {
     pub path: String,
     pub blob: BlobId,
     pub bytes: u64,
@@ -40,7 +41,7 @@ pub struct Collected {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Skipped {
+pub struct SkippedFile {
     pub path: String,
     pub why: String,
 }
@@ -49,7 +50,7 @@ impl Outputs {
     fn skip(&mut self, path: &str, why: impl Into<String>) {
         self.skipped_count += 1;
         if self.skipped.len() < SKIPPED_NAMED_MAX {
-            self.skipped.push(Skipped { path: path.to_owned(), why: why.into() });
+            self.skipped.push(SkippedFile { path: path.to_owned(), why: why.into() });
         }
     }
 }
@@ -61,9 +62,9 @@ struct Candidate {
 }
 
 impl Blobs {
-    /// Puts every plain file below `directory` that one of the globs matches. Links are not followed: they, and
-    /// whatever else is no plain file, are skipped with a reason. More than the limits is an error; what had been put by
-    /// then is collected as garbage later.
+    /// Stores every regular file below `directory` that matches a glob. Links are not followed: they and all other
+    /// non-regular files are skipped with a reason. Exceeding the limits is an error; blobs stored by then are left to
+    /// garbage collection.
     pub async fn collect_outputs(
         &self,
         directory: &Path,
@@ -76,17 +77,17 @@ impl Blobs {
             let root = directory.to_path_buf();
             async move { self.put_output(root, candidate, limits).await }
         });
-        let mut puts = puts.buffered(FILES_AT_ONCE);
+        let mut puts = puts.buffered(FILES_CONCURRENT_MAX);
         let mut bytes = 0;
         while let Some(put) = puts.try_next().await? {
             match put {
                 Ok(file) => {
-                    // A file may have grown since it was found.
+                    // The file may have grown since the walk.
                     bytes += file.bytes;
                     check_bytes(bytes, limits)?;
                     outputs.files.push(file);
                 }
-                Err(Skipped { path, why }) => outputs.skip(&path, why),
+                Err(SkippedFile { path, why }) => outputs.skip(&path, why),
             }
         }
         Ok(outputs)
@@ -97,7 +98,7 @@ impl Blobs {
         root: PathBuf,
         candidate: Candidate,
         limits: OutputLimits,
-    ) -> Result<Result<Collected, Skipped>, Error> {
+    ) -> Result<Result<OutputFile, SkippedFile>, Error> {
         let Candidate { path, executable } = candidate;
         let this = self.clone();
         let name = path.clone();
@@ -113,10 +114,10 @@ impl Blobs {
         })
         .await?;
         match packed {
-            Err(why) => Ok(Err(Skipped { path, why })),
+            Err(why) => Ok(Err(SkippedFile { path, why })),
             Ok(packed) => {
                 let bytes = packed.plain_bytes;
-                Ok(Ok(Collected { path, blob: self.keep(packed).await?, bytes, executable }))
+                Ok(Ok(OutputFile { path, blob: self.store(packed).await?, bytes, executable }))
             }
         }
     }
@@ -128,13 +129,13 @@ fn find(root: &Path, globs: &Globs, limits: OutputLimits) -> Result<(Vec<Candida
     let mut total = 0;
     walk::walk(root, |path, kind| {
         match kind {
-            // What is meant may lie below, so this is said whatever the globs are.
-            Kind::Closed(why) => outputs.skip(path, why),
-            Kind::Directory => {}
-            Kind::File { .. } | Kind::Link | Kind::Special(_) if !globs.matches(path) => {}
-            Kind::Link => outputs.skip(path, "it is a link, and links are not followed"),
-            Kind::Special(what) => outputs.skip(path, format!("it is {what}")),
-            Kind::File { bytes, executable } => match safe_relative(path) {
+            // Matching files may be below, so this is reported whatever the globs are.
+            FileKind::Unreadable(why) => outputs.skip(path, why),
+            FileKind::Directory => {}
+            FileKind::File { .. } | FileKind::Link | FileKind::Special(_) if !globs.matches(path) => {}
+            FileKind::Link => outputs.skip(path, "it is a symbolic link; links are not followed"),
+            FileKind::Special(what) => outputs.skip(path, format!("it is {what}")),
+            FileKind::File { bytes, executable } => match safe_relative(path) {
                 Ok(_) => {
                     total += bytes;
                     check_bytes(total, limits)?;

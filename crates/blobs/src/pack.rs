@@ -1,6 +1,6 @@
-//! Plain content on its way in: hashed, counted, compressed, and kept aside until it is complete.
+//! Hashing and compression of plain content before it is published.
 //!
-//! Small content stays in memory; larger content goes to a scratch file, so that memory is bounded whatever comes.
+//! Small content stays in memory, larger content goes to a scratch file. Memory use is bounded.
 
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
@@ -14,7 +14,7 @@ use crate::format::{HEADER_BYTES, Header};
 use crate::limits::SPILL_BYTES;
 use crate::scratch::{Scratch, TempFile};
 
-/// zstd's own default: about as fast as a disk, and most of what can be gained.
+/// zstd's default: about as fast as a disk, with most of the achievable compression.
 const LEVEL: i32 = 3;
 
 pub(crate) struct Packer {
@@ -25,7 +25,7 @@ pub(crate) struct Packer {
     plain_bytes_max: u64,
 }
 
-/// Complete content that is not in its place yet.
+/// Packed content, not yet published.
 #[derive(Debug)]
 pub(crate) struct Packed {
     pub id: BlobId,
@@ -33,7 +33,7 @@ pub(crate) struct Packed {
     pub body: Body,
 }
 
-/// What will be the bytes of an object.
+/// Bytes of an object to be published.
 #[derive(Debug)]
 pub(crate) enum Body {
     Memory(Vec<u8>),
@@ -41,7 +41,7 @@ pub(crate) enum Body {
 }
 
 impl Packer {
-    /// `plain_bytes` may be given if they are known: small content then takes little memory.
+    /// `plain_bytes` is the size of the content if known; it reduces the memory needed for small content.
     pub fn new(scratch: &Arc<Scratch>, plain_bytes_max: u64, plain_bytes: Option<u64>) -> Result<Self, Error> {
         let spool =
             Spool { scratch: Arc::clone(scratch), buffer: vec![0; HEADER_BYTES], file: None, packed: 0, crc: 0 };
@@ -70,17 +70,17 @@ impl Packer {
 
     pub fn finish(self) -> Result<Packed, Error> {
         let id = BlobId(*self.hasher.finalize().as_bytes());
-        let place = self.scratch.path();
-        let spool = self.encoder.finish().map_err(Error::io("write to", place))?;
-        let body = spool.finish(self.plain_bytes).map_err(Error::io("write to", place))?;
+        let directory = self.scratch.path();
+        let spool = self.encoder.finish().map_err(Error::io("write to", directory))?;
+        let body = spool.finish(self.plain_bytes).map_err(Error::io("write to", directory))?;
         Ok(Packed { id, plain_bytes: self.plain_bytes, body })
     }
 }
 
-/// Where the encoder writes to.
+/// Output of the encoder: a buffer that spills to a file.
 struct Spool {
     scratch: Arc<Scratch>,
-    /// Begins with room for the header, which is known last.
+    /// Starts with space for the header, which is written last.
     buffer: Vec<u8>,
     file: Option<TempFile>,
     packed: u64,
@@ -132,7 +132,7 @@ impl Write for Spool {
     }
 }
 
-/// The encoder speaks `io::Error` only; the kind tells a full disk from the rest.
+/// The encoder supports only `io::Error`. The error kind preserves the distinction of a full disk.
 fn into_io(error: Error) -> io::Error {
     match error {
         Error::Io { source, .. } => source,

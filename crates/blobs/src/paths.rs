@@ -1,12 +1,12 @@
-//! Paths from outside: of inputs, outputs and bundles. They are text, relative, and lead downwards only.
+//! Validation of untrusted paths: inputs, outputs, bundles.
 
 use std::path::Path;
 
 use crate::Error;
 use crate::limits::{PATH_BYTES_MAX, PATH_DEPTH_MAX, PATH_PART_BYTES_MAX};
 
-/// `path`, if joining it to a directory gives a place in that directory: relative, in its shortest form (no empty part,
-/// no `.`, no `..`), and within the limits. It says nothing of links that may be on the way.
+/// Accepts a path that stays below the directory it is joined to: relative, normalised (no empty component, no `.`, no
+/// `..`) and within the limits. Symbolic links on the way are not considered.
 pub fn safe_relative(path: &str) -> Result<&Path, Error> {
     match problem(path) {
         None => Ok(Path::new(path)),
@@ -25,13 +25,13 @@ fn problem(path: &str) -> Option<String> {
         return Some("it is absolute; write it relative to its directory".to_owned());
     }
     if path.contains('\0') {
-        return Some("it has a zero byte".to_owned());
+        return Some("it contains a NUL byte".to_owned());
     }
     for part in path.split('/') {
         match part {
-            "" => return Some("it has an empty part; write single slashes, and none at the end".to_owned()),
-            "." => return Some("it has a `.`; leave it out".to_owned()),
-            ".." => return Some("it has a `..`, which could lead out of its directory".to_owned()),
+            "" => return Some("it has an empty component; use single slashes, and none at the end".to_owned()),
+            "." => return Some("it has a `.` component; remove it".to_owned()),
+            ".." => return Some("it has a `..` component, which could leave its directory".to_owned()),
             _ if part.len() > PATH_PART_BYTES_MAX => {
                 return Some(format!("one of its names is longer than {PATH_PART_BYTES_MAX} bytes"));
             }
@@ -42,9 +42,9 @@ fn problem(path: &str) -> Option<String> {
     (depth > PATH_DEPTH_MAX).then(|| format!("it is {depth} levels deep; {PATH_DEPTH_MAX} are allowed"))
 }
 
-/// Whether a symbolic link at `path` (which is safe) with this target stays in the bundle, whatever other links there
-/// are: `..` may only come first, where it is applied to real directories, and not more often than the link is deep.
-/// What follows leads downwards, perhaps through other links, for which the same holds.
+/// Checks that a symbolic link at `path` (already validated) stays in the bundle, whatever other links exist. `..` may
+/// only come first, where it applies to real directories, and not more often than the link is deep. The rest of the
+/// target leads downwards, possibly through other links, to which the same rule applies.
 pub(crate) fn link_stays_inside(path: &str, target: &str) -> Result<(), Error> {
     let bad = |why: &str| Err(Error::bad_path(path, format!("it is a link to `{}`, which {why}", shortened(target))));
     if target.starts_with('/') {
@@ -53,7 +53,7 @@ pub(crate) fn link_stays_inside(path: &str, target: &str) -> Result<(), Error> {
     let depth = path.split('/').count() - 1;
     let ups = target.split('/').take_while(|part| *part == "..").count();
     if ups > depth {
-        return bad("points outside of the bundle");
+        return bad("points outside the bundle");
     }
     let mut rest = target.split('/').skip(ups).peekable();
     // `..` or `../..` alone is a directory of the bundle.
@@ -63,10 +63,8 @@ pub(crate) fn link_stays_inside(path: &str, target: &str) -> Result<(), Error> {
     let rest = rest.collect::<Vec<_>>().join("/");
     match problem(&rest) {
         None => Ok(()),
-        Some(_) if rest.split('/').any(|part| part == "..") => {
-            bad("has a `..` after a name; write it in its shortest form")
-        }
-        Some(why) => bad(&format!("cannot be followed: {why}")),
+        Some(_) if rest.split('/').any(|part| part == "..") => bad("has a `..` after a name; normalise it"),
+        Some(why) => bad(&format!("is not valid: {why}")),
     }
 }
 
@@ -79,8 +77,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_that_lead_elsewhere_are_refused_with_a_reason() {
-        for (path, word) in [
+    fn paths_outside_the_directory_are_refused_with_a_reason() {
+        for (path, expected) in [
             ("", "empty"),
             ("/etc/passwd", "absolute"),
             ("/dev/null", "absolute"),
@@ -89,24 +87,24 @@ mod tests {
             ("a/..", "`..`"),
             ("..", "`..`"),
             ("./a", "`.`"),
-            ("a//b", "empty part"),
-            ("a/", "empty part"),
-            ("a\0b", "zero byte"),
+            ("a//b", "empty component"),
+            ("a/", "empty component"),
+            ("a\0b", "NUL byte"),
         ] {
             let error = safe_relative(path).unwrap_err().to_string();
-            assert!(error.contains(word), "{path:?}: {error}");
+            assert!(error.contains(expected), "{path:?}: {error}");
         }
     }
 
     #[test]
-    fn ordinary_paths_are_taken_as_they_are() {
+    fn ordinary_paths_are_accepted_unchanged() {
         for path in ["a", "a/b.txt", "..a", "a..", "...", "-rf", "ünï/côdé", "a b", ".hidden/x"] {
             assert_eq!(safe_relative(path).unwrap(), Path::new(path));
         }
     }
 
     #[test]
-    fn paths_are_taken_up_to_the_limits_and_not_beyond() {
+    fn paths_are_accepted_up_to_the_limits() {
         let part = "x".repeat(PATH_PART_BYTES_MAX);
         assert!(safe_relative(&part).is_ok());
         assert!(safe_relative(&format!("{part}x")).is_err());
@@ -120,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn links_stay_inside() {
+    fn links_out_of_the_bundle_are_refused() {
         for (path, target) in
             [("a", "b"), ("a/b", "../c"), ("a/b", ".."), ("a/b/c", "../../d/e"), ("lib64", "lib"), ("a/b", "c/d")]
         {
@@ -132,7 +130,7 @@ mod tests {
             ("a/b", "../../c"),
             ("a", "/etc/passwd"),
             ("a", ""),
-            // `s` may be a link to the root of the bundle, and then this leads out.
+            // Leaves the bundle if `s` is a link to its root.
             ("t", "a/b/s/../x"),
             ("a/b", "../c/../../d"),
             ("a", "b\0"),

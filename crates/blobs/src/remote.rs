@@ -1,4 +1,4 @@
-//! Objects in a bucket that speaks S3.
+//! Access to an S3-compatible bucket.
 
 use std::io::Read;
 use std::sync::{Arc, Once};
@@ -15,20 +15,19 @@ use crate::pack::Body;
 use crate::scratch::TempFile;
 use crate::{Error, keys};
 
-/// A request that fails is tried again so often and for so long: a short disturbance passes unnoticed, a lasting one is
-/// said while somebody still waits for the answer.
+/// Retry limits of a request: long enough for a short outage, short enough that a caller still waits for the error.
 const RETRIES_MAX: usize = 5;
-const RETRY_FOR: Duration = Duration::from_secs(30);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The protocol allows 10,000 parts.
+/// The S3 limit is 10,000 parts.
 const PARTS_MAX: u64 = 9_000;
 const PART_BYTES_MIN: u64 = 8 << 20;
-/// How many parts of one object are on their way at the same time. Bounds memory.
-const PARTS_AT_ONCE: usize = 4;
+/// Parts of one object in flight. Bounds memory.
+const PARTS_IN_FLIGHT_MAX: usize = 4;
 
-/// Connects, and asks one question so that a wrong name or key is said at the start.
+/// Connects and sends one request, so that a wrong bucket name or key is reported at the start.
 pub(crate) async fn open(options: &S3) -> Result<Arc<dyn ObjectStore>, Error> {
-    choose_tls();
+    install_tls_provider();
     let mut builder = match &options.credentials {
         Credentials::Environment => AmazonS3Builder::from_env(),
         Credentials::Explicit { access_key_id, secret_access_key } => {
@@ -42,23 +41,23 @@ pub(crate) async fn open(options: &S3) -> Result<Arc<dyn ObjectStore>, Error> {
     if let Some(endpoint) = &options.endpoint {
         builder = builder.with_endpoint(endpoint).with_allow_http(endpoint.starts_with("http://"));
     }
-    let retry = RetryConfig { max_retries: RETRIES_MAX, retry_timeout: RETRY_FOR, ..RetryConfig::default() };
-    let bucket = builder.with_retry(retry).build().map_err(Error::storage("use the bucket"))?;
+    let retry = RetryConfig { max_retries: RETRIES_MAX, retry_timeout: RETRY_TIMEOUT, ..RetryConfig::default() };
+    let bucket = builder.with_retry(retry).build().map_err(Error::storage("access the bucket"))?;
     let prefix = Key::parse(&options.prefix).map_err(|error| Error::bad_path(&options.prefix, error.to_string()))?;
     let store: Arc<dyn ObjectStore> = Arc::new(PrefixStore::new(bucket, prefix));
     match store.head(&Key::from(keys::BLOBS)).await {
         Ok(_) | Err(object_store::Error::NotFound { .. }) => Ok(store),
-        Err(error) => Err(Error::storage("use the bucket")(error)),
+        Err(error) => Err(Error::storage("access the bucket")(error)),
     }
 }
 
-/// The client takes the process-wide choice; somebody may have made it already, and then that one stands.
-fn choose_tls() {
-    static CHOSEN: Once = Once::new();
-    CHOSEN.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
+/// The client uses the process-wide TLS provider. One that is already installed stays.
+fn install_tls_provider() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
 }
 
-/// Durable when it returns: that is what the service promises with its answer.
+/// The object is durable when this returns: S3 guarantees it with its response.
 pub(crate) async fn publish(store: &dyn ObjectStore, key: &Key, body: Body) -> Result<(), Error> {
     match body {
         Body::Memory(bytes) => {
@@ -82,7 +81,7 @@ async fn publish_in_parts(store: &dyn ObjectStore, key: &Key, mut file: TempFile
             Ok(())
         }
         Err(error) => {
-            // The service forgets unfinished uploads by its own rules if this does not reach it.
+            // If this request fails, the bucket's lifecycle rules remove the unfinished upload.
             let _ = parts.abort().await;
             Err(error)
         }
@@ -91,7 +90,7 @@ async fn publish_in_parts(store: &dyn ObjectStore, key: &Key, mut file: TempFile
 
 async fn send(parts: &mut WriteMultipart, mut file: TempFile, part_bytes: usize) -> Result<(), Error> {
     loop {
-        parts.wait_for_capacity(PARTS_AT_ONCE).await.map_err(Error::storage("write to the bucket"))?;
+        parts.wait_for_capacity(PARTS_IN_FLIGHT_MAX).await.map_err(Error::storage("write to the bucket"))?;
         let (back, part) = blocking(move || {
             let mut part = Vec::with_capacity(part_bytes);
             let read = (&mut file.file).take(part_bytes as u64).read_to_end(&mut part);

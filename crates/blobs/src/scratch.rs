@@ -1,8 +1,7 @@
-//! Files that are not finished yet.
+//! Scratch directory for incomplete files.
 //!
-//! Every process has a directory of its own for them, locked while it lives. What a killed process left is known by its
-//! free lock, and removed by whoever starts next; what a living one is writing is never touched, even where several
-//! nodes share one disk.
+//! Every process has its own, locked while it runs. Each start removes unlocked directories, left by killed processes.
+//! Directories of running processes are never touched, also if several nodes share a disk.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -12,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{Error, tree};
 
-/// How often a fresh name is tried before the directory is given up.
-const TRIES_MAX: usize = 100;
+/// Attempts to create a directory under a new name.
+const ATTEMPTS_MAX: usize = 100;
 
 #[derive(Debug)]
 pub(crate) struct Scratch {
@@ -26,48 +25,48 @@ impl Scratch {
     pub fn open(parent: &Path) -> Result<Self, Error> {
         tree::create_all(parent)?;
         remove_leftovers(parent)?;
-        for _ in 0..TRIES_MAX {
+        for _ in 0..ATTEMPTS_MAX {
             let directory = parent.join(format!("{:016x}", random()?));
-            fs::create_dir(&directory).map_err(Error::io("make the directory", &directory))?;
-            // Between the two lines another start may have taken it for a leftover.
+            fs::create_dir(&directory).map_err(Error::io("create the directory", &directory))?;
+            // A concurrent start may have removed the directory before it is locked.
             let Ok(Some(lock)) = tree::try_lock(&directory) else { continue };
             if directory.exists() {
                 return Ok(Self { directory, next: AtomicU64::new(0), _lock: lock });
             }
         }
-        Err(Error::Busy { what: format!("no scratch directory can be made in `{}`", parent.display()) })
+        Err(Error::Busy { what: format!("cannot create a scratch directory in `{}`", parent.display()) })
     }
 
-    /// For messages.
+    /// For error messages.
     pub fn path(&self) -> &Path {
         &self.directory
     }
 
-    /// A name that nothing has.
-    pub fn name(&self) -> PathBuf {
+    /// An unused path.
+    pub fn new_path(&self) -> PathBuf {
         self.directory.join(self.next.fetch_add(1, Ordering::Relaxed).to_string())
     }
 
     pub fn file(&self) -> Result<TempFile, Error> {
-        let path = self.name();
+        let path = self.new_path();
         let mut options = OpenOptions::new();
         let file =
-            options.read(true).write(true).create_new(true).open(&path).map_err(Error::io("make the file", &path))?;
-        Ok(TempFile { path, file, kept: false })
+            options.read(true).write(true).create_new(true).open(&path).map_err(Error::io("create the file", &path))?;
+        Ok(TempFile { path, file, renamed: false })
     }
 
-    /// Takes something out of sight in one step, so that its name is free. What comes back is to be removed.
-    pub fn set_aside(&self, path: &Path) -> Option<PathBuf> {
-        let aside = self.name();
-        // A directory is moved only by who may write to it. If this fails, so does the next line.
+    /// Atomically moves a file or directory out of the way. The caller removes the returned path.
+    pub fn move_to_scratch(&self, path: &Path) -> Option<PathBuf> {
+        let target = self.new_path();
+        // Moving a directory needs write permission on it. If this fails, the rename fails and reports it.
         if path.is_dir() {
             let _ = fs::set_permissions(path, Permissions::from_mode(0o700));
         }
-        match fs::rename(path, &aside) {
-            Ok(()) => Some(aside),
+        match fs::rename(path, &target) {
+            Ok(()) => Some(target),
             Err(error) => {
                 if error.kind() != io::ErrorKind::NotFound {
-                    tracing::warn!("{}", Error::io("set aside", path)(error));
+                    tracing::warn!("{}", Error::io("move to the scratch directory", path)(error));
                 }
                 None
             }
@@ -81,25 +80,25 @@ impl Drop for Scratch {
     }
 }
 
-/// Gone when dropped, unless it was put in its place.
+/// File that is removed on drop unless it was renamed.
 #[derive(Debug)]
 pub(crate) struct TempFile {
     pub path: PathBuf,
     pub file: File,
-    kept: bool,
+    renamed: bool,
 }
 
 impl TempFile {
     pub fn rename(mut self, to: &Path) -> io::Result<()> {
         fs::rename(&self.path, to)?;
-        self.kept = true;
+        self.renamed = true;
         Ok(())
     }
 }
 
 impl Drop for TempFile {
     fn drop(&mut self) {
-        if !self.kept {
+        if !self.renamed {
             tree::remove_or_warn(&self.path);
         }
     }
@@ -108,7 +107,7 @@ impl Drop for TempFile {
 fn remove_leftovers(parent: &Path) -> Result<(), Error> {
     for entry in fs::read_dir(parent).map_err(Error::io("list", parent))? {
         let path = entry.map_err(Error::io("list", parent))?.path();
-        // Another start may be removing the same leftover.
+        // A concurrent start may be removing the same directory.
         if let Ok(Some(_lock)) = tree::try_lock(&path) {
             tree::remove_or_warn(&path);
         }
@@ -117,7 +116,7 @@ fn remove_leftovers(parent: &Path) -> Result<(), Error> {
 }
 
 fn random() -> Result<u64, Error> {
-    getrandom::u64().map_err(|error| Error::Storage { action: "draw a random number", reason: error.to_string() })
+    getrandom::u64().map_err(|error| Error::Storage { action: "generate a random number", reason: error.to_string() })
 }
 
 #[cfg(test)]
@@ -125,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_dead_process_left_goes_and_what_a_living_one_writes_stays() {
+    fn only_directories_of_dead_processes_are_removed() {
         let parent = tempfile::tempdir().unwrap();
         let living = Scratch::open(parent.path()).unwrap();
         let file = living.file().unwrap();
@@ -138,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_when_it_is_dropped() {
+    fn dropping_removes_all_files() {
         let parent = tempfile::tempdir().unwrap();
         let scratch = Scratch::open(parent.path()).unwrap();
         drop(scratch.file().unwrap());

@@ -1,7 +1,7 @@
-//! Stored bytes on their way out: decompressed, counted, and checked against everything that is known about them.
+//! Decompression and verification of stored blobs.
 //!
-//! The piece that would complete the content is held back until all checks have passed. So who got as many bytes as
-//! were announced got the right ones, and a damaged blob is never mistaken for a whole one.
+//! The piece that completes the content is held back until all checks have passed. A reader that received the announced
+//! number of bytes has therefore received verified content.
 
 use bytes::{Buf, Bytes};
 use model::blob::BlobId;
@@ -11,7 +11,7 @@ use crate::Error;
 use crate::format::Header;
 use crate::limits::PIECE_BYTES_MAX;
 
-/// What the decompressor may remember, as a power of two: 8 MiB. Our own packing needs 2 MiB.
+/// Decompression window limit as a power of two: 8 MiB. The packer uses 2 MiB.
 const WINDOW_LOG_MAX: u32 = 23;
 
 pub(crate) struct Unpacker {
@@ -31,7 +31,7 @@ pub(crate) struct Unpacker {
 pub(crate) enum Step {
     Piece(Vec<u8>),
     NeedsInput,
-    /// Everything was handed out, and everything was right.
+    /// All content was returned and verified.
     Done,
 }
 
@@ -63,7 +63,7 @@ impl Unpacker {
         self.header
     }
 
-    /// Takes from `input` what it can. Asks for more only when `input` is used up.
+    /// Consumes `input`. Returns `NeedsInput` only when `input` is empty.
     pub fn step(&mut self, input: &mut Bytes) -> Result<Step, Error> {
         if self.verified {
             return Ok(Step::Done);
@@ -75,11 +75,11 @@ impl Unpacker {
             self.plain_bytes += piece.len() as u64;
         }
         if self.plain_bytes > self.header.plain_bytes {
-            return Err(self.damaged("it unpacks to more than it states"));
+            return Err(self.damaged("it unpacks to more bytes than its header states"));
         }
         if self.frame_ended {
             if !input.is_empty() {
-                return Err(self.damaged("more bytes follow its end"));
+                return Err(self.damaged("extra bytes follow its end"));
             }
             self.verify()?;
             self.held.append(&mut piece);
@@ -94,17 +94,17 @@ impl Unpacker {
         }
     }
 
-    /// For when input is needed and there is none.
-    pub fn cut_off(&self) -> Error {
-        self.damaged("it ends too early")
+    /// Error for input that ends before the frame does.
+    pub fn truncated(&self) -> Error {
+        self.damaged("it is truncated")
     }
 
     fn decompress(&mut self, input: &mut Bytes) -> Result<Vec<u8>, Error> {
-        // One byte more than is right is enough to know that it is wrong.
+        // One excess byte suffices to detect content larger than stated.
         let left = (self.header.plain_bytes - self.plain_bytes).saturating_add(1);
-        let room = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE_BYTES_MAX);
-        let mut piece = Vec::with_capacity(room);
-        while !self.frame_ended && piece.len() < room {
+        let capacity = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE_BYTES_MAX);
+        let mut piece = Vec::with_capacity(capacity);
+        while !self.frame_ended && piece.len() < capacity {
             let mut from = InBuffer::around(input.as_ref());
             let filled = piece.len();
             let mut to = OutBuffer::around_pos(&mut piece, filled);
@@ -115,7 +115,7 @@ impl Unpacker {
             self.packed_bytes += used as u64;
             input.advance(used);
             self.frame_ended = left == 0;
-            if input.is_empty() && piece.len() < room {
+            if input.is_empty() && piece.len() < capacity {
                 break;
             }
         }
@@ -124,17 +124,17 @@ impl Unpacker {
 
     fn verify(&mut self) -> Result<(), Error> {
         if self.packed_bytes != self.header.packed_bytes {
-            return Err(self.damaged("it ends too early"));
+            return Err(self.damaged("it is truncated"));
         }
         if self.crc != self.header.packed_crc {
             return Err(self.damaged("its bytes do not match their checksum"));
         }
         if self.plain_bytes != self.header.plain_bytes {
-            return Err(self.damaged("it unpacks to less than it states"));
+            return Err(self.damaged("it unpacks to fewer bytes than its header states"));
         }
         let found = BlobId(*self.hasher.finalize().as_bytes());
         if found != self.id {
-            return Err(self.damaged(&format!("its content is {found}")));
+            return Err(self.damaged(&format!("its content hashes to {found}")));
         }
         self.verified = true;
         Ok(())

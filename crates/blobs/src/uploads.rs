@@ -1,8 +1,8 @@
-//! Uploads in pieces: of known content, continued where they stopped, also after a restart.
+//! Resumable uploads in pieces of blobs with a known id.
 //!
-//! What has arrived is kept plain in a file whose name says of which blob and how much it will be, so that nothing else
-//! has to be remembered. It is not synced: a power cut may cost an upload, never a blob, since the whole is
-//! checked against its name before it becomes one.
+//! The received content is stored plain in a file named after the blob and the total size, which is the only state. The
+//! file is not synced: a power failure may lose an upload but never a blob, since the content is verified before it is
+//! published.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -21,13 +21,13 @@ use crate::blocking::blocking;
 use crate::limits::PIECE_BYTES_MAX;
 use crate::{Blobs, Error, Options, tree};
 
-/// How far an upload is.
+/// Progress of an upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// Where to continue.
+    /// Offset of the next piece.
     pub received: u64,
     pub total: u64,
-    /// The blob is there, verified and durable. Until then there is something left to append, be it nothing.
+    /// The blob is verified and durable. While false, another append is needed, if only an empty one.
     pub done: bool,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Uploads {
 struct Upload {
     received: u64,
     total: u64,
-    /// Somebody is appending.
+    /// A caller is appending.
     busy: bool,
 }
 
@@ -61,7 +61,7 @@ impl Uploads {
             let entry = entry.map_err(Error::io("list", directory))?;
             let received = entry.metadata().map_err(Error::io("read the size of", &entry.path()))?.len();
             match entry.file_name().to_str().and_then(parse_name) {
-                // Of two announcements of one blob the process was killed while replacing the first.
+                // A second file for one blob: the process was killed while it replaced an upload of another size.
                 Some((id, total)) if received <= total && !uploads.contains_key(&id) => {
                     uploads.insert(id, Upload { received, total, busy: false });
                 }
@@ -86,7 +86,7 @@ impl Uploads {
             if upload.total == total {
                 return Ok(upload.progress());
             }
-            // One name has one size, so one of the two is mistaken. Whoever is writing goes on; a leftover gives way.
+            // A blob has one size, so one of the two callers is wrong. An active upload wins, an idle one is replaced.
             if upload.busy {
                 return Err(busy(id));
             }
@@ -94,10 +94,10 @@ impl Uploads {
             uploads.remove(&id);
         }
         if uploads.len() >= self.uploads_max {
-            return Err(Error::Busy { what: format!("{} uploads are unfinished, as many as may be", uploads.len()) });
+            return Err(Error::Busy { what: format!("{} uploads are in progress, which is the limit", uploads.len()) });
         }
         let path = self.path(id, total);
-        File::create(&path).map_err(Error::io("make the file", &path))?;
+        File::create(&path).map_err(Error::io("create the file", &path))?;
         let upload = Upload { received: 0, total, busy: false };
         uploads.insert(id, upload);
         Ok(upload.progress())
@@ -107,7 +107,7 @@ impl Uploads {
         self.uploads.lock().get(&id).map(|upload| upload.progress())
     }
 
-    /// Makes the caller the one who appends.
+    /// Gives the caller the exclusive right to append.
     fn claim(self: &Arc<Self>, id: BlobId, offset: u64) -> Result<Writer, Error> {
         let mut uploads = self.uploads.lock();
         let upload = uploads.get_mut(&id).ok_or(Error::UploadNotFound { id })?;
@@ -115,7 +115,7 @@ impl Uploads {
             return Err(busy(id));
         }
         if upload.received != offset {
-            return Err(Error::WrongOffset { id, expected: upload.received, asked: offset });
+            return Err(Error::WrongOffset { id, expected: upload.received, requested: offset });
         }
         let path = self.path(id, upload.total);
         let file = OpenOptions::new().read(true).write(true).open(&path).map_err(Error::io("open", &path))?;
@@ -143,7 +143,7 @@ impl Uploads {
         for (id, upload) in uploads.iter().filter(|(_, upload)| !upload.busy) {
             let path = self.path(*id, upload.total);
             let changed =
-                fs::metadata(&path).and_then(|found| found.modified()).map_err(Error::io("look at", &path))?;
+                fs::metadata(&path).and_then(|found| found.modified()).map_err(Error::io("inspect", &path))?;
             if now.duration_since(changed).is_ok_and(|age| age >= self.abandoned_after) {
                 tree::remove(&path)?;
                 abandoned.push(*id);
@@ -157,7 +157,7 @@ impl Uploads {
 }
 
 fn busy(id: BlobId) -> Error {
-    Error::Busy { what: format!("another upload of {id} is under way") }
+    Error::Busy { what: format!("another upload of {id} is in progress") }
 }
 
 fn parse_name(name: &str) -> Option<(BlobId, u64)> {
@@ -166,8 +166,8 @@ fn parse_name(name: &str) -> Option<(BlobId, u64)> {
     Some((id, total.parse().ok()?))
 }
 
-/// The one who appends. It is moved to where files are written and back, so that nobody else can begin while a write of
-/// a caller that gave up is still under way.
+/// Exclusive right to append to an upload. It is moved into the blocking write and back, so that no other append can
+/// begin while the write of a dropped caller is still running.
 struct Writer {
     uploads: Arc<Uploads>,
     id: BlobId,
@@ -187,7 +187,8 @@ impl Writer {
         }
         if let Err(error) = self.file.write_all_at(piece, self.received) {
             let error = Error::io("write", &self.path)(error);
-            // On a full disk half an upload is in everybody's way. Otherwise what had arrived is kept, and only that.
+            // On a full disk the upload is discarded to free space. Otherwise the file is cut back to the last full
+            // piece.
             if matches!(error, Error::Full { .. }) || self.file.set_len(self.received).is_err() {
                 self.discard();
             }
@@ -197,7 +198,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Nothing of the upload is kept.
+    /// Deletes the upload.
     fn discard(&mut self) {
         tree::remove_or_warn(&self.path);
         self.ended = true;
@@ -217,8 +218,8 @@ impl Drop for Writer {
 }
 
 impl Blobs {
-    /// Begins or continues an upload of `total` bytes whose hash is known. An upload of the same blob that announced
-    /// another size is dropped.
+    /// Begins or resumes an upload of `total` bytes with a known hash. An idle upload of the same blob with another
+    /// size is discarded.
     pub async fn begin_upload(&self, id: BlobId, total: u64) -> Result<Progress, Error> {
         self.check_size(total)?;
         self.shared.protection.touch(id).await;
@@ -229,14 +230,15 @@ impl Blobs {
         blocking(move || uploads.begin(id, total)).await
     }
 
-    /// How far an upload is that was begun and is not done.
+    /// Progress of an unfinished upload.
     pub fn upload_progress(&self, id: BlobId) -> Option<Progress> {
         self.shared.uploads.progress(id)
     }
 
-    /// Appends to an upload. `offset` must be what has been received, and one caller at a time may append. The call that
-    /// completes the content verifies it and makes it a blob; content that is not what its name says is dropped. When
-    /// `content` breaks off, what came before is kept. Who missed the answer to the last piece may send it again.
+    /// Appends to an upload. `offset` must equal the bytes received so far. Only one caller may append at a time. The
+    /// call that completes the content verifies and publishes it; content that does not match its id is discarded. If
+    /// `content` fails, the bytes before the failure are retained. A client that missed the last response may resend
+    /// the last piece.
     pub async fn append<E: std::error::Error>(
         &self,
         id: BlobId,
@@ -286,13 +288,13 @@ impl Blobs {
         Ok(total.map(|total| Progress { received: total, total, done: true }))
     }
 
-    /// Gives up an upload. Says whether there was one.
+    /// Discards an upload. Returns whether there was one.
     pub async fn cancel_upload(&self, id: BlobId) -> Result<bool, Error> {
         let uploads = Arc::clone(&self.shared.uploads);
         blocking(move || uploads.cancel(id)).await
     }
 
-    /// Removes uploads that nothing was added to for too long, and says how many. To be called now and then.
+    /// Removes uploads without an append for too long and returns their number. To be called periodically.
     pub async fn remove_abandoned_uploads(&self, now: SystemTime) -> Result<usize, Error> {
         let uploads = Arc::clone(&self.shared.uploads);
         blocking(move || uploads.remove_abandoned(now)).await
@@ -303,7 +305,7 @@ impl Blobs {
         let (mut writer, packed) = blocking(move || {
             let mut writer = writer;
             let packed = writer.file.try_clone().map_err(Error::io("open", &writer.path)).and_then(|file| {
-                // The clone shares the place in the file, which nobody has moved: all writes name theirs.
+                // The clone shares the file position, which is still 0: all writes are positioned.
                 this.pack_file(file, &writer.path, writer.total)
             });
             match packed {
@@ -321,12 +323,12 @@ impl Blobs {
             }
         })
         .await?;
-        let kept = self.keep(packed).await;
+        let stored = self.store(packed).await;
         blocking(move || {
-            if matches!(kept, Ok(_) | Err(Error::Full { .. })) {
+            if matches!(stored, Ok(_) | Err(Error::Full { .. })) {
                 writer.discard();
             }
-            kept?;
+            stored?;
             Ok(Progress { received: writer.total, total: writer.total, done: true })
         })
         .await
@@ -338,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_uploads_read_back() {
+    fn upload_file_names_are_parsed() {
         let id = BlobId::of(b"x");
         assert_eq!(parse_name(&format!("{}.17", id.hex())), Some((id, 17)));
         for wrong in ["", "x.1", "17", &format!("{}.", id.hex()), &format!("{}.-1", id.hex())] {

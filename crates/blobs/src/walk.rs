@@ -1,8 +1,7 @@
-//! A directory that somebody else has written, looked through without trusting anything in it.
+//! Walk of an untrusted directory tree.
 //!
-//! Every step opens an entry of an open directory and refuses to follow links, so that a link that appears in the middle
-//! cannot lead anywhere else; only files whose type is known to be a plain file are opened, so that a pipe or a device
-//! cannot hold anybody up.
+//! Every step opens an entry relative to an open directory without following links, so that a link created meanwhile
+//! cannot lead out of the tree. Only regular files are opened, so that a pipe or device cannot block the walk.
 
 use std::fs::File;
 use std::io;
@@ -16,31 +15,31 @@ use crate::Error;
 use crate::limits::{PATH_DEPTH_MAX, WALK_ENTRIES_MAX};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FileKind {
     File {
         bytes: u64,
         executable: bool,
     },
     Link,
-    /// A device, a pipe, a socket: what it is.
+    /// Device, pipe or socket; the text names the type.
     Special(&'static str),
     Directory,
-    /// A directory that could not be looked into, and why.
-    Closed(&'static str),
+    /// Directory that could not be entered; the text is the reason.
+    Unreadable(&'static str),
 }
 
-/// Calls `visit` with the path below `root` and the kind of everything in it, in no particular order. A name that is not
-/// UTF-8 is shown as well as it can be, and reported as special.
-pub(crate) fn walk(root: &Path, visit: impl FnMut(&str, Kind) -> Result<(), Error>) -> Result<(), Error> {
+/// Calls `visit` with the relative path and kind of every entry below `root`, in no particular order. An entry whose
+/// name is not UTF-8 is reported as special, with a lossy path.
+pub(crate) fn walk(root: &Path, visit: impl FnMut(&str, FileKind) -> Result<(), Error>) -> Result<(), Error> {
     walk_within(root, WALK_ENTRIES_MAX, visit)
 }
 
 fn walk_within(
     root: &Path,
     entries_max: usize,
-    mut visit: impl FnMut(&str, Kind) -> Result<(), Error>,
+    mut visit: impl FnMut(&str, FileKind) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let failed = |error: Errno| Error::io("look through", root)(error.into());
+    let failed = |error: Errno| Error::io("walk", root)(error.into());
     let top = open(CWD, root, OFlags::DIRECTORY).map_err(failed)?;
     let mut open_directories = vec![(Dir::new(top).map_err(failed)?, String::new())];
     let mut entries = 0;
@@ -61,23 +60,23 @@ fn walk_within(
         let parent = directory.fd().map_err(failed)?;
         let kind = match kind_of(parent, entry.file_name()) {
             Ok(kind) => kind,
-            // It went away in the meantime.
+            // Removed meanwhile.
             Err(Errno::NOENT) => continue,
             Err(error) => return Err(failed(error)),
         };
         let kind = match kind {
-            Kind::Directory if path.split('/').count() >= PATH_DEPTH_MAX => Kind::Closed("it lies too deep"),
-            Kind::Directory => match open(parent, entry.file_name(), OFlags::DIRECTORY).and_then(Dir::new) {
+            FileKind::Directory if path.split('/').count() >= PATH_DEPTH_MAX => FileKind::Unreadable("it is too deep"),
+            FileKind::Directory => match open(parent, entry.file_name(), OFlags::DIRECTORY).and_then(Dir::new) {
                 Ok(below) => {
                     let prefix = format!("{path}/");
-                    visit(&path, Kind::Directory)?;
+                    visit(&path, FileKind::Directory)?;
                     open_directories.push((below, prefix));
                     continue;
                 }
-                Err(_) => Kind::Closed("it cannot be opened"),
+                Err(_) => FileKind::Unreadable("it cannot be opened"),
             },
-            Kind::File { .. } | Kind::Link if entry.file_name().to_str().is_err() => {
-                Kind::Special("a name that is not UTF-8")
+            FileKind::File { .. } | FileKind::Link if entry.file_name().to_str().is_err() => {
+                FileKind::Special("a name that is not UTF-8")
             }
             other => other,
         };
@@ -86,7 +85,7 @@ fn walk_within(
     Ok(())
 }
 
-/// Opens a plain file for reading, from `root` down without following a link. The error says what it is instead.
+/// Opens a regular file for reading, relative to `root`, without following links.
 pub(crate) fn open_file(root: &Path, path: &str) -> io::Result<File> {
     let mut directory = open(CWD, root, OFlags::DIRECTORY)?;
     let (parents, name) = path.rsplit_once('/').map_or((None, path), |(parents, name)| (Some(parents), name));
@@ -94,37 +93,37 @@ pub(crate) fn open_file(root: &Path, path: &str) -> io::Result<File> {
         directory = open(&directory, part, OFlags::DIRECTORY)?;
     }
     let file = match kind_of(&directory, name)? {
-        Kind::File { .. } => File::from(open(&directory, name, OFlags::empty())?),
-        Kind::Link | Kind::Special(_) | Kind::Directory | Kind::Closed(_) => {
-            return Err(io::Error::other("it is no longer a plain file"));
+        FileKind::File { .. } => File::from(open(&directory, name, OFlags::empty())?),
+        FileKind::Link | FileKind::Special(_) | FileKind::Directory | FileKind::Unreadable(_) => {
+            return Err(io::Error::other("it is no longer a regular file"));
         }
     };
-    // What was opened may be another thing than what was looked at.
+    // The entry may have been replaced between `stat` and `open`.
     if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is no longer a plain file"));
+        return Err(io::Error::other("it is no longer a regular file"));
     }
     Ok(file)
 }
 
-/// Never follows a link in the last part, never waits, never makes a terminal ours.
+/// Does not follow a link in the last component, does not block, does not acquire a controlling terminal.
 fn open(at: impl AsFd, name: impl rustix::path::Arg, more: OFlags) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | more;
     rustix::fs::openat(at, name, flags, Mode::empty())
 }
 
-fn kind_of(at: impl AsFd, name: impl rustix::path::Arg) -> Result<Kind, Errno> {
+fn kind_of(at: impl AsFd, name: impl rustix::path::Arg) -> Result<FileKind, Errno> {
     let found = rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW)?;
     Ok(match FileType::from_raw_mode(found.st_mode) {
-        FileType::RegularFile => Kind::File {
+        FileType::RegularFile => FileKind::File {
             bytes: u64::try_from(found.st_size).unwrap_or_default(),
             executable: found.st_mode & 0o111 != 0,
         },
-        FileType::Directory => Kind::Directory,
-        FileType::Symlink => Kind::Link,
-        FileType::Fifo => Kind::Special("a pipe"),
-        FileType::Socket => Kind::Special("a socket"),
-        FileType::CharacterDevice | FileType::BlockDevice => Kind::Special("a device"),
-        FileType::Unknown => Kind::Special("of an unknown type"),
+        FileType::Directory => FileKind::Directory,
+        FileType::Symlink => FileKind::Link,
+        FileType::Fifo => FileKind::Special("a pipe"),
+        FileType::Socket => FileKind::Special("a socket"),
+        FileType::CharacterDevice | FileType::BlockDevice => FileKind::Special("a device"),
+        FileType::Unknown => FileKind::Special("of an unknown type"),
     })
 }
 
@@ -133,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_entries_are_looked_at_and_no_more() {
+    fn a_walk_stops_at_the_entry_limit() {
         let directory = tempfile::tempdir().unwrap();
         for name in ["a", "b/c", "d/e/f"] {
             std::fs::create_dir_all(directory.path().join(name)).unwrap();

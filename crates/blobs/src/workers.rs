@@ -1,8 +1,8 @@
 //! Workers: directories of executables, registered as content-addressed bundles.
 //!
-//! A bundle is a [`Manifest`]: which blob is at which path, what the environment is, which functions it offers. Its name
-//! is the hash of that, so a registered worker never changes. On the client a directory becomes a manifest by
-//! [`scan_directory`]; on the server it is checked, kept, and unpacked when a job needs it.
+//! A [`Manifest`] describes a bundle: the blob at each path, the environment, and the functions offered. The worker's
+//! id is the hash of its manifest, so a registered worker never changes. On the client, [`scan_directory`] turns a
+//! directory into a manifest; the server validates and stores it, and unpacks it when a job needs it.
 
 mod manifest;
 pub(crate) mod registry;
@@ -10,7 +10,7 @@ mod scan;
 mod unpack;
 mod validate;
 
-pub use manifest::{Entry, Function, Manifest, Program};
+pub use manifest::{Function, Manifest, ManifestEntry, Program};
 pub use registry::{Summary, Worker};
-pub use scan::{DESCRIPTION, LocalFile, Scanned, scan_directory};
+pub use scan::{DESCRIPTION, LocalFile, ScannedDirectory, scan_directory};
 pub use unpack::Bundle;

@@ -1,63 +1,63 @@
-//! The address of a server: `http://host:port`, with a path in front of the API if a proxy puts one there.
+//! Server address: `http://host:port`, with an optional path prefix added by a proxy.
 
 use std::fmt;
 use std::str::FromStr;
 
 use hyper::Uri;
 
-/// A text that is no address this client can talk to.
+/// An invalid or unsupported server address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadAddress {
-    #[error("`{0}` is not the address of a server; write it like http://127.0.0.1:7070")]
+pub enum InvalidAddress {
+    #[error("invalid server address `{0}`; expected a URL such as http://127.0.0.1:7070")]
     Malformed(String),
-    #[error("`{0}` asks for TLS, which this version does not speak yet; use http:// or a proxy on this machine")]
+    #[error("`{0}` requires TLS, which this version does not support; use http:// or a local TLS proxy")]
     Tls(String),
 }
 
-/// Where a server is.
+/// Address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// Host and port, as the `Host` header has them.
+    /// Host and port in the form of the `Host` header.
     authority: String,
     host: String,
     port: u16,
-    /// Without a slash at its end.
+    /// Path prefix without a trailing slash.
     prefix: String,
 }
 
 impl Address {
-    /// Host and port as the `Host` header wants them.
+    /// Host and port in the form of the `Host` header.
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// What to connect to; an IPv6 address without its brackets.
+    /// Host and port to connect to; an IPv6 address is without brackets.
     pub fn host_and_port(&self) -> (&str, u16) {
         (&self.host, self.port)
     }
 
-    /// The path of a request as it is sent.
+    /// Path of a request including the prefix.
     pub fn path(&self, path: &str) -> String {
         format!("{}{path}", self.prefix)
     }
 
-    pub(crate) fn uri(&self, path: &str) -> Result<Uri, BadAddress> {
+    pub(crate) fn uri(&self, path: &str) -> Result<Uri, InvalidAddress> {
         let text = format!("http://{}{}{path}", self.authority, self.prefix);
-        text.parse().map_err(|_| BadAddress::Malformed(text))
+        text.parse().map_err(|_| InvalidAddress::Malformed(text))
     }
 }
 
 impl FromStr for Address {
-    type Err = BadAddress;
+    type Err = InvalidAddress;
 
-    fn from_str(text: &str) -> Result<Self, BadAddress> {
-        let malformed = || BadAddress::Malformed(text.to_owned());
-        // People leave the scheme out, and then `localhost:7070` would read as scheme `localhost`.
+    fn from_str(text: &str) -> Result<Self, InvalidAddress> {
+        let malformed = || InvalidAddress::Malformed(text.to_owned());
+        // Without a scheme, `localhost:7070` would parse as scheme `localhost`.
         let with_scheme = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
         let uri: Uri = with_scheme.parse().map_err(|_| malformed())?;
         match uri.scheme_str() {
             Some("http") => {}
-            Some("https") => return Err(BadAddress::Tls(text.to_owned())),
+            Some("https") => return Err(InvalidAddress::Tls(text.to_owned())),
             Some(_) | None => return Err(malformed()),
         }
         let authority = uri.authority().ok_or_else(malformed)?;
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_may_leave_out_its_scheme_and_have_a_prefix() {
+    fn the_scheme_is_optional_and_a_prefix_is_allowed() {
         let address: Address = "localhost:7070".parse().unwrap();
         assert_eq!(address.to_string(), "http://localhost:7070");
         assert_eq!(address.host_and_port(), ("localhost", 7070));
@@ -98,14 +98,14 @@ mod tests {
     }
 
     #[test]
-    fn tls_is_refused_by_name() {
-        assert!(matches!("https://example.org".parse::<Address>(), Err(BadAddress::Tls(_))));
+    fn tls_is_rejected_with_its_own_error() {
+        assert!(matches!("https://example.org".parse::<Address>(), Err(InvalidAddress::Tls(_))));
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn invalid_addresses_are_rejected() {
         for text in ["", "http://", "ftp://example.org", "http://a b", "http://user@host", "http://host/?x=1"] {
-            assert!(matches!(text.parse::<Address>(), Err(BadAddress::Malformed(_))), "{text}");
+            assert!(matches!(text.parse::<Address>(), Err(InvalidAddress::Malformed(_))), "{text}");
         }
     }
 }

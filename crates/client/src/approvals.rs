@@ -1,15 +1,15 @@
-//! Jobs that wait for a person's word, and the word.
+//! Approvals: pending jobs and the decisions of people.
 
+use api::{ApprovalDetailView, ApprovalRequest, ApprovalView, JobView, Page};
 use hyper::Method;
 use model::id::JobId;
-use model::view::{ApprovalDetailView, ApprovalView, ApprovalWord, JobView, Page};
 
 use crate::client::{Client, JSON, to_json};
 use crate::error::Error;
 use crate::query::Query;
-use crate::transport::Ask;
+use crate::transport::ApiRequest;
 
-/// Which of them a list shows, oldest first. Absent: all of them.
+/// Filter of the approval list, oldest first. `None` fields match all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Filter {
     pub topic: Option<String>,
@@ -25,24 +25,24 @@ impl Client {
             .with("tenant", filter.tenant.as_deref())
             .with("limit", filter.limit)
             .with("cursor", filter.cursor.as_deref());
-        self.get(query.after("/v1/approvals")).await
+        self.get(query.append_to("/v1/approvals")).await
     }
 
-    /// With everything that the policy has said of the job.
+    /// A pending job with the policy's decisions about it.
     pub async fn approval(&self, id: JobId) -> Result<ApprovalDetailView, Error> {
         self.get(format!("/v1/approvals/{id}")).await
     }
 
-    pub async fn approve(&self, id: JobId, word: &ApprovalWord) -> Result<JobView, Error> {
-        self.decide(id, "approve", word).await
+    pub async fn approve(&self, id: JobId, request: &ApprovalRequest) -> Result<JobView, Error> {
+        self.decide(id, "approve", request).await
     }
 
-    pub async fn reject(&self, id: JobId, word: &ApprovalWord) -> Result<JobView, Error> {
-        self.decide(id, "reject", word).await
+    pub async fn reject(&self, id: JobId, request: &ApprovalRequest) -> Result<JobView, Error> {
+        self.decide(id, "reject", request).await
     }
 
-    async fn decide(&self, id: JobId, verb: &str, word: &ApprovalWord) -> Result<JobView, Error> {
+    async fn decide(&self, id: JobId, verb: &str, request: &ApprovalRequest) -> Result<JobView, Error> {
         let path = format!("/v1/approvals/{id}/{verb}");
-        self.answer(&Ask::new(Method::POST, path).body(JSON, to_json(word)?)).await
+        self.request_json(&ApiRequest::new(Method::POST, path).body(JSON, to_json(request)?)).await
     }
 }

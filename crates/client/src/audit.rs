@@ -1,40 +1,40 @@
-//! The audit log: read, verified by the server, or exported and verified here.
+//! Audit log: list, verify on the server, export and verify locally.
 
 mod verify;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::{AuditEntryView, AuditReportView, Page};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::Method;
 use hyper::body::Incoming;
 use model::id::JobId;
-use model::view::{AuditEntryView, AuditReportView, Page};
 
 use crate::client::Client;
 use crate::error::Error;
 use crate::query::Query;
-use crate::transport::{Ask, Transport};
-pub use verify::{Known, NotKnown, Unreadable, Verifier};
+use crate::transport::{ApiRequest, Transport};
+pub use verify::{InvalidKnownLink, InvalidLine, KnownLink, Verifier};
 
-/// How long a server may take to go through its whole log.
-const VERIFY_PATIENCE: Duration = Duration::from_secs(30 * 60);
+/// Timeout of the verification of the whole log by the server.
+const VERIFY_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
-/// Which entries a list shows. Absent: all of them.
+/// Filter of the entry list. `None` fields match all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Filter {
     pub job: Option<JobId>,
     pub action: Option<String>,
     pub newest_first: bool,
     pub shard: Option<u16>,
-    /// Only entries after this number of the shard.
+    /// Only entries of the shard with a larger number.
     pub after: Option<u64>,
     pub limit: Option<usize>,
     pub cursor: Option<String>,
 }
 
-/// The exported log, in pieces.
+/// Stream of the exported log.
 #[derive(Debug)]
 pub struct Export {
     body: Incoming,
@@ -42,11 +42,11 @@ pub struct Export {
 }
 
 impl Export {
-    /// The next bytes; nothing at the end.
+    /// The next bytes; `None` at the end.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
         while let Some(frame) = self.body.frame().await {
             let frame = frame.map_err(|error| self.transport.unreachable(error))?;
-            // Trailers are of no interest.
+            // Trailers are ignored.
             if let Ok(bytes) = frame.into_data() {
                 return Ok(Some(bytes));
             }
@@ -65,17 +65,21 @@ impl Client {
             .with("after", filter.after)
             .with("limit", filter.limit)
             .with("cursor", filter.cursor.as_deref());
-        self.get(query.after("/v1/audit")).await
+        self.get(query.append_to("/v1/audit")).await
     }
 
-    /// Has the server go through its whole log.
+    /// Lets the server verify its whole log.
     pub async fn verify_audit(&self) -> Result<AuditReportView, Error> {
-        self.answer(&Ask { patience: VERIFY_PATIENCE, ..Ask::new(Method::GET, "/v1/audit/verify") }).await
+        self.request_json(&ApiRequest {
+            extra_timeout: VERIFY_TIMEOUT,
+            ..ApiRequest::new(Method::GET, "/v1/audit/verify")
+        })
+        .await
     }
 
-    /// The whole log as lines of JSON, see [`Verifier`].
+    /// The whole log as JSON lines, see [`Verifier`].
     pub async fn export_audit(&self) -> Result<Export, Error> {
-        let body = self.transport.open(&Ask::new(Method::GET, "/v1/audit/export")).await?;
+        let body = self.transport.open(&ApiRequest::new(Method::GET, "/v1/audit/export")).await?;
         Ok(Export { body, transport: self.transport.clone() })
     }
 }

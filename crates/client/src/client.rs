@@ -1,4 +1,4 @@
-//! The client itself: where the server is and how patient to be.
+//! [`Client`] and its options.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use serde::de::DeserializeOwned;
 
 use crate::address::Address;
 use crate::error::Error;
-use crate::transport::{Ask, Transport};
+use crate::transport::{ApiRequest, Transport};
 
-/// How a client behaves.
+/// Options of a client.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Sent as `Authorization: Bearer …`.
     pub token: Option<String>,
-    /// On whose behalf it asks: kept with what is done, and not believed.
+    /// Person on whose behalf requests are made. Recorded in the audit log, not authenticated.
     pub actor: Option<String>,
-    /// How long an answer may take, beyond what the server was asked to wait.
+    /// Request timeout, in addition to the time the server was asked to wait.
     pub timeout: Duration,
-    /// How often a connection that cannot be made is tried again.
+    /// Retries of a failed connection attempt.
     pub retries: u32,
-    /// The pause before the first retry; it doubles with each.
+    /// Delay before the first retry; doubles with each retry.
     pub retry_pause: Duration,
-    /// How often in a row a broken stream of events is taken up again.
+    /// Consecutive reconnects of a broken event stream or upload.
     pub reconnects: u32,
 }
 
@@ -42,7 +42,7 @@ impl Default for Options {
     }
 }
 
-/// A client of one server. Clones share their connections.
+/// Client of one server. Clones share connections.
 #[derive(Debug, Clone)]
 pub struct Client {
     pub(crate) transport: Arc<Transport>,
@@ -63,22 +63,22 @@ impl Client {
     }
 
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: String) -> Result<T, Error> {
-        self.answer(&Ask::new(Method::GET, path)).await
+        self.request_json(&ApiRequest::new(Method::GET, path)).await
     }
 
     pub(crate) async fn post<T: DeserializeOwned>(&self, path: String) -> Result<T, Error> {
-        self.answer(&Ask::new(Method::POST, path)).await
+        self.request_json(&ApiRequest::new(Method::POST, path)).await
     }
 
     pub(crate) async fn delete(&self, path: String) -> Result<(), Error> {
-        self.transport.ask(&Ask::new(Method::DELETE, path)).await.map(drop)
+        self.transport.send(&ApiRequest::new(Method::DELETE, path)).await.map(drop)
     }
 
-    /// Asks, and reads the answer as JSON.
-    pub(crate) async fn answer<T: DeserializeOwned>(&self, ask: &Ask) -> Result<T, Error> {
-        let answer = self.transport.ask(ask).await?;
-        serde_json::from_slice(&answer.body)
-            .map_err(|error| Error::Protocol(format!("{} {}: {error}", ask.method, ask.path)))
+    /// Sends a request and decodes the JSON response.
+    pub(crate) async fn request_json<T: DeserializeOwned>(&self, request: &ApiRequest) -> Result<T, Error> {
+        let response = self.transport.send(request).await?;
+        serde_json::from_slice(&response.body)
+            .map_err(|error| Error::Protocol(format!("{} {}: {error}", request.method, request.path)))
     }
 }
 
@@ -87,5 +87,5 @@ pub(crate) const NDJSON: &str = "application/x-ndjson";
 
 pub(crate) fn to_json(value: &impl Serialize) -> Result<Bytes, Error> {
     let body = serde_json::to_vec(value);
-    body.map(Bytes::from).map_err(|error| Error::Protocol(format!("the request cannot be written as JSON: {error}")))
+    body.map(Bytes::from).map_err(|error| Error::Protocol(format!("cannot encode the request as JSON: {error}")))
 }

@@ -1,34 +1,34 @@
-//! What can go wrong between a client and its server.
+//! Errors of requests.
 
 use std::error::Error as StdError;
 use std::path::PathBuf;
 
-use model::view::Problem;
+use api::Problem;
 
-use crate::address::BadAddress;
+use crate::address::InvalidAddress;
 
-/// Why a request has no good answer.
+/// Error of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody answered, or the connection broke before the answer was complete. A request that creates something may
-    /// have been carried out all the same, unless it never connected: an idempotency key makes it safe to ask again.
+    /// No connection, or the connection broke before the response was complete. In the second case the request may have
+    /// been executed: use an idempotency key to retry safely.
     #[error("cannot reach the server at {url}: {}", innermost(.source.as_ref()))]
     Unreachable { url: String, source: Box<dyn StdError + Send + Sync> },
-    /// The server understood and said no.
-    #[error("{}", in_words(.0))]
+    /// The server refused the request.
+    #[error("{}", describe(.0))]
     Refused(Box<Problem>),
-    /// The answer is not one that an Outlast server gives.
-    #[error("the server's answer makes no sense: {0}")]
+    /// A response that is not valid for this API, or a request that cannot be encoded.
+    #[error("protocol error: {0}")]
     Protocol(String),
     #[error(transparent)]
-    Address(#[from] BadAddress),
-    /// A file on this side.
+    Address(#[from] InvalidAddress),
+    /// Error of a local file.
     #[error("cannot {action} {}: {source}", path.display())]
     File { action: &'static str, path: PathBuf, source: std::io::Error },
 }
 
 impl Error {
-    /// The stable code of a refusal.
+    /// Stable error code of a refusal.
     pub fn code(&self) -> Option<&str> {
         match self {
             Self::Refused(problem) => Some(&problem.code),
@@ -36,7 +36,7 @@ impl Error {
         }
     }
 
-    /// The HTTP status of a refusal.
+    /// HTTP status of a refusal.
     pub fn status(&self) -> Option<u16> {
         match self {
             Self::Refused(problem) => Some(problem.status),
@@ -45,13 +45,13 @@ impl Error {
     }
 }
 
-/// What is wrong with which field, and the stable code of it.
-pub fn in_words(problem: &Problem) -> String {
+/// Field, detail and error code of a problem as one line.
+pub fn describe(problem: &Problem) -> String {
     let field = problem.field.as_ref().map(|field| format!("{field}: ")).unwrap_or_default();
     format!("{field}{} ({})", problem.detail, problem.code)
 }
 
-/// HTTP libraries wrap an error many times, and only the innermost one tells a person something.
+/// HTTP libraries wrap errors several times; only the innermost one is informative.
 fn innermost<'a>(error: &'a (dyn StdError + Send + Sync + 'static)) -> &'a dyn StdError {
     let mut error: &dyn StdError = error;
     while let Some(source) = error.source() {

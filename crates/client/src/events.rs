@@ -1,34 +1,34 @@
-//! Every change, as it happens, without a gap: a broken connection is taken up again where it broke.
+//! Event stream without gaps: a broken connection resumes after the last event.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use api::ChangeView;
 use http_body_util::BodyExt;
 use hyper::Method;
 use hyper::body::Incoming;
 use model::id::{JobId, WorkflowId};
 use model::queue::QueueRef;
-use model::view::ChangeView;
 use tokio::time::{sleep, timeout};
 
 use crate::client::Client;
 use crate::error::Error;
 use crate::query::Query;
 use crate::sse::Parser;
-use crate::transport::Ask;
+use crate::transport::ApiRequest;
 
-/// A stream that says nothing for this long, not even that it lives, is given up and taken up again.
+/// A stream without any data, including keep-alives, for this long is reconnected.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 const RECONNECT_PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Where to begin.
+/// Start position of a subscription.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Since {
-    /// With what happens from now on.
+    /// New changes only.
     #[default]
     Now,
-    /// With the oldest change that is kept.
+    /// From the oldest retained change.
     Start,
     /// After the change with this cursor.
     Cursor(String),
@@ -44,9 +44,9 @@ impl Since {
     }
 }
 
-/// Which changes are of interest. Absent: all of them.
+/// Filter of changes. `None` fields match all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Interest {
+pub struct EventFilter {
     pub job: Option<JobId>,
     pub queue: Option<QueueRef>,
     pub workflow: Option<WorkflowId>,
@@ -57,7 +57,7 @@ pub struct Interest {
 #[derive(Debug)]
 pub struct Events {
     client: Client,
-    interest: Interest,
+    filter: EventFilter,
     since: Since,
     connection: Option<Connection>,
     ready: VecDeque<ChangeView>,
@@ -71,18 +71,18 @@ struct Connection {
 }
 
 impl Client {
-    /// Subscribes. The connection is made before this returns, so that nothing that happens afterwards is missed.
-    pub async fn events(&self, since: Since, interest: Interest) -> Result<Events, Error> {
+    /// Subscribes to changes. Connects before returning, so that no later change is missed.
+    pub async fn events(&self, since: Since, filter: EventFilter) -> Result<Events, Error> {
         let mut events =
-            Events { client: self.clone(), interest, since, connection: None, ready: VecDeque::new(), failures: 0 };
+            Events { client: self.clone(), filter, since, connection: None, ready: VecDeque::new(), failures: 0 };
         events.connect().await?;
         Ok(events)
     }
 }
 
 impl Events {
-    /// The next change. Errors are final: the server refused (a cursor that is too old is 410 `cursor_expired`), or it
-    /// could not be reached for too long.
+    /// The next change. Errors are final: the server refused the request (410 `cursor_expired` for a cursor that is too
+    /// old), or all reconnects failed.
     pub async fn next(&mut self) -> Result<ChangeView, Error> {
         loop {
             if let Some(change) = self.ready.pop_front() {
@@ -97,7 +97,7 @@ impl Events {
         }
     }
 
-    /// Where a new subscription would have to begin so as not to miss anything.
+    /// Start position for a new subscription that misses nothing.
     pub fn since(&self) -> &Since {
         &self.since
     }
@@ -105,17 +105,17 @@ impl Events {
     async fn connect(&mut self) -> Result<(), Error> {
         let path = Query::default()
             .with("since", Some(self.since.as_str()))
-            .with("job", self.interest.job)
-            .with("queue", self.interest.queue)
-            .with("workflow", self.interest.workflow)
-            .with("kind", self.interest.kind.as_deref())
-            .after("/v1/events");
-        let body = self.client.transport.open(&Ask::new(Method::GET, path)).await?;
+            .with("job", self.filter.job)
+            .with("queue", self.filter.queue)
+            .with("workflow", self.filter.workflow)
+            .with("kind", self.filter.kind.as_deref())
+            .append_to("/v1/events");
+        let body = self.client.transport.open(&ApiRequest::new(Method::GET, path)).await?;
         self.connection = Some(Connection { body, parser: Parser::default() });
         Ok(())
     }
 
-    /// Drops the broken connection, waits, and leaves it to the next read to connect again.
+    /// Drops the broken connection and waits; the next read reconnects.
     async fn recover(&mut self, error: Error) -> Result<(), Error> {
         self.connection = None;
         if self.failures >= self.client.transport.options().reconnects {
@@ -127,7 +127,7 @@ impl Events {
         Ok(())
     }
 
-    /// Reads one piece of the stream and keeps what it completes.
+    /// Reads one frame of the stream and queues the completed changes.
     async fn read(&mut self) -> Result<(), Error> {
         if self.connection.is_none() {
             self.connect().await?;
@@ -136,19 +136,19 @@ impl Events {
         let Some(connection) = &mut self.connection else { return Ok(()) };
         let frame = match timeout(SILENCE_MAX, connection.body.frame()).await {
             Ok(Some(frame)) => frame.map_err(|error| transport.unreachable(error))?,
-            Ok(None) => return Err(transport.unreachable("the stream of events ended")),
-            Err(_) => return Err(transport.unreachable("the stream of events fell silent")),
+            Ok(None) => return Err(transport.unreachable("the event stream ended")),
+            Err(_) => return Err(transport.unreachable("the event stream timed out")),
         };
         let Ok(bytes) = frame.into_data() else { return Ok(()) };
         let mut events = Vec::new();
         connection.parser.push(&bytes, &mut events).map_err(|error| Error::Protocol(error.to_string()))?;
         for event in events {
             let change = serde_json::from_str(&event.data);
-            let change = change.map_err(|error| Error::Protocol(format!("a change cannot be read: {error}")))?;
+            let change = change.map_err(|error| Error::Protocol(format!("invalid change: {error}")))?;
             self.ready.push_back(change);
         }
-        // The server may say where "now" is before anything has happened. While changes are waiting to be taken,
-        // their own cursors tell more exactly.
+        // The server may send a cursor for "now" before the first change. While changes are queued, their own cursors
+        // are more precise.
         if let (true, Some(cursor)) = (self.ready.is_empty(), connection.parser.last_id()) {
             self.since = Since::Cursor(cursor.to_owned());
         }

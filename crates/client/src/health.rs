@@ -1,31 +1,31 @@
-//! Whether a server lives, serves, and which version it is.
+//! Liveness, readiness and version of a server.
 
 use hyper::Method;
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::transport::Ask;
+use crate::transport::ApiRequest;
 
-/// What a server says about itself.
+/// Response to a liveness check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
-    /// Absent where the server does not tell.
+    /// `None` if the server does not report it.
     pub version: Option<String>,
 }
 
 impl Client {
-    /// The server is alive.
+    /// Liveness check.
     pub async fn health(&self) -> Result<Health, Error> {
-        let answer = self.transport.ask(&Ask::new(Method::GET, "/healthz")).await?;
-        let body: Option<serde_json::Value> = serde_json::from_slice(&answer.body).ok();
+        let response = self.transport.send(&ApiRequest::new(Method::GET, "/healthz")).await?;
+        let body: Option<serde_json::Value> = serde_json::from_slice(&response.body).ok();
         let from_body = body.as_ref().and_then(|body| body.get("version")?.as_str());
-        let header = answer.head.headers.get("server").and_then(|value| value.to_str().ok());
+        let header = response.head.headers.get("server").and_then(|value| value.to_str().ok());
         let from_header = header.and_then(|value| value.strip_prefix("outlast/"));
         Ok(Health { version: from_body.or(from_header).map(str::to_owned) })
     }
 
-    /// The server has taken up its work and takes requests. Refused while it has not.
+    /// Readiness check. Fails until the server accepts requests.
     pub async fn ready(&self) -> Result<(), Error> {
-        self.transport.ask(&Ask::new(Method::GET, "/readyz")).await.map(drop)
+        self.transport.send(&ApiRequest::new(Method::GET, "/readyz")).await.map(drop)
     }
 }

@@ -1,22 +1,22 @@
-//! Submitting jobs, looking at them, and deciding about them.
+//! Jobs: submit, inspect, cancel, retry, release.
 
 use std::time::Duration;
 
+use api::{AcceptedView, BatchView, HistoryView, JobView, OriginalView, Page, WhyView};
 use bytes::Bytes;
 use hyper::Method;
 use model::id::JobId;
 use model::queue::QueueRef;
 use model::spec::JobSpec;
 use model::state::State;
-use model::view::{AcceptedView, BatchView, HistoryView, JobView, OriginalView, Page, WhyView};
 use serde::Serialize;
 
 use crate::client::{Client, JSON, NDJSON, to_json};
 use crate::error::Error;
 use crate::query::Query;
-use crate::transport::Ask;
+use crate::transport::ApiRequest;
 
-/// Which jobs a list shows. Absent: all of them.
+/// Filter of a job list. `None` fields match all jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Filter {
     pub state: Option<State>,
@@ -27,16 +27,16 @@ pub struct Filter {
     pub cursor: Option<String>,
 }
 
-/// The lists of jobs that the API keeps.
+/// The job lists of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum List {
+pub enum JobList {
     All,
     Running,
     Completed,
     History,
 }
 
-impl List {
+impl JobList {
     fn segment(self) -> &'static str {
         match self {
             Self::All => "",
@@ -47,61 +47,61 @@ impl List {
     }
 }
 
-/// How jobs are handed in.
+/// Options of a submission.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Submit {
-    /// Names the request, so that it can be repeated without being carried out twice. For single jobs.
+pub struct SubmitOptions {
+    /// Makes a repeated request create no second job. For single jobs only.
     pub idempotency_key: Option<String>,
-    /// The queue they go to, if they name none themselves.
+    /// Queue of the jobs that name none themselves.
     pub queue: Option<QueueRef>,
 }
 
 impl Client {
     pub async fn submit(&self, job: &JobSpec) -> Result<AcceptedView, Error> {
-        self.submit_raw(to_json(job)?, &Submit::default()).await
+        self.submit_raw(to_json(job)?, &SubmitOptions::default()).await
     }
 
-    /// Submits one job that is JSON already.
-    pub async fn submit_raw(&self, job: Bytes, submit: &Submit) -> Result<AcceptedView, Error> {
-        self.answer(&submission(job, JSON, submit, None)).await
+    /// Submits one job given as JSON.
+    pub async fn submit_raw(&self, job: Bytes, options: &SubmitOptions) -> Result<AcceptedView, Error> {
+        self.request_json(&submission(job, JSON, options, None)).await
     }
 
-    /// Submits one job and waits until it is terminal or the time is up, whichever is first.
-    pub async fn submit_and_wait(&self, job: Bytes, submit: &Submit, wait: Duration) -> Result<JobView, Error> {
-        self.answer(&submission(job, JSON, submit, Some(wait))).await
+    /// Submits one job and waits until it is terminal or `wait` has passed.
+    pub async fn submit_and_wait(&self, job: Bytes, options: &SubmitOptions, wait: Duration) -> Result<JobView, Error> {
+        self.request_json(&submission(job, JSON, options, Some(wait))).await
     }
 
-    /// Submits many jobs, each on its own merits; the answers are in their order.
+    /// Submits several jobs. Each is accepted or refused individually; results are in the order of the jobs.
     pub async fn submit_batch(&self, jobs: &[JobSpec]) -> Result<BatchView, Error> {
         #[derive(Serialize)]
         struct Batch<'a> {
             jobs: &'a [JobSpec],
         }
-        self.answer(&submission(to_json(&Batch { jobs })?, JSON, &Submit::default(), None)).await
+        self.request_json(&submission(to_json(&Batch { jobs })?, JSON, &SubmitOptions::default(), None)).await
     }
 
-    /// Submits many jobs, one per line.
-    pub async fn submit_ndjson(&self, lines: Bytes, submit: &Submit) -> Result<BatchView, Error> {
-        self.answer(&submission(lines, NDJSON, submit, None)).await
+    /// Submits several jobs, one per line.
+    pub async fn submit_ndjson(&self, lines: Bytes, options: &SubmitOptions) -> Result<BatchView, Error> {
+        self.request_json(&submission(lines, NDJSON, options, None)).await
     }
 
     pub async fn job(&self, id: JobId) -> Result<JobView, Error> {
         self.get(format!("/v1/jobs/{id}")).await
     }
 
-    /// The job once it is terminal, or as it is when the time is up.
+    /// Returns the job once it is terminal, or its current state after `wait`.
     pub async fn wait(&self, id: JobId, wait: Duration) -> Result<JobView, Error> {
-        let path = Query::default().with("wait_ms", Some(wait.as_millis())).after(&format!("/v1/jobs/{id}"));
-        self.answer(&Ask { patience: wait, ..Ask::new(Method::GET, path) }).await
+        let path = Query::default().with("wait_ms", Some(wait.as_millis())).append_to(&format!("/v1/jobs/{id}"));
+        self.request_json(&ApiRequest { extra_timeout: wait, ..ApiRequest::new(Method::GET, path) }).await
     }
 
-    /// The bytes of the result, which are JSON. Refused while the job is not terminal.
+    /// The result as JSON. Fails while the job is not terminal.
     pub async fn result(&self, id: JobId) -> Result<Bytes, Error> {
-        let ask = Ask::new(Method::GET, format!("/v1/jobs/{id}/result"));
-        self.transport.ask(&ask).await.map(|answer| answer.body)
+        let request = ApiRequest::new(Method::GET, format!("/v1/jobs/{id}/result"));
+        self.transport.send(&request).await.map(|response| response.body)
     }
 
-    /// What the policy had removed from the result and kept, where the server shows that.
+    /// The result before redaction, if the server stores and shows it.
     pub async fn original(&self, id: JobId) -> Result<OriginalView, Error> {
         self.get(format!("/v1/jobs/{id}/result?original=true")).await
     }
@@ -110,14 +110,14 @@ impl Client {
         self.get(format!("/v1/jobs/{id}/history")).await
     }
 
-    /// Why it is where it is.
+    /// Explains the job's current state.
     pub async fn why(&self, id: JobId) -> Result<WhyView, Error> {
         self.get(format!("/v1/jobs/{id}/why")).await
     }
 
-    pub async fn jobs(&self, list: List, filter: &Filter) -> Result<Page<JobView>, Error> {
+    pub async fn jobs(&self, list: JobList, filter: &Filter) -> Result<Page<JobView>, Error> {
         let query = filter.query().with("queue", filter.queue);
-        self.get(query.after(&format!("/v1/jobs{}", list.segment()))).await
+        self.get(query.append_to(&format!("/v1/jobs{}", list.segment()))).await
     }
 
     pub async fn cancel(&self, id: JobId) -> Result<JobView, Error> {
@@ -132,23 +132,23 @@ impl Client {
         self.post(format!("/v1/jobs/{id}/retract")).await
     }
 
-    /// Lets out the result of a quarantined job.
+    /// Releases the result of a quarantined job.
     pub async fn release(&self, id: JobId) -> Result<JobView, Error> {
         self.post(format!("/v1/jobs/{id}/release")).await
     }
 
-    /// Retires a terminal job now.
+    /// Deletes a terminal job before its retention ends.
     pub async fn remove_job(&self, id: JobId) -> Result<(), Error> {
         self.delete(format!("/v1/jobs/{id}")).await
     }
 
-    /// The jobs of one queue. The filter's own queue is not looked at.
-    pub async fn queue_jobs(&self, queue: QueueRef, list: List, filter: &Filter) -> Result<Page<JobView>, Error> {
+    /// Jobs of one queue. `filter.queue` is ignored.
+    pub async fn queue_jobs(&self, queue: QueueRef, list: JobList, filter: &Filter) -> Result<Page<JobView>, Error> {
         let segment = match list {
-            List::All => "/jobs",
-            List::Running | List::Completed | List::History => list.segment(),
+            JobList::All => "/jobs",
+            JobList::Running | JobList::Completed | JobList::History => list.segment(),
         };
-        self.get(filter.query().after(&format!("/v1/queues/{queue}{segment}"))).await
+        self.get(filter.query().append_to(&format!("/v1/queues/{queue}{segment}"))).await
     }
 }
 
@@ -163,12 +163,12 @@ impl Filter {
     }
 }
 
-fn submission(body: Bytes, content_type: &'static str, submit: &Submit, wait: Option<Duration>) -> Ask {
-    let path = match submit.queue {
+fn submission(body: Bytes, content_type: &'static str, options: &SubmitOptions, wait: Option<Duration>) -> ApiRequest {
+    let path = match options.queue {
         Some(queue) => format!("/v1/queues/{queue}/jobs"),
         None => "/v1/jobs".to_owned(),
     };
-    let path = Query::default().with("wait_ms", wait.map(|wait| wait.as_millis())).after(&path);
-    let ask = Ask::new(Method::POST, path).body(content_type, body);
-    Ask { idempotency_key: submit.idempotency_key.clone(), patience: wait.unwrap_or_default(), ..ask }
+    let path = Query::default().with("wait_ms", wait.map(|wait| wait.as_millis())).append_to(&path);
+    let request = ApiRequest::new(Method::POST, path).body(content_type, body);
+    ApiRequest { idempotency_key: options.idempotency_key.clone(), extra_timeout: wait.unwrap_or_default(), ..request }
 }

@@ -1,21 +1,20 @@
-//! A typed client of Outlast's HTTP API.
+//! Typed client of Outlast's HTTP API.
 //!
-//! [`Client`] is cheap to clone and reuses its connections. Its methods are grouped as the API is: [`jobs`],
-//! [`queues`], [`workflows`], [`schedules`], [`approvals`], [`letters`], [`audit`], [`policy`], [`blobs`], [`workers`],
-//! [`nodes`], [`logs`] and [`events`]. [`load`] is something else: raw connections that cost as little as possible, for
-//! benchmarks that share their machine with the server.
+//! [`Client`] is cheap to clone and reuses its connections. Its methods are grouped like the API: [`jobs`], [`queues`],
+//! [`workflows`], [`schedules`], [`approvals`], [`dead_letters`], [`audit`], [`policy`], [`blobs`], [`workers`],
+//! [`nodes`], [`logs`] and [`events`]. [`load`] is separate: raw connections with minimal overhead, for benchmarks that
+//! share their machine with the server.
 
 mod address;
 pub mod approvals;
 pub mod audit;
-mod base64;
 pub mod blobs;
 mod client;
+pub mod dead_letters;
 mod error;
 pub mod events;
 pub mod health;
 pub mod jobs;
-pub mod letters;
 pub mod load;
 pub mod logs;
 pub mod nodes;
@@ -28,6 +27,6 @@ mod transport;
 pub mod workers;
 pub mod workflows;
 
-pub use address::{Address, BadAddress};
+pub use address::{Address, InvalidAddress};
 pub use client::{Client, Options};
-pub use error::{Error, in_words};
+pub use error::{Error, describe};

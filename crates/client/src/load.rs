@@ -1,7 +1,7 @@
-//! A load generator that costs next to nothing: it shares its cores with the server that it measures.
+//! Load generator with minimal overhead, because it shares its cores with the measured server.
 //!
-//! Raw keep-alive connections in a closed loop, requests written from prepared parts, answers read only as far as
-//! needed. It knows HTTP but not Outlast: a [`Workload`] says what is sent and what counts as success.
+//! Raw keep-alive connections in a closed loop, prebuilt request heads, minimal response parsing. The generator knows
+//! HTTP but not Outlast: a [`Workload`] defines the requests and what counts as success.
 
 mod connection;
 mod generator;
@@ -10,7 +10,7 @@ mod reply;
 mod request;
 
 pub use connection::{Connection, Reply};
-pub use generator::{Outcome, Plan, Progress, Tally, Workload, run};
+pub use generator::{LoadPlan, LoadReport, Progress, Tally, Workload, run};
 pub use histogram::Histogram;
 pub use reply::Malformed;
 pub use request::RequestHead;

@@ -1,8 +1,10 @@
-//! What a job wrote, as it is written, and without a gap: a broken connection is taken up again where it broke.
+//! Job output as a stream without gaps: a broken connection resumes after the last chunk.
 
 use std::collections::VecDeque;
 use std::fmt;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::Method;
@@ -11,17 +13,16 @@ use model::id::{Attempt, JobId};
 use model::time::Timestamp;
 use serde::Deserialize;
 
-use crate::base64;
 use crate::client::Client;
 use crate::error::Error;
 use crate::query::Query;
 use crate::sse::{Event, Parser};
-use crate::transport::Ask;
+use crate::transport::ApiRequest;
 
-/// The largest piece that is taken. The newest lines of a large log come as one, and escapes make it six times as long.
+/// Limit of an event. `tail` of a large log arrives as one event, and JSON escapes make it up to six times as long.
 const EVENT_BYTES_MAX: usize = 128 * 1024 * 1024;
 
-/// One of the two streams of a process.
+/// Output stream of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stream {
     #[default]
@@ -38,37 +39,37 @@ impl fmt::Display for Stream {
     }
 }
 
-/// Which part of a job's log is asked for.
+/// Selects a part of a job's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Request {
-    /// Absent: both.
+pub struct LogOptions {
+    /// `None`: both.
     pub stream: Option<Stream>,
-    /// Goes on until the job is terminal, and waits for it to start.
+    /// Waits for the job to start and continues until it is terminal.
     pub follow: bool,
-    /// Only this many of the newest lines.
+    /// Number of most recent lines to return.
     pub tail: Option<usize>,
-    /// Absent: the server's choice.
+    /// `None`: chosen by the server.
     pub attempt: Option<Attempt>,
 }
 
-/// Something that was written at once.
+/// Bytes written at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Piece {
+pub struct LogChunk {
     pub stream: Stream,
     pub attempt: Attempt,
     pub at: Timestamp,
-    /// So many bytes of the stream, right before these, were not kept.
+    /// Number of bytes dropped from the stream right before these.
     pub missing: u64,
     pub bytes: Bytes,
 }
 
-/// A log that is being read.
+/// Reader of a job's log.
 #[derive(Debug)]
 pub struct Log {
     client: Client,
     id: JobId,
-    request: Request,
-    /// Of the last piece that was taken; a new connection goes on after it.
+    options: LogOptions,
+    /// Cursor of the last returned chunk; a new connection resumes after it.
     cursor: Option<String>,
     connection: Option<Connection>,
     ready: VecDeque<Event>,
@@ -82,26 +83,26 @@ struct Connection {
 }
 
 impl Client {
-    /// Nothing is asked before the first piece is.
-    pub fn logs(&self, id: JobId, request: Request) -> Log {
+    /// Reader of a job's log. Connects on the first call of [`Log::next`].
+    pub fn logs(&self, id: JobId, options: LogOptions) -> Log {
         let (cursor, connection, ready) = (None, None, VecDeque::new());
-        Log { client: self.clone(), id, request, cursor, connection, ready, ended: false }
+        Log { client: self.clone(), id, options, cursor, connection, ready, ended: false }
     }
 }
 
 impl Log {
-    /// The next piece; nothing at the end. After an error the log is where it was: asking again connects anew and goes
-    /// on after the last piece, so that nothing is missed and nothing comes twice. How long to try is the caller's to say.
-    pub async fn next(&mut self) -> Result<Option<Piece>, Error> {
+    /// The next chunk; `None` at the end. After an error, calling again reconnects and resumes after the last chunk
+    /// without loss or duplication. The caller decides how often to retry.
+    pub async fn next(&mut self) -> Result<Option<LogChunk>, Error> {
         loop {
             while let Some(event) = self.ready.pop_front() {
                 if event.kind == "end" {
                     self.ended = true;
                 }
-                let piece = piece(&event)?;
+                let chunk = decode(&event)?;
                 self.cursor = event.id.or(self.cursor.take());
-                if piece.is_some() {
-                    return Ok(piece);
+                if chunk.is_some() {
+                    return Ok(chunk);
                 }
             }
             if self.ended {
@@ -114,30 +115,30 @@ impl Log {
         }
     }
 
-    fn ask(&self) -> Ask {
+    fn request(&self) -> ApiRequest {
         let resumed = self.cursor.is_some();
         let path = Query::default()
-            .with("stream", self.request.stream)
-            .with("follow", self.request.follow.then_some(true))
-            // The newest lines are those of the beginning; whoever comes back wants what came after them.
-            .with("tail", self.request.tail.filter(|_| !resumed))
-            .with("attempt", self.request.attempt)
-            .after(&format!("/v1/jobs/{}/logs", self.id));
-        let ask = Ask::new(Method::GET, path);
-        Ask { accept: Some("text/event-stream"), last_event_id: self.cursor.clone(), ..ask }
+            .with("stream", self.options.stream)
+            .with("follow", self.options.follow.then_some(true))
+            // `tail` applies to the first request only; a resumed one continues after the cursor.
+            .with("tail", self.options.tail.filter(|_| !resumed))
+            .with("attempt", self.options.attempt)
+            .append_to(&format!("/v1/jobs/{}/logs", self.id));
+        let request = ApiRequest::new(Method::GET, path);
+        ApiRequest { accept: Some("text/event-stream"), last_event_id: self.cursor.clone(), ..request }
     }
 
-    /// Reads one piece of the stream and keeps what it completes. Silence is no fault: a job may have nothing to say.
+    /// Reads one frame of the stream and queues the completed events. No timeout: a job may be silent.
     async fn read(&mut self) -> Result<(), Error> {
         let transport = &self.client.transport;
         if self.connection.is_none() {
-            let body = transport.open(&self.ask()).await?;
-            self.connection = Some(Connection { body, parser: Parser::accepting(EVENT_BYTES_MAX) });
+            let body = transport.open(&self.request()).await?;
+            self.connection = Some(Connection { body, parser: Parser::with_limit(EVENT_BYTES_MAX) });
         }
         let Some(connection) = &mut self.connection else { return Ok(()) };
         let Some(frame) = connection.body.frame().await else {
-            // A server that stops ends its answers in good order; only the last event says that there is no more.
-            return Err(transport.unreachable("the output broke off"));
+            // A stopping server ends its responses properly; only the event `end` marks the end of the log.
+            return Err(transport.unreachable("the log stream ended early"));
         };
         let frame = frame.map_err(|error| transport.unreachable(error))?;
         let Ok(bytes) = frame.into_data() else { return Ok(()) };
@@ -148,10 +149,10 @@ impl Log {
     }
 }
 
-/// What an event says; nothing for the last one and for those of a newer server.
-fn piece(event: &Event) -> Result<Option<Piece>, Error> {
+/// Decodes an event; `None` for `end` and for unknown events of a newer server.
+fn decode(event: &Event) -> Result<Option<LogChunk>, Error> {
     #[derive(Deserialize)]
-    struct Output {
+    struct EventData {
         attempt: Attempt,
         at: Timestamp,
         #[serde(default)]
@@ -164,15 +165,15 @@ fn piece(event: &Event) -> Result<Option<Piece>, Error> {
         "stderr" => Stream::Stderr,
         _ => return Ok(None),
     };
-    let unreadable = |why: String| Error::Protocol(format!("a piece of output cannot be read: {why}"));
-    let output: Output = serde_json::from_str(&event.data).map_err(|error| unreadable(error.to_string()))?;
-    let bytes = match (output.text, output.base64) {
+    let invalid = |why: String| Error::Protocol(format!("invalid log event: {why}"));
+    let data: EventData = serde_json::from_str(&event.data).map_err(|error| invalid(error.to_string()))?;
+    let bytes = match (data.text, data.base64) {
         (Some(text), _) => text.into_bytes(),
-        (None, Some(text)) => base64::decode(&text).ok_or_else(|| unreadable("it is no base64".to_owned()))?,
+        (None, Some(text)) => STANDARD.decode(text).map_err(|error| invalid(error.to_string()))?,
         (None, None) => Vec::new(),
     };
-    let Output { attempt, at, missing, .. } = output;
-    Ok(Some(Piece { stream, attempt, at, missing, bytes: bytes.into() }))
+    let EventData { attempt, at, missing, .. } = data;
+    Ok(Some(LogChunk { stream, attempt, at, missing, bytes: bytes.into() }))
 }
 
 #[cfg(test)]
@@ -186,33 +187,37 @@ mod tests {
     }
 
     #[test]
-    fn text_and_bytes_are_pieces_alike() {
+    fn text_and_binary_output_are_decoded() {
         let time = r#""at":"1970-01-01T00:00:01.500Z""#;
-        let text = piece(&event("stderr", &format!(r#"{{"attempt":2,{time},"missing":7,"text":"a\u0000\n"}}"#)));
+        let text = decode(&event("stderr", &format!(r#"{{"attempt":2,{time},"missing":7,"text":"a\u0000\n"}}"#)));
         let text = text.unwrap().unwrap();
         assert_eq!((text.stream, text.attempt, text.missing), (Stream::Stderr, Attempt(2), 7));
         assert_eq!((text.at, &text.bytes[..]), (Timestamp(Millis(1500)), &b"a\0\n"[..]));
-        let bytes = piece(&event("stdout", &format!(r#"{{"attempt":1,{time},"base64":"/w=="}}"#)));
+        let bytes = decode(&event("stdout", &format!(r#"{{"attempt":1,{time},"base64":"/w=="}}"#)));
         let bytes = bytes.unwrap().unwrap();
         assert_eq!((bytes.stream, bytes.missing, &bytes.bytes[..]), (Stream::Stdout, 0, &[0xff][..]));
     }
 
     #[test]
-    fn what_is_no_piece_is_passed_over_or_told() {
-        assert_eq!(piece(&event("end", "{}")).unwrap(), None);
-        assert_eq!(piece(&event("something-new", "?")).unwrap(), None);
-        assert!(matches!(piece(&event("stdout", "{}")), Err(Error::Protocol(_))));
+    fn unknown_events_are_skipped_and_invalid_ones_rejected() {
+        assert_eq!(decode(&event("end", "{}")).unwrap(), None);
+        assert_eq!(decode(&event("something-new", "?")).unwrap(), None);
+        assert!(matches!(decode(&event("stdout", "{}")), Err(Error::Protocol(_))));
+        for base64 in ["Z", "Zg", "Zg=", "Z===", "====", "Zm9*", "Zg==Zg==", "Zh=="] {
+            let data = format!(r#"{{"attempt":1,"at":"1970-01-01T00:00:01Z","base64":"{base64}"}}"#);
+            assert!(matches!(decode(&event("stdout", &data)), Err(Error::Protocol(_))), "{base64}");
+        }
     }
 
     #[test]
-    fn who_comes_back_asks_for_what_came_after() {
+    fn a_resumed_request_continues_after_the_cursor() {
         let client = Client::new("http://127.0.0.1:1").unwrap();
-        let request = Request { follow: true, tail: Some(3), ..Request::default() };
+        let request = LogOptions { follow: true, tail: Some(3), ..LogOptions::default() };
         let mut log = client.logs(JobId(7), request);
-        let first = log.ask();
+        let first = log.request();
         assert!(first.path.ends_with("?follow=true&tail=3") && first.last_event_id.is_none(), "{first:?}");
         log.cursor = Some("1.2.3".to_owned());
-        let second = log.ask();
+        let second = log.request();
         assert!(second.path.ends_with("?follow=true"), "{second:?}");
         assert_eq!(second.last_event_id.as_deref(), Some("1.2.3"));
     }

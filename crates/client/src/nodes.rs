@@ -1,7 +1,7 @@
-//! The nodes that run jobs.
+//! Nodes of the cluster.
 
+use api::{NodeView, Page};
 use model::id::NodeId;
-use model::view::{NodeView, Page};
 
 use crate::client::Client;
 use crate::error::Error;

@@ -1,25 +1,25 @@
-//! The policy: who decides, what it would say, and whose limits there are.
+//! Policy status, policy checks and tenants.
 
+use api::{CheckView, Page, PolicyView, TenantView};
 use bytes::Bytes;
 use hyper::Method;
-use model::view::{CheckView, Page, PolicyView, TenantView};
 
 use crate::client::{Client, JSON};
 use crate::error::Error;
 use crate::query::Query;
-use crate::transport::Ask;
+use crate::transport::ApiRequest;
 
 impl Client {
     pub async fn policy(&self) -> Result<PolicyView, Error> {
         self.get("/v1/policy".to_owned()).await
     }
 
-    /// What the policy would say of a job, which is JSON already. Nothing is submitted.
+    /// Evaluates the policy for a job given as JSON, without submitting it.
     pub async fn check_policy(&self, job: Bytes) -> Result<CheckView, Error> {
-        self.answer(&Ask::new(Method::POST, "/v1/policy/check").body(JSON, job)).await
+        self.request_json(&ApiRequest::new(Method::POST, "/v1/policy/check").body(JSON, job)).await
     }
 
     pub async fn tenants(&self, limit: Option<usize>, cursor: Option<&str>) -> Result<Page<TenantView>, Error> {
-        self.get(Query::default().with("limit", limit).with("cursor", cursor).after("/v1/tenants")).await
+        self.get(Query::default().with("limit", limit).with("cursor", cursor).append_to("/v1/tenants")).await
     }
 }

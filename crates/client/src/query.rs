@@ -1,8 +1,8 @@
-//! The query part of an address.
+//! Query strings and path segments of request URLs.
 
 use std::fmt::Write;
 
-/// Collects `name=value` pairs; absent values leave no trace.
+/// Builder of a query string. `None` values are omitted.
 #[derive(Debug, Default)]
 pub(crate) struct Query {
     text: String,
@@ -19,20 +19,20 @@ impl Query {
         self
     }
 
-    /// The path, with everything that was collected behind it.
-    pub(crate) fn after(self, path: &str) -> String {
+    /// The path with the query string appended.
+    pub(crate) fn append_to(self, path: &str) -> String {
         format!("{path}{}", self.text)
     }
 }
 
-/// A text as one segment of a path.
+/// Percent-encodes a text as one path segment.
 pub(crate) fn segment(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     encode(text, &mut encoded);
     encoded
 }
 
-/// Everything but the unreserved characters of RFC 3986 is written as `%XX`.
+/// Percent-encodes everything but the unreserved characters of RFC 3986.
 fn encode(text: &str, out: &mut String) {
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
@@ -49,11 +49,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_encoded_and_absent_ones_left_out() {
+    fn values_are_encoded_and_absent_ones_omitted() {
         let query =
             Query::default().with("topic", Some("a b&c=ü")).with("queue", None::<String>).with("limit", Some(5));
-        assert_eq!(query.after("/v1/jobs"), "/v1/jobs?topic=a%20b%26c%3D%C3%BC&limit=5");
-        assert_eq!(Query::default().after("/x"), "/x");
+        assert_eq!(query.append_to("/v1/jobs"), "/v1/jobs?topic=a%20b%26c%3D%C3%BC&limit=5");
+        assert_eq!(Query::default().append_to("/x"), "/x");
         assert_eq!(segment("a/b?c"), "a%2Fb%3Fc");
     }
 }

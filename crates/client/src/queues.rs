@@ -1,34 +1,34 @@
-//! Queues: making them, looking at them, ending them.
+//! Queues: create, inspect, drain, cancel.
 
+use api::{Page, QueueSpec, QueueView};
 use hyper::Method;
 use model::queue::QueueRef;
-use model::view::{Page, QueueSpec, QueueView};
 
 use crate::client::{Client, JSON, to_json};
 use crate::error::Error;
 use crate::query::Query;
-use crate::transport::Ask;
+use crate::transport::ApiRequest;
 
 impl Client {
-    /// The answer has the queue's token, which is shown this once.
+    /// Creates a queue. Only this response contains the queue's token.
     pub async fn create_queue(&self, spec: &QueueSpec) -> Result<QueueView, Error> {
-        self.answer(&Ask::new(Method::POST, "/v1/queues").body(JSON, to_json(spec)?)).await
+        self.request_json(&ApiRequest::new(Method::POST, "/v1/queues").body(JSON, to_json(spec)?)).await
     }
 
     pub async fn queues(&self, limit: Option<usize>, cursor: Option<&str>) -> Result<Page<QueueView>, Error> {
-        self.get(Query::default().with("limit", limit).with("cursor", cursor).after("/v1/queues")).await
+        self.get(Query::default().with("limit", limit).with("cursor", cursor).append_to("/v1/queues")).await
     }
 
     pub async fn queue(&self, queue: QueueRef) -> Result<QueueView, Error> {
         self.get(format!("/v1/queues/{queue}")).await
     }
 
-    /// No new jobs; those it has are finished.
+    /// Closes the queue for new jobs and lets its jobs finish.
     pub async fn drain_queue(&self, queue: QueueRef) -> Result<QueueView, Error> {
         self.post(format!("/v1/queues/{queue}/drain")).await
     }
 
-    /// No new jobs; those it has are cancelled.
+    /// Closes the queue for new jobs and cancels its jobs.
     pub async fn cancel_queue(&self, queue: QueueRef) -> Result<QueueView, Error> {
         self.post(format!("/v1/queues/{queue}/cancel")).await
     }

@@ -1,14 +1,14 @@
-//! Schedules: what starts workflows by the clock.
+//! Schedules of workflows.
 
+use api::{Page, ScheduleStart, ScheduleView, WorkflowView};
 use hyper::Method;
-use model::view::{Page, ScheduleStart, ScheduleView, WorkflowView};
 
 use crate::client::{Client, JSON, to_json};
 use crate::error::Error;
 use crate::query::{Query, segment};
-use crate::transport::Ask;
+use crate::transport::ApiRequest;
 
-/// A schedule, by its id or its name. Names are unique within a tenant only.
+/// Reference to a schedule by id or name. Names are unique within a tenant only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScheduleRef<'a> {
     pub name: &'a str,
@@ -24,16 +24,16 @@ impl<'a> From<&'a str> for ScheduleRef<'a> {
 impl ScheduleRef<'_> {
     fn path(self, action: &str) -> String {
         let path = format!("/v1/schedules/{}{action}", segment(self.name));
-        Query::default().with("tenant", self.tenant).after(&path)
+        Query::default().with("tenant", self.tenant).append_to(&path)
     }
 }
 
 impl Client {
     pub async fn create_schedule(&self, schedule: &ScheduleStart) -> Result<ScheduleView, Error> {
-        self.answer(&Ask::new(Method::POST, "/v1/schedules").body(JSON, to_json(schedule)?)).await
+        self.request_json(&ApiRequest::new(Method::POST, "/v1/schedules").body(JSON, to_json(schedule)?)).await
     }
 
-    /// The oldest first.
+    /// Lists schedules, oldest first.
     pub async fn schedules(
         &self,
         tenant: Option<&str>,
@@ -41,14 +41,14 @@ impl Client {
         cursor: Option<&str>,
     ) -> Result<Page<ScheduleView>, Error> {
         let query = Query::default().with("tenant", tenant).with("limit", limit).with("cursor", cursor);
-        self.get(query.after("/v1/schedules")).await
+        self.get(query.append_to("/v1/schedules")).await
     }
 
     pub async fn schedule<'a>(&self, schedule: impl Into<ScheduleRef<'a>>) -> Result<ScheduleView, Error> {
         self.get(schedule.into().path("")).await
     }
 
-    /// Slots that come due while it is paused are left out.
+    /// Pauses a schedule. Slots due while it is paused are skipped.
     pub async fn pause_schedule<'a>(&self, schedule: impl Into<ScheduleRef<'a>>) -> Result<ScheduleView, Error> {
         self.post(schedule.into().path("/pause")).await
     }
@@ -57,7 +57,7 @@ impl Client {
         self.post(schedule.into().path("/resume")).await
     }
 
-    /// Starts what it starts, now.
+    /// Triggers the schedule immediately.
     pub async fn trigger_schedule<'a>(&self, schedule: impl Into<ScheduleRef<'a>>) -> Result<WorkflowView, Error> {
         self.post(schedule.into().path("/trigger")).await
     }

@@ -1,31 +1,31 @@
-//! Server-sent events, taken apart: bytes in, events out, whatever way the bytes were cut into pieces.
+//! Incremental parser of server-sent events.
 
-/// The largest line, and the largest event, that is accepted unless a parser is made for larger ones.
+/// Default limit of the size of a line and of an event.
 pub const EVENT_BYTES_MAX: usize = 1024 * 1024;
 
-/// One event as it was sent.
+/// One event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Empty: an ordinary message.
+    /// The `event` field; empty for the default type.
     pub kind: String,
     pub data: String,
-    /// How far the stream had got with this event: its own id, or else that of the last one that had any.
+    /// Stream position: the event's own id, else the last id seen.
     pub id: Option<String>,
 }
 
-/// An event or line beyond what the parser accepts. The parser is of no further use.
+/// An event or line exceeds the limit. The parser must not be used further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("an event is larger than {bytes_max} bytes")]
+#[error("an event is larger than the limit of {bytes_max} bytes")]
 pub struct TooLarge {
     pub bytes_max: usize,
 }
 
-/// Remembers what is not complete yet.
+/// Parser state, including the incomplete event.
 #[derive(Debug)]
 pub struct Parser {
     bytes_max: usize,
     line: Vec<u8>,
-    /// A carriage return ended the last line: a line feed right after it belongs to it.
+    /// The last line ended with a carriage return; a line feed right after it is part of the same line ending.
     after_carriage_return: bool,
     past_first_line: bool,
     kind: String,
@@ -37,13 +37,13 @@ pub struct Parser {
 
 impl Default for Parser {
     fn default() -> Self {
-        Self::accepting(EVENT_BYTES_MAX)
+        Self::with_limit(EVENT_BYTES_MAX)
     }
 }
 
 impl Parser {
-    /// A parser for events, and lines, up to this size.
-    pub fn accepting(bytes_max: usize) -> Self {
+    /// A parser with a limit of `bytes_max` per event and per line.
+    pub fn with_limit(bytes_max: usize) -> Self {
         Self {
             bytes_max,
             line: Vec::new(),
@@ -57,12 +57,12 @@ impl Parser {
         }
     }
 
-    /// Takes the next bytes and appends the events that they complete.
+    /// Parses the next bytes and appends the completed events to `events`.
     pub fn push(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), TooLarge> {
         for &byte in bytes {
-            let second_half = std::mem::take(&mut self.after_carriage_return) && byte == b'\n';
+            let is_rest_of_crlf = std::mem::take(&mut self.after_carriage_return) && byte == b'\n';
             match byte {
-                _ if second_half => {}
+                _ if is_rest_of_crlf => {}
                 b'\n' | b'\r' => {
                     self.after_carriage_return = byte == b'\r';
                     self.end_line(events)?;
@@ -74,7 +74,7 @@ impl Parser {
         Ok(())
     }
 
-    /// The id that the stream had reached with its last complete event, even one without data.
+    /// Id of the last complete event, including events without data.
     pub fn last_id(&self) -> Option<&str> {
         self.last_id.as_deref()
     }
@@ -91,15 +91,15 @@ impl Parser {
         if line.is_empty() {
             self.end_event(events);
         } else {
-            self.take_field(line)?;
+            self.parse_field(line)?;
         }
-        // The allocation is kept for the next line.
+        // Reuses the allocation for the next line.
         self.line = bytes;
         self.line.clear();
         Ok(())
     }
 
-    fn take_field(&mut self, line: &str) -> Result<(), TooLarge> {
+    fn parse_field(&mut self, line: &str) -> Result<(), TooLarge> {
         let (name, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
         match name {
@@ -115,7 +115,7 @@ impl Parser {
                 self.data.push_str(value);
             }
             "id" if !value.contains('\0') => self.id = Some(value.to_owned()),
-            // Comments (an empty name), `retry` and what is not known.
+            // Comments (an empty name), `retry` and unknown fields.
             _ => {}
         }
         Ok(())
@@ -141,10 +141,10 @@ mod tests {
 
     type Outcome = (Vec<Event>, Option<String>, Result<(), TooLarge>);
 
-    fn parse<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Outcome {
+    fn parse<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Outcome {
         let mut parser = Parser::default();
         let mut events = Vec::new();
-        let outcome = pieces.into_iter().try_for_each(|piece| parser.push(piece, &mut events));
+        let outcome = chunks.into_iter().try_for_each(|chunk| parser.push(chunk, &mut events));
         (events, parser.last_id().map(str::to_owned), outcome)
     }
 
@@ -155,7 +155,7 @@ mod tests {
     const TOO_LARGE: Result<(), TooLarge> = Err(TooLarge { bytes_max: EVENT_BYTES_MAX });
 
     #[test]
-    fn events_are_read_as_the_standard_says() {
+    fn events_are_parsed_according_to_the_standard() {
         let text =
             b"\xef\xbb\xbf: hello\nid: 7\nevent: job\ndata: {\"a\":1}\ndata:more\r\n\r\ndata\rretry: 5\r\rignored\n\n";
         let (events, last_id, outcome) = parse([&text[..]]);
@@ -165,26 +165,26 @@ mod tests {
     }
 
     #[test]
-    fn an_id_without_data_moves_the_cursor_but_is_no_event() {
+    fn an_id_without_data_moves_the_cursor_without_an_event() {
         let (events, last_id, _) = parse([&b"id: start\n\nid: unfinished\n"[..]]);
         assert_eq!(events, []);
         assert_eq!(last_id.as_deref(), Some("start"));
     }
 
     #[test]
-    fn what_is_too_large_is_an_error_and_what_just_fits_is_not() {
+    fn events_above_the_limit_are_rejected() {
         let line = |length: usize| [&b"data:"[..], &vec![b'x'; length - 5], b"\n\n"].concat();
         assert_eq!(parse([&line(EVENT_BYTES_MAX)[..]]).0.len(), 1);
         assert_eq!(parse([&line(EVENT_BYTES_MAX + 1)[..]]).2, TOO_LARGE);
         let many_lines = b"data: 0123456789\n".repeat(EVENT_BYTES_MAX / 10);
         assert_eq!(parse([&many_lines[..]]).2, TOO_LARGE);
-        let mut larger = Parser::accepting(2 * EVENT_BYTES_MAX);
+        let mut larger = Parser::with_limit(2 * EVENT_BYTES_MAX);
         assert_eq!(larger.push(&line(EVENT_BYTES_MAX + 1), &mut Vec::new()), Ok(()));
     }
 
     proptest! {
         #[test]
-        fn pieces_make_no_difference(
+        fn chunk_boundaries_do_not_matter(
             fields in proptest::collection::vec("(data|id|event|:|)(: ?[a-zé\u{0}\u{feff}]{0,4})?(\n|\r|\r\n|\n\n)", 0..12),
             noise in proptest::collection::vec(any::<u8>(), 0..40),
             cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..10),
@@ -192,11 +192,11 @@ mod tests {
             let mut bytes = fields.concat().into_bytes();
             bytes.extend(noise);
             bytes.extend(b"\n\n");
-            let mut places: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len())).collect();
-            places.extend([0, bytes.len()]);
-            places.sort_unstable();
-            let pieces = places.windows(2).map(|pair| &bytes[pair[0]..pair[1]]);
-            prop_assert_eq!(parse(pieces), parse([&bytes[..]]));
+            let mut offsets: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len())).collect();
+            offsets.extend([0, bytes.len()]);
+            offsets.sort_unstable();
+            let chunks = offsets.windows(2).map(|pair| &bytes[pair[0]..pair[1]]);
+            prop_assert_eq!(parse(chunks), parse([&bytes[..]]));
             prop_assert_eq!(parse(bytes.chunks(1)), parse([&bytes[..]]));
         }
     }

@@ -1,7 +1,8 @@
-//! Requests and answers over reused HTTP/1.1 connections, with retries where nothing can have happened yet.
+//! HTTP/1.1 transport with connection reuse and retries of failed connection attempts.
 
 use std::time::Duration;
 
+use api::Problem;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
@@ -10,40 +11,39 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use model::view::Problem;
 use tokio::time::{sleep, timeout};
 
 use crate::address::Address;
 use crate::client::Options;
 use crate::error::Error;
 
-/// The largest answer that is taken into memory. A page of jobs with large results is the largest thing that is asked for.
-const ANSWER_BYTES_MAX: usize = 512 * 1024 * 1024;
-/// The largest description of an error that is read.
+/// Limit of a response read into memory. The largest expected response is a page of jobs with large results.
+const RESPONSE_BYTES_MAX: usize = 512 * 1024 * 1024;
+/// Limit of an error response to a streaming request.
 const PROBLEM_BYTES_MAX: usize = 1024 * 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A follower of logs may hear nothing for hours; this is how it still notices that the other side is gone.
+/// A followed log may be silent for hours; keep-alive probes detect a dead peer.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(20);
 
-/// What is to be asked.
+/// A request to the API.
 #[derive(Debug, Clone)]
-pub(crate) struct Ask {
+pub(crate) struct ApiRequest {
     pub method: Method,
     pub path: String,
     pub body: Bytes,
     pub content_type: Option<&'static str>,
     pub idempotency_key: Option<String>,
-    /// The form of the answer, where the server has more than one.
+    /// Response format, for endpoints with several.
     pub accept: Option<&'static str>,
-    /// Where a stream of events is taken up again.
+    /// Position at which an event stream resumes.
     pub last_event_id: Option<String>,
-    /// Where the body belongs in a whole that comes in pieces.
+    /// Position of the body within a chunked upload.
     pub content_range: Option<String>,
-    /// How much longer than usual the server may take, because it was asked to wait.
-    pub patience: Duration,
+    /// Added to the timeout, for requests that ask the server to wait.
+    pub extra_timeout: Duration,
 }
 
-impl Ask {
+impl ApiRequest {
     pub(crate) fn new(method: Method, path: impl Into<String>) -> Self {
         Self {
             method,
@@ -54,7 +54,7 @@ impl Ask {
             accept: None,
             last_event_id: None,
             content_range: None,
-            patience: Duration::ZERO,
+            extra_timeout: Duration::ZERO,
         }
     }
 
@@ -65,9 +65,9 @@ impl Ask {
     }
 }
 
-/// A complete answer.
+/// A complete response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ApiResponse {
     pub head: hyper::http::response::Parts,
     pub body: Bytes,
 }
@@ -97,26 +97,26 @@ impl Transport {
         &self.options
     }
 
-    /// Asks and reads the whole answer; anything but success is an error.
-    pub(crate) async fn ask(&self, ask: &Ask) -> Result<Answer, Error> {
-        let limit = self.options.timeout + ask.patience;
-        let answer = timeout(limit, async {
-            let response = self.send(ask).await?;
+    /// Sends a request and reads the whole response. A non-success status is an error.
+    pub(crate) async fn send(&self, request: &ApiRequest) -> Result<ApiResponse, Error> {
+        let limit = self.options.timeout + request.extra_timeout;
+        let response = timeout(limit, async {
+            let response = self.send_with_retries(request).await?;
             let (head, body) = response.into_parts();
-            let body = Limited::new(body, ANSWER_BYTES_MAX);
+            let body = Limited::new(body, RESPONSE_BYTES_MAX);
             let body = body.collect().await.map_err(|error| self.unreachable(error))?.to_bytes();
-            Ok(Answer { head, body })
+            Ok(ApiResponse { head, body })
         });
-        let answer = answer.await.unwrap_or_else(|_| Err(self.no_answer_within(limit)))?;
-        if answer.head.status.is_success() {
-            return Ok(answer);
+        let response = response.await.unwrap_or_else(|_| Err(self.no_response_within(limit)))?;
+        if response.head.status.is_success() {
+            return Ok(response);
         }
-        Err(refusal(answer.head.status, &answer.body))
+        Err(refusal(response.head.status, &response.body))
     }
 
-    /// Asks and gives the body as it comes in. Without a limit in time: what is followed may take its time to begin.
-    pub(crate) async fn open(&self, ask: &Ask) -> Result<Incoming, Error> {
-        let response = self.send(ask).await?;
+    /// Sends a request and returns the streaming body. No timeout: a followed stream may start late.
+    pub(crate) async fn open(&self, request: &ApiRequest) -> Result<Incoming, Error> {
+        let response = self.send_with_retries(request).await?;
         let (head, body) = response.into_parts();
         if head.status.is_success() {
             return Ok(body);
@@ -125,13 +125,12 @@ impl Transport {
         Err(refusal(head.status, &body.to_bytes()))
     }
 
-    /// Sends until there is an answer. Only a connection that was never made is tried again: once a request is out,
-    /// it may have been carried out.
-    async fn send(&self, ask: &Ask) -> Result<Response<Incoming>, Error> {
+    /// Retries only failed connection attempts: a request that was sent may have been executed.
+    async fn send_with_retries(&self, request: &ApiRequest) -> Result<Response<Incoming>, Error> {
         let mut pause = self.options.retry_pause;
         let mut retries_left = self.options.retries;
         loop {
-            match self.http.request(self.request(ask)?).await {
+            match self.http.request(self.http_request(request)?).await {
                 Ok(response) => return Ok(response),
                 Err(error) if error.is_connect() && retries_left > 0 => {
                     retries_left -= 1;
@@ -143,31 +142,31 @@ impl Transport {
         }
     }
 
-    fn request(&self, ask: &Ask) -> Result<Request<Full<Bytes>>, Error> {
-        let mut request = Request::new(Full::new(ask.body.clone()));
-        *request.method_mut() = ask.method.clone();
-        *request.uri_mut() = self.address.uri(&ask.path)?;
-        let headers = request.headers_mut();
-        if let Some(content_type) = ask.content_type {
+    fn http_request(&self, request: &ApiRequest) -> Result<Request<Full<Bytes>>, Error> {
+        let mut http = Request::new(Full::new(request.body.clone()));
+        *http.method_mut() = request.method.clone();
+        *http.uri_mut() = self.address.uri(&request.path)?;
+        let headers = http.headers_mut();
+        if let Some(content_type) = request.content_type {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         }
-        if let Some(key) = &ask.idempotency_key {
+        if let Some(key) = &request.idempotency_key {
             headers.insert(HeaderName::from_static("idempotency-key"), header_value("the idempotency key", key)?);
         }
-        if let Some(accept) = ask.accept {
+        if let Some(accept) = request.accept {
             headers.insert(ACCEPT, HeaderValue::from_static(accept));
         }
-        if let Some(id) = &ask.last_event_id {
+        if let Some(id) = &request.last_event_id {
             headers.insert(HeaderName::from_static("last-event-id"), header_value("the id of the last event", id)?);
         }
-        if let Some(range) = &ask.content_range {
-            headers.insert(CONTENT_RANGE, header_value("the place of a piece", range)?);
+        if let Some(range) = &request.content_range {
+            headers.insert(CONTENT_RANGE, header_value("the content range", range)?);
         }
         if let Some(actor) = &self.options.actor {
-            // Names have letters beyond ASCII.
+            // Names may contain non-ASCII letters.
             let value = HeaderValue::from_bytes(actor.as_bytes());
             let value =
-                value.map_err(|_| Error::Protocol("the actor's name has characters that no name has".to_owned()))?;
+                value.map_err(|_| Error::Protocol("the actor's name contains control characters".to_owned()))?;
             headers.insert(HeaderName::from_static("outlast-actor"), value);
         }
         if let Some(token) = &self.options.token {
@@ -175,33 +174,33 @@ impl Transport {
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
-        Ok(request)
+        Ok(http)
     }
 
     pub(crate) fn unreachable(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
         Error::Unreachable { url: self.address.to_string(), source: source.into() }
     }
 
-    fn no_answer_within(&self, limit: Duration) -> Error {
-        self.unreachable(format!("no answer within {limit:?}"))
+    fn no_response_within(&self, limit: Duration) -> Error {
+        self.unreachable(format!("no response within {limit:?}"))
     }
 }
 
 fn header_value(what: &str, text: &str) -> Result<HeaderValue, Error> {
     HeaderValue::from_str(text)
-        .map_err(|_| Error::Protocol(format!("{what} cannot be sent: it has characters that a header may not have")))
+        .map_err(|_| Error::Protocol(format!("{what} contains characters that an HTTP header cannot carry")))
 }
 
-/// What the server said no with. Something between client and server may have answered in its stead, in its own words.
+/// The error of a non-success response. A proxy may have sent it, so that the body need not be a [`Problem`].
 fn refusal(status: StatusCode, body: &[u8]) -> Error {
     let problem = serde_json::from_slice(body).unwrap_or_else(|_| {
-        let words = String::from_utf8_lossy(&body[..body.len().min(200)]).trim().to_owned();
+        let text = String::from_utf8_lossy(&body[..body.len().min(200)]).trim().to_owned();
         let reason = status.canonical_reason().unwrap_or("an unknown status");
         Problem {
             kind: "about:blank".to_owned(),
             title: reason.to_owned(),
             status: status.as_u16(),
-            detail: if words.is_empty() { format!("the server answered {status}") } else { words },
+            detail: if text.is_empty() { format!("the server returned {status}") } else { text },
             code: reason.to_lowercase().replace([' ', '-'], "_"),
             field: None,
             blobs: Vec::new(),

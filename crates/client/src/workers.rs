@@ -1,27 +1,28 @@
 //! Workers: registered bundles of executables.
 
+use api::{Page, WorkerDetailView, WorkerView};
 use hyper::Method;
 use model::blob::WorkerId;
-use model::view::{Page, WorkerDetailView, WorkerView};
 use serde::Serialize;
 
 use crate::client::{Client, JSON, to_json};
 use crate::error::Error;
 use crate::query::Query;
-use crate::transport::Ask;
+use crate::transport::ApiRequest;
 
 impl Client {
     pub async fn workers(&self, limit: Option<usize>, cursor: Option<&str>) -> Result<Page<WorkerView>, Error> {
-        self.get(Query::default().with("limit", limit).with("cursor", cursor).after("/v1/workers")).await
+        self.get(Query::default().with("limit", limit).with("cursor", cursor).append_to("/v1/workers")).await
     }
 
     pub async fn worker(&self, id: WorkerId) -> Result<WorkerDetailView, Error> {
         self.get(format!("/v1/workers/{id}")).await
     }
 
-    /// Registers a worker by its manifest. Its blobs must be there: see [`Client::missing`] and [`Client::upload`].
+    /// Registers a worker by its manifest. Its blobs must have been uploaded: see [`Client::missing`] and
+    /// [`Client::upload`].
     pub async fn register_worker(&self, manifest: &impl Serialize) -> Result<WorkerView, Error> {
-        self.answer(&Ask::new(Method::POST, "/v1/workers").body(JSON, to_json(manifest)?)).await
+        self.request_json(&ApiRequest::new(Method::POST, "/v1/workers").body(JSON, to_json(manifest)?)).await
     }
 
     pub async fn remove_worker(&self, id: WorkerId) -> Result<(), Error> {

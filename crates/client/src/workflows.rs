@@ -1,24 +1,24 @@
-//! Workflows: starting them, looking at them, steering them.
+//! Workflows: start, inspect, control.
 
 use std::time::Duration;
 
+use api::{
+    CancelWorkflow, Page, ProgressReport, RerunWorkflow, SignalledView, TaskView, ValidView, WorkflowHistoryView,
+    WorkflowStart, WorkflowView,
+};
 use bytes::Bytes;
 use hyper::Method;
 use model::id::{JobId, ScheduleId, WorkflowId};
 use model::queue::QueueRef;
-use model::view::{
-    CancelWorkflow, Page, ProgressReport, RerunWorkflow, SignalledView, TaskView, ValidView, WorkflowHistoryView,
-    WorkflowStart, WorkflowView,
-};
 use model::workflow::{TaskState, WorkflowState};
 use serde_json::Value;
 
 use crate::client::{Client, JSON, to_json};
 use crate::error::Error;
 use crate::query::{Query, segment};
-use crate::transport::Ask;
+use crate::transport::ApiRequest;
 
-/// Which workflows a list shows, newest first. Absent: all of them.
+/// Filter of the workflow list, newest first. `None` and empty fields match all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Filter {
     pub states: Vec<WorkflowState>,
@@ -26,13 +26,13 @@ pub struct Filter {
     pub tenant: Option<String>,
     pub queue: Option<QueueRef>,
     pub schedule: Option<ScheduleId>,
-    /// Also those that are parts of others.
+    /// Includes child workflows.
     pub children: bool,
     pub limit: Option<usize>,
     pub cursor: Option<String>,
 }
 
-/// Which tasks of a workflow a list shows. Absent: all of them.
+/// Filter of a task list. `None` and empty fields match all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TaskFilter {
     pub states: Vec<TaskState>,
@@ -40,14 +40,14 @@ pub struct TaskFilter {
     pub cursor: Option<String>,
 }
 
-/// How a drawing of a definition is written.
+/// Format of a workflow graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Drawing {
+pub enum GraphFormat {
     Svg,
     Mermaid,
 }
 
-impl Drawing {
+impl GraphFormat {
     fn as_str(self) -> &'static str {
         match self {
             Self::Svg => "svg",
@@ -58,19 +58,19 @@ impl Drawing {
 
 impl Client {
     pub async fn start_workflow(&self, start: &WorkflowStart) -> Result<WorkflowView, Error> {
-        self.answer(&Ask::new(Method::POST, "/v1/workflows").body(JSON, to_json(start)?)).await
+        self.request_json(&ApiRequest::new(Method::POST, "/v1/workflows").body(JSON, to_json(start)?)).await
     }
 
-    /// Starts one and waits until it has ended or the time is up, whichever is first.
+    /// Starts a workflow and waits until it has ended or `wait` has passed.
     pub async fn start_workflow_and_wait(&self, start: &WorkflowStart, wait: Duration) -> Result<WorkflowView, Error> {
-        let path = Query::default().with("wait_ms", Some(wait.as_millis())).after("/v1/workflows");
-        let ask = Ask::new(Method::POST, path).body(JSON, to_json(start)?);
-        self.answer(&Ask { patience: wait, ..ask }).await
+        let path = Query::default().with("wait_ms", Some(wait.as_millis())).append_to("/v1/workflows");
+        let request = ApiRequest::new(Method::POST, path).body(JSON, to_json(start)?);
+        self.request_json(&ApiRequest { extra_timeout: wait, ..request }).await
     }
 
-    /// Whether a definition, and the inputs to it if there are any, would be accepted.
+    /// Validates a definition and, if given, its inputs.
     pub async fn validate_workflow(&self, start: &WorkflowStart) -> Result<ValidView, Error> {
-        self.answer(&Ask::new(Method::POST, "/v1/workflows/validate").body(JSON, to_json(start)?)).await
+        self.request_json(&ApiRequest::new(Method::POST, "/v1/workflows/validate").body(JSON, to_json(start)?)).await
     }
 
     pub async fn workflows(&self, filter: &Filter) -> Result<Page<WorkflowView>, Error> {
@@ -83,10 +83,10 @@ impl Client {
             .with("children", filter.children.then_some(true))
             .with("limit", filter.limit)
             .with("cursor", filter.cursor.as_deref());
-        self.get(query.after("/v1/workflows")).await
+        self.get(query.append_to("/v1/workflows")).await
     }
 
-    /// With the first of its tasks.
+    /// The workflow with the first page of its tasks.
     pub async fn workflow(&self, id: WorkflowId) -> Result<WorkflowView, Error> {
         self.get(format!("/v1/workflows/{id}")).await
     }
@@ -95,28 +95,28 @@ impl Client {
         self.get(format!("/v1/workflows/{id}?tasks=false")).await
     }
 
-    /// The workflow with its tasks once it has ended, or as it is when the time is up.
+    /// Returns the workflow with its tasks once it has ended, or its current state after `wait`.
     pub async fn wait_for_workflow(&self, id: WorkflowId, wait: Duration) -> Result<WorkflowView, Error> {
-        let path = Query::default().with("wait_ms", Some(wait.as_millis())).after(&format!("/v1/workflows/{id}"));
-        self.answer(&Ask { patience: wait, ..Ask::new(Method::GET, path) }).await
+        let path = Query::default().with("wait_ms", Some(wait.as_millis())).append_to(&format!("/v1/workflows/{id}"));
+        self.request_json(&ApiRequest { extra_timeout: wait, ..ApiRequest::new(Method::GET, path) }).await
     }
 
-    /// Tasks in the order of the definition, each before its items.
+    /// Tasks in definition order, each before its items.
     pub async fn workflow_tasks(&self, id: WorkflowId, filter: &TaskFilter) -> Result<Page<TaskView>, Error> {
         let query = Query::default()
             .with("state", joined(&filter.states, TaskState::as_str))
             .with("limit", filter.limit)
             .with("cursor", filter.cursor.as_deref());
-        self.get(query.after(&format!("/v1/workflows/{id}/tasks"))).await
+        self.get(query.append_to(&format!("/v1/workflows/{id}/tasks"))).await
     }
 
-    /// One task, or one item of it, with its result.
+    /// One task or item with its result.
     pub async fn workflow_task(&self, id: WorkflowId, name: &str, item: Option<u32>) -> Result<TaskView, Error> {
         let path = format!("/v1/workflows/{id}/tasks/{}", segment(name));
-        self.get(Query::default().with("item", item).after(&path)).await
+        self.get(Query::default().with("item", item).append_to(&path)).await
     }
 
-    /// What has happened in it, oldest first.
+    /// Events of a workflow, oldest first.
     pub async fn workflow_history(
         &self,
         id: WorkflowId,
@@ -124,28 +124,28 @@ impl Client {
         cursor: Option<&str>,
     ) -> Result<WorkflowHistoryView, Error> {
         let query = Query::default().with("limit", limit).with("cursor", cursor);
-        self.get(query.after(&format!("/v1/workflows/{id}/history"))).await
+        self.get(query.append_to(&format!("/v1/workflows/{id}/history"))).await
     }
 
-    /// The definition that it was started with, as JSON.
+    /// The definition the workflow was started with, as JSON.
     pub async fn workflow_definition(&self, id: WorkflowId) -> Result<Bytes, Error> {
-        let ask = Ask::new(Method::GET, format!("/v1/workflows/{id}/definition"));
-        self.transport.ask(&ask).await.map(|answer| answer.body)
+        let request = ApiRequest::new(Method::GET, format!("/v1/workflows/{id}/definition"));
+        self.transport.send(&request).await.map(|response| response.body)
     }
 
-    /// Its tasks as a drawing; an SVG shows their states.
-    pub async fn workflow_graph(&self, id: WorkflowId, drawing: Drawing) -> Result<String, Error> {
-        let ask = Ask::new(Method::GET, format!("/v1/workflows/{id}/graph?format={}", drawing.as_str()));
-        let body = self.transport.ask(&ask).await?.body;
-        String::from_utf8(body.into()).map_err(|_| Error::Protocol("the drawing is no text".to_owned()))
+    /// The task graph. SVG shows task states.
+    pub async fn workflow_graph(&self, id: WorkflowId, format: GraphFormat) -> Result<String, Error> {
+        let request = ApiRequest::new(Method::GET, format!("/v1/workflows/{id}/graph?format={}", format.as_str()));
+        let body = self.transport.send(&request).await?.body;
+        String::from_utf8(body.into()).map_err(|_| Error::Protocol("the graph is not UTF-8".to_owned()))
     }
 
     pub async fn cancel_workflow(&self, id: WorkflowId, compensate: bool) -> Result<WorkflowView, Error> {
         let body = to_json(&CancelWorkflow { compensate })?;
-        self.answer(&Ask::new(Method::POST, format!("/v1/workflows/{id}/cancel")).body(JSON, body)).await
+        self.request_json(&ApiRequest::new(Method::POST, format!("/v1/workflows/{id}/cancel")).body(JSON, body)).await
     }
 
-    /// What has begun goes on; nothing else begins.
+    /// Pauses a workflow: running tasks continue, no new ones start.
     pub async fn pause_workflow(&self, id: WorkflowId) -> Result<WorkflowView, Error> {
         self.post(format!("/v1/workflows/{id}/pause")).await
     }
@@ -154,36 +154,36 @@ impl Client {
         self.post(format!("/v1/workflows/{id}/resume")).await
     }
 
-    /// Runs one that has ended again: from a task, or from whatever has not succeeded.
+    /// Reruns an ended workflow from the task `from`, or from the tasks that did not succeed.
     pub async fn rerun_workflow(&self, id: WorkflowId, from: Option<&str>) -> Result<WorkflowView, Error> {
         let body = to_json(&RerunWorkflow { from: from.map(str::to_owned) })?;
-        self.answer(&Ask::new(Method::POST, format!("/v1/workflows/{id}/rerun")).body(JSON, body)).await
+        self.request_json(&ApiRequest::new(Method::POST, format!("/v1/workflows/{id}/rerun")).body(JSON, body)).await
     }
 
     pub async fn signal_workflow(&self, id: WorkflowId, name: &str, payload: &Value) -> Result<SignalledView, Error> {
         let path = format!("/v1/workflows/{id}/signals/{}", segment(name));
-        self.answer(&Ask::new(Method::POST, path).body(JSON, to_json(payload)?)).await
+        self.request_json(&ApiRequest::new(Method::POST, path).body(JSON, to_json(payload)?)).await
     }
 
-    /// Takes one that has ended off the records.
+    /// Deletes an ended workflow.
     pub async fn remove_workflow(&self, id: WorkflowId) -> Result<(), Error> {
         self.delete(format!("/v1/workflows/{id}")).await
     }
 
-    /// Says how far the running task of a workflow is that a job does.
+    /// Reports the progress of the workflow task a job runs.
     pub async fn report_progress(&self, job: JobId, report: &ProgressReport) -> Result<(), Error> {
-        let ask = Ask::new(Method::POST, format!("/v1/jobs/{job}/progress")).body(JSON, to_json(report)?);
-        self.transport.ask(&ask).await.map(drop)
+        let request = ApiRequest::new(Method::POST, format!("/v1/jobs/{job}/progress")).body(JSON, to_json(report)?);
+        self.transport.send(&request).await.map(drop)
     }
 
-    /// The JSON Schema of definitions, for editors.
+    /// JSON Schema of definitions, for editors.
     pub async fn workflow_schema(&self) -> Result<Bytes, Error> {
-        let ask = Ask::new(Method::GET, "/v1/schemas/workflow");
-        self.transport.ask(&ask).await.map(|answer| answer.body)
+        let request = ApiRequest::new(Method::GET, "/v1/schemas/workflow");
+        self.transport.send(&request).await.map(|response| response.body)
     }
 }
 
-/// The names of states with commas between them; nothing where there are none.
+/// Comma-separated state names; `None` for an empty list.
 fn joined<T: Copy>(states: &[T], name: impl Fn(T) -> &'static str) -> Option<String> {
     let names: Vec<&str> = states.iter().map(|state| name(*state)).collect();
     (!names.is_empty()).then(|| names.join(","))

@@ -1,7 +1,8 @@
-//! How many inputs a shard takes in a second: `cargo run --release -p engine --example throughput [jobs] [room]`.
+//! Throughput of a shard in inputs per second: `cargo run --release -p engine --example throughput [jobs] [slots]`.
 //!
-//! Echo jobs, submitted one by one; a runner with room for so many at once says of each that it started and that
-//! it ended. With little room the jobs pile up first: then this measures the order they wait in as well. Every 256 inputs are one step, flushed as if for a commit. Nothing is written anywhere.
+//! Echo jobs, submitted one by one. A runner with that many slots reports the start and the end of each. With few slots
+//! jobs pile up, so this also measures the wait queues. Every 256 inputs are one step, flushed as for a commit. Nothing
+//! is written.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use engine::{Config, Effect, Input, RequestId, Shard, Step, Submission};
 use model::id::{Epoch, Incarnation, RunnerId, ShardId, Shards};
 use model::job::{End, Outcome};
 use model::json::Json;
-use model::message::{Capacity, FromRunner, RunnerWord, Ticket, ToRunner};
+use model::message::{AttemptRef, Capacity, FromRunner, RunnerMessage, ToRunner};
 use model::spec::{EchoRun, JobSpec, Run};
 use model::time::Millis;
 
@@ -18,14 +19,14 @@ const INPUTS_PER_STEP: usize = 256;
 const RUNNER: RunnerId = RunnerId(1);
 const START: Millis = Millis(1_767_225_600_000);
 
-/// The shell and the runner in one.
+/// Shell and runner.
 struct Bench {
     shard: Shard,
     step: Step,
     sequence: u64,
-    words: VecDeque<RunnerWord>,
-    /// Attempts that have started and end with the next step.
-    running: Vec<Ticket>,
+    messages: VecDeque<RunnerMessage>,
+    /// Started attempts; they end with the next step.
+    running: Vec<AttemptRef>,
     batch_bytes: usize,
     ended: u64,
 }
@@ -34,32 +35,37 @@ impl Bench {
     fn new(room: u32) -> Option<Self> {
         let config = Config::new(ShardId(0), Shards::new(1)?);
         let capacity = Capacity { process: 0, echo: room, wasm: 0 };
-        let here =
-            RunnerWord::Here { capacity, profile: Arc::default(), holding: Vec::new(), question: 0, oldest_kept: 1 };
+        let register = RunnerMessage::Register {
+            capacity,
+            profile: Arc::default(),
+            in_flight: Vec::new(),
+            request: 0,
+            oldest_kept: 1,
+        };
         Some(Self {
             shard: Shard::new(config, Arc::default(), Epoch(1), START),
             step: Step::new(),
             sequence: 0,
-            words: VecDeque::from([here]),
+            messages: VecDeque::from([register]),
             running: Vec::new(),
             batch_bytes: 0,
             ended: 0,
         })
     }
 
-    fn next_word(&mut self) -> Option<Input> {
-        let word = self.words.pop_front()?;
+    fn next_message(&mut self) -> Option<Input> {
+        let message = self.messages.pop_front()?;
         self.sequence += 1;
         let (incarnation, sequence) = (Incarnation(1), self.sequence);
-        Some(Input::Runner(FromRunner { runner: RUNNER, incarnation, sequence, word }))
+        Some(Input::Runner(FromRunner { runner: RUNNER, incarnation, sequence, message }))
     }
 
-    /// One step: words first, then new jobs while there is room for inputs. Returns how many jobs it took.
+    /// One step: messages first, then new jobs up to the number of inputs. Returns the inputs and the submitted jobs.
     fn step(&mut self, now: Millis, template: &Submission, jobs_left: usize) -> (usize, usize) {
         let (mut inputs, mut submitted) = (0, 0);
         while inputs < INPUTS_PER_STEP {
-            let input = match self.next_word() {
-                Some(word) => word,
+            let input = match self.next_message() {
+                Some(message) => message,
                 None if submitted < jobs_left => {
                     submitted += 1;
                     Input::Submit { request: RequestId(submitted as u64), jobs: vec![template.clone()] }
@@ -77,14 +83,14 @@ impl Bench {
     fn perform(&mut self, now: Millis) {
         self.batch_bytes += self.step.batch.as_bytes().len();
         self.ended += self.step.ended.len() as u64;
-        for ticket in self.running.drain(..) {
+        for attempt_ref in self.running.drain(..) {
             let outcome = Outcome { result: Some(Json::null()), ..Outcome::of(End::Succeeded) };
-            self.words.push_back(RunnerWord::Ended { ticket, at: now, outcome: Box::new(outcome) });
+            self.messages.push_back(RunnerMessage::Ended { attempt_ref, at: now, outcome: Box::new(outcome) });
         }
         for effect in &self.step.effects {
-            if let Effect::Send { message: ToRunner::Run { ticket, .. }, .. } = effect {
-                self.words.push_back(RunnerWord::Started { ticket: *ticket, at: now });
-                self.running.push(*ticket);
+            if let Effect::Send { message: ToRunner::Run { attempt_ref, .. }, .. } = effect {
+                self.messages.push_back(RunnerMessage::Started { attempt_ref: *attempt_ref, at: now });
+                self.running.push(*attempt_ref);
             }
         }
         self.step.clear();
@@ -94,7 +100,7 @@ impl Bench {
 #[expect(
     clippy::disallowed_methods,
     clippy::disallowed_types,
-    reason = "this measures; the engine itself has no clock"
+    reason = "a benchmark needs the clock; the engine itself has none"
 )]
 fn main() {
     let jobs: usize = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1_000_000);
@@ -105,7 +111,7 @@ fn main() {
     let began = std::time::Instant::now();
     let (mut inputs, mut left, mut steps) = (0, jobs, 0u64);
     loop {
-        // A step in a hundred microseconds, ten of them in a millisecond.
+        // A step every hundred microseconds.
         let (handled, submitted) = bench.step(START + Millis(steps / 10), &template, left);
         if handled == 0 {
             break;

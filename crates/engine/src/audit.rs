@@ -1,4 +1,4 @@
-//! The audit log of a shard: written with the commit that it is about, or not at all.
+//! The audit log of a shard. An entry is part of the commit it describes.
 
 use model::audit::{Action, Entry, Head};
 use model::batch::Keyspace;
@@ -12,36 +12,36 @@ use crate::input::Actor;
 use crate::shard::Shard;
 use crate::step::Step;
 
-/// The end of the chain.
+/// The end of the hash chain.
 #[derive(Debug)]
-pub(crate) struct Chain {
+pub(crate) struct AuditChain {
     head: Head,
-    /// Longer than its head on disk.
+    /// Entries were appended since the head was last written.
     dirty: bool,
 }
 
-impl Default for Chain {
+impl Default for AuditChain {
     fn default() -> Self {
         Self { head: Head::START, dirty: false }
     }
 }
 
 impl Shard {
-    /// Puts back the end of the chain. Before the shard is resumed.
+    /// Restores the end of the chain. Call it before [`Shard::resume`].
     pub fn restore_audit(&mut self, head: Head) {
-        self.chain.head = head;
+        self.audit.head = head;
     }
 
-    fn note(&mut self, entry: Entry, step: &mut Step) {
+    fn append_audit(&mut self, entry: Entry, step: &mut Step) {
         let mut entry = Entry { at: self.now, ..entry };
-        let head = &mut self.chain.head;
+        let head = &mut self.audit.head;
         let key = key::audit(head.number + 1);
         step.batch.put_with(Keyspace::Audit, &key, |buffer| head.append(&mut entry, buffer));
-        self.chain.dirty = true;
+        self.audit.dirty = true;
     }
 
-    /// The policy has decided about a job. What nobody was asked about is nobody's decision.
-    pub(crate) fn note_decision(&mut self, job: JobId, decision: &Decision, step: &mut Step) {
+    /// Logs a policy decision about a job. Decisions without a rule (no policy in force) are not logged.
+    pub(crate) fn audit_decision(&mut self, job: JobId, decision: &Decision, step: &mut Step) {
         if decision.rule.is_empty() {
             return;
         }
@@ -60,11 +60,11 @@ impl Shard {
             message: decision.message.clone(),
             ..Entry::of(action)
         };
-        self.note(entry, step);
+        self.append_audit(entry, step);
     }
 
-    /// The policy has decided about a result.
-    pub(crate) fn note_output(&mut self, job: JobId, decision: &OutputDecision, checked: bool, step: &mut Step) {
+    /// Logs a policy decision about a result.
+    pub(crate) fn audit_output(&mut self, job: JobId, decision: &OutputDecision, checked: bool, step: &mut Step) {
         self.stats.count_output(decision, checked);
         let action = match decision.verdict {
             OutputVerdict::Allow if !checked => Action::OutputUnchecked,
@@ -80,11 +80,11 @@ impl Shard {
             message: decision.message.clone(),
             ..Entry::of(action)
         };
-        self.note(entry, step);
+        self.append_audit(entry, step);
     }
 
-    /// Somebody has done something to a job.
-    pub(crate) fn note_act(
+    /// Logs an operation on a job.
+    pub(crate) fn audit_job(
         &mut self,
         action: Action,
         job: JobId,
@@ -93,29 +93,29 @@ impl Shard {
         step: &mut Step,
     ) {
         let entry = Entry { job: Some(job), by: name(by), message: comment, ..Entry::of(action) };
-        self.note(entry, step);
+        self.append_audit(entry, step);
     }
 
-    pub(crate) fn note_queue_act(&mut self, action: Action, queue: QueueId, by: &Actor, step: &mut Step) {
-        self.note(Entry { queue: Some(queue), by: name(by), ..Entry::of(action) }, step);
+    pub(crate) fn audit_queue(&mut self, action: Action, queue: QueueId, by: &Actor, step: &mut Step) {
+        self.append_audit(Entry { queue: Some(queue), by: name(by), ..Entry::of(action) }, step);
     }
 
-    pub(crate) fn note_workflow_act(&mut self, action: Action, workflow: WorkflowId, by: &Actor, step: &mut Step) {
-        self.note(Entry { message: Some(workflow.to_string()), by: name(by), ..Entry::of(action) }, step);
+    pub(crate) fn audit_workflow(&mut self, action: Action, workflow: WorkflowId, by: &Actor, step: &mut Step) {
+        self.append_audit(Entry { message: Some(workflow.to_string()), by: name(by), ..Entry::of(action) }, step);
     }
 
-    pub(crate) fn note_schedule_act(&mut self, action: Action, schedule: &str, by: &Actor, step: &mut Step) {
-        self.note(Entry { message: Some(schedule.to_owned()), by: name(by), ..Entry::of(action) }, step);
+    pub(crate) fn audit_schedule(&mut self, action: Action, schedule: &str, by: &Actor, step: &mut Step) {
+        self.append_audit(Entry { message: Some(schedule.to_owned()), by: name(by), ..Entry::of(action) }, step);
     }
 
-    /// Something that nobody in particular has done.
-    pub(crate) fn note_event(&mut self, entry: Entry, step: &mut Step) {
-        self.note(entry, step);
+    /// Logs an event without an actor.
+    pub(crate) fn audit_event(&mut self, entry: Entry, step: &mut Step) {
+        self.append_audit(entry, step);
     }
 
     pub(crate) fn flush_audit(&mut self, step: &mut Step) {
-        if std::mem::take(&mut self.chain.dirty) {
-            let head = self.chain.head;
+        if std::mem::take(&mut self.audit.dirty) {
+            let head = self.audit.head;
             step.batch.put_with(Keyspace::Meta, key::META_AUDIT, |buffer| codec::encode_into(&head, buffer));
         }
     }

@@ -1,7 +1,7 @@
 //! Work that did not fit into the step that began it.
 //!
-//! A runner that is gone, or comes back, may have a hundred thousand jobs in hand, and as many keys may be answered at
-//! once. What they lead to is worked off in steps of bounded size. All of it can be derived from the records again.
+//! A runner that is lost or comes back may have a hundred thousand attempts in flight, and as many keys may be looked
+//! up at once. Their consequences are processed in bounded steps. All of it can be derived from the records again.
 
 use std::collections::VecDeque;
 
@@ -13,48 +13,70 @@ use model::spec::KeyHash;
 use crate::shard::Shard;
 use crate::step::Step;
 
-/// What a record takes besides its spec and its result, roughly.
+/// Estimated size of a record without its spec and result.
 const RECORD_BYTES: usize = 300;
 
-/// What waits for the next step.
+/// Work for the next step.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    /// Jobs with something decided about the attempt in hand: [`crate::shard::Entry::decided`].
-    pub attempts: VecDeque<JobId>,
-    /// Keys that the store has told of.
-    pub keys: VecDeque<(KeyHash, Option<KeyEntry>)>,
-    /// There are jobs and room for them, but the step was full.
-    pub unfilled: bool,
+    /// Jobs with a [`crate::jobs::PendingDecision`].
+    attempts: VecDeque<JobId>,
+    /// Keys that were looked up.
+    keys: VecDeque<(KeyHash, Option<KeyEntry>)>,
+    /// Jobs and runners are left to match, but the step was full.
+    unfilled: bool,
+    /// Estimated size of the records that the flush will write.
+    written_bytes: usize,
 }
 
 impl Backlog {
     pub fn is_due(&self) -> bool {
         !self.attempts.is_empty() || !self.keys.is_empty() || self.unfilled
     }
+
+    pub fn push_attempt(&mut self, job: JobId) {
+        self.attempts.push_back(job);
+    }
+
+    pub fn push_keys(&mut self, entries: Vec<(KeyHash, Option<KeyEntry>)>) {
+        self.keys.extend(entries);
+    }
+
+    pub fn set_unfilled(&mut self, unfilled: bool) {
+        self.unfilled = unfilled;
+    }
+
+    pub fn add_written(&mut self, bytes: usize) {
+        self.written_bytes += bytes;
+    }
+
+    pub fn clear_written(&mut self) {
+        self.written_bytes = 0;
+    }
 }
 
-/// About how much the record of a job takes.
+/// Estimated size of a job's record.
 pub(crate) fn record_bytes(job: &Job) -> usize {
     let spec = if job.has_large_spec() { 0 } else { job.spec.len() };
     RECORD_BYTES + spec
 }
 
 impl Shard {
-    /// About how much this step will write: whoever brings more inputs should stop when it is a lot.
+    /// Estimated size of the step's commit. The shell stops adding inputs when it is large.
     pub fn pending_bytes(&self, step: &Step) -> usize {
-        self.dirty_bytes + step.batch.as_bytes().len()
+        self.backlog.written_bytes + step.batch.as_bytes().len()
     }
 
     pub(crate) fn is_full(&self, step: &Step) -> bool {
         self.pending_bytes(step) >= self.config.step_bytes_max
     }
 
-    /// Does as much of what waits as fits into this step.
-    pub(crate) fn work_off(&mut self, step: &mut Step) {
+    /// Processes as much of the backlog as fits into this step.
+    pub(crate) fn process_backlog(&mut self, step: &mut Step) {
         while !self.is_full(step)
             && let Some(job) = self.backlog.attempts.pop_front()
         {
-            self.do_decided(job, step);
+            self.apply_pending(job, step);
         }
         while !self.is_full(step)
             && let Some((key, entry)) = self.backlog.keys.pop_front()

@@ -1,64 +1,79 @@
-//! What a shard is told at its birth. Every limit has a name, a unit and a default.
+//! Static configuration of a shard.
 
 use model::id::{ShardId, Shards};
 use model::machine::Backoff;
 use model::time::Millis;
 
-/// A shard's settings.
+/// Keys are stored by day and looked up under today and yesterday, so a key cannot count for longer than a day.
+pub const KEY_LIFETIME_MAX: Millis = Millis(24 * 3_600 * 1_000);
+
+/// Limits and intervals of a shard. Fixed for its lifetime, unlike [`crate::Settings`].
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
     pub shard: ShardId,
     pub shards: Shards,
-    /// How many jobs that are not terminal the shard holds; beyond it submits are told to come back.
+    /// Maximum number of jobs that are not terminal. Beyond it submits are refused with `retry_after`.
     pub live_jobs_max: usize,
-    /// How many queues it holds.
+    /// Maximum number of queues.
     pub queues_max: usize,
-    /// How many workflows it holds that have not ended, with those that are part of them.
+    /// Maximum number of workflows that have not ended, child workflows included.
     pub workflows_max: usize,
     pub schedules_max: usize,
-    /// Of slots that a schedule has missed, so many are made up for at the most.
+    /// Maximum number of missed slots that a schedule catches up on.
     pub catch_up_max: usize,
-    /// Between an error and the next try.
+    /// Backoff between a failed attempt and the next one.
     pub retry_backoff: Backoff,
-    /// Of words of runners that could not be taken so many are kept, the newest.
-    pub parked_words_max: usize,
-    /// How long a runner may keep a job without saying that it started it.
+    /// How many rejected messages are kept; the oldest are deleted first.
+    pub rejected_messages_max: usize,
+    /// Maximum time between dispatch and the report that the attempt was accepted or started.
     pub dispatch_timeout: Millis,
-    /// How long a runner may take to confirm a stop.
+    /// Maximum time between dispatch and the report that an accepted attempt's program started: inputs are fetched
+    /// meanwhile.
+    pub setup_timeout: Millis,
+    /// Maximum time for a runner to confirm a stop.
     pub stop_timeout: Millis,
-    /// After waiting this long an interactive job counts as critical.
+    /// An interactive job that waits this long is promoted to critical.
     pub interactive_ages_after: Millis,
-    /// After waiting this long a batch job counts as critical.
+    /// A batch job that waits this long is promoted to critical.
     pub batch_ages_after: Millis,
-    /// A queue made by hand goes away after this long without a job that is not terminal.
+    /// An explicitly created queue expires after this time without active jobs.
     pub queue_idle_expiry: Millis,
-    /// How long a job waits for a person's word.
+    /// How long a job waits for an approval.
     pub approval_expiry: Millis,
-    /// No attempt may run longer than this, whatever its job says.
+    /// Upper bound on the runtime of every attempt, whatever its job allows.
     pub runtime_max: Option<Millis>,
-    /// How long finished jobs are kept.
+    /// How long terminal jobs stay on record.
     pub retention: Millis,
-    /// The same for those that left a dead letter, if that is longer.
+    /// The same for jobs with a dead letter, if it is longer.
     pub dead_letter_retention: Millis,
-    /// Makes the spread of delays unpredictable. The shell fills it from the system's source of randomness.
+    /// Key of the delay jitter. The shell fills it from the system's random source, so that delays are unpredictable.
     pub jitter_key: [u8; 32],
-    /// How often finished jobs and old keys are looked through.
+    /// Interval of the sweep over terminal jobs and old idempotency keys.
     pub sweep_interval: Millis,
-    /// How many records one look takes, so that no commit gets large.
+    /// Records per sweep chunk; bounds the size of its commit.
     pub sweep_chunk: usize,
-    /// How many jobs of a cancelled queue are cancelled in one step.
+    /// Jobs of a cancelled queue that are cancelled in one step.
     pub cancel_chunk: usize,
-    /// How much one step writes, roughly. What does not fit goes on in the next one: no commit gets giant.
+    /// Approximate number of bytes that one step writes. The rest continues in the next step.
     pub step_bytes_max: usize,
-    /// How many timers fire in one step.
+    /// Maximum number of timers that fire in one step.
     pub timers_per_step: usize,
+    /// How long an idempotency key counts, at most [`KEY_LIFETIME_MAX`].
     pub key_lifetime: Millis,
     pub keys_per_tenant_max: u64,
-    /// What a full shard tells clients to wait.
+    /// Delay suggested to clients when a limit is reached.
     pub retry_after: Millis,
 }
 
 impl Config {
+    /// Panics on an invalid configuration.
+    pub(crate) fn validate(&self) {
+        assert!(
+            self.key_lifetime <= KEY_LIFETIME_MAX,
+            "idempotency keys are looked up under two days: a lifetime of more than a day would miss some"
+        );
+    }
+
     pub fn new(shard: ShardId, shards: Shards) -> Self {
         Self {
             shard,
@@ -69,8 +84,9 @@ impl Config {
             schedules_max: 10_000,
             catch_up_max: 1_000,
             retry_backoff: Backoff { first: Millis::from_secs(1), longest: Millis::from_secs(30) },
-            parked_words_max: 1_000,
+            rejected_messages_max: 1_000,
             dispatch_timeout: Millis::from_secs(60),
+            setup_timeout: Millis::from_secs(15 * 60),
             stop_timeout: Millis::from_secs(60),
             interactive_ages_after: Millis::from_secs(30),
             batch_ages_after: Millis::from_secs(120),
@@ -85,7 +101,7 @@ impl Config {
             cancel_chunk: 1_000,
             step_bytes_max: 4 << 20,
             timers_per_step: 10_000,
-            key_lifetime: Millis::from_secs(24 * 3600),
+            key_lifetime: KEY_LIFETIME_MAX,
             keys_per_tenant_max: 10_000_000,
             retry_after: Millis::from_secs(1),
         }

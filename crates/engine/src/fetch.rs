@@ -1,4 +1,4 @@
-//! What is not in memory, the engine asks for; it stays pure.
+//! Reads of records that are not in memory. The engine requests them, the shell answers: the engine does no I/O.
 
 use std::sync::Arc;
 
@@ -7,29 +7,29 @@ use model::id::{JobId, WorkflowId};
 use model::job::Job;
 use model::key::{Day, KeyEntry};
 use model::spec::KeyHash;
-use model::workflow::{Place, Signal, TaskRecord, Workflow, WorkflowSpec};
+use model::workflow::{Signal, TaskKey, TaskRecord, Workflow, WorkflowSpec};
 use workflow::Plan;
 
-/// A question to the store.
+/// A read request to the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fetch {
     /// A terminal job with its spec.
     Job { id: JobId },
-    /// What these idempotency keys led to, on either day (the newer one counts).
+    /// The entries of these idempotency keys on either day; the newer day wins.
     Keys { keys: Vec<KeyHash>, days: [Day; 2] },
     /// Terminal jobs after `after`, oldest first.
     Finished { after: JobId, limit: usize },
-    /// Idempotency keys filed before a day.
+    /// Idempotency keys recorded before a day.
     OldKeys { before: Day, limit: usize },
-    /// A workflow that has ended, with all that is kept of it.
+    /// A workflow that has ended, with all its records.
     Workflow { id: WorkflowId },
     /// Workflows that have ended after `after`, oldest first.
     FinishedWorkflows { after: WorkflowId, limit: usize },
-    /// The keys of what is kept of the tasks and signals of a workflow.
+    /// The keys of a workflow's task and signal records.
     WorkflowRows { id: WorkflowId, limit: usize },
 }
 
-/// The store's answer, as of some moment after the question.
+/// The store's answer, read at some time after the request.
 #[derive(Debug)]
 pub enum Fetched {
     Job {
@@ -39,14 +39,14 @@ pub enum Fetched {
     Keys {
         entries: Vec<(KeyHash, Option<KeyEntry>)>,
     },
-    /// There is a record, but it is damaged: whoever asked gets no better answer than that.
+    /// The record exists but is damaged.
     UnreadableJob {
         id: JobId,
     },
     UnreadableKeys {
         keys: Vec<KeyHash>,
     },
-    /// `more`: there may be others behind the last one.
+    /// `more`: there may be more records after the last one.
     Finished {
         jobs: Vec<Job>,
         more: bool,
@@ -55,7 +55,7 @@ pub enum Fetched {
         keys: Vec<Vec<u8>>,
         more: bool,
     },
-    /// Absent: there is none that has ended.
+    /// Absent: no workflow with this id has ended.
     Workflow {
         id: WorkflowId,
         found: Option<Box<StoredWorkflow>>,
@@ -74,13 +74,13 @@ pub enum Fetched {
     },
 }
 
-/// Everything that is kept of a workflow.
+/// All records of a workflow.
 #[derive(Debug)]
 pub struct StoredWorkflow {
     pub record: Workflow,
     pub spec: WorkflowSpec,
-    /// What `spec` says, read.
+    /// Compiled from `spec`.
     pub plan: Arc<Plan>,
-    pub tasks: Vec<(Place, TaskRecord)>,
+    pub tasks: Vec<(TaskKey, TaskRecord)>,
     pub signals: Vec<(u32, Signal)>,
 }

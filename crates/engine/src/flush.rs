@@ -1,4 +1,4 @@
-//! The end of a step: every record that changed is written once, however often it changed.
+//! The end of a step: every changed record is written once, however often it changed.
 
 use model::batch::Keyspace;
 use model::codec;
@@ -10,47 +10,25 @@ use model::message::ToRunner;
 use model::spec::decode_owner;
 use model::state::State;
 
+use crate::anomaly::Anomaly;
 use crate::input::Effect;
-use crate::shard::{Entry, Shard};
+use crate::shard::Shard;
 use crate::step::{Ended, Step};
 
-impl Entry {
-    pub fn new(job: Job) -> Self {
-        Self {
-            job,
-            dirty: false,
-            stored: false,
-            was_done: None,
-            in_ready: false,
-            ask: None,
-            wakes_at: None,
-            dispatched_after: 0,
-            policy_misses: 0,
-            scan_after: false,
-            decided: None,
-        }
-    }
-}
-
 impl Shard {
-    /// Encodes what changed into the step's batch. Call it once after the step's inputs, before the commit.
+    /// Encodes all changes into the step's batch. Called once after the step's inputs, before the commit.
     pub fn flush(&mut self, step: &mut Step) {
-        // What has become of the jobs of workflows belongs to the same commit.
-        self.hear_jobs(step);
-        self.dirty_bytes = 0;
-        let mut jobs = std::mem::take(&mut self.dirty_jobs);
-        for id in jobs.drain(..) {
-            self.flush_job(id, step);
+        // The end of a job and of its task belong to one commit.
+        self.apply_job_updates(step);
+        self.backlog.clear_written();
+        let jobs = self.jobs.take_dirty();
+        for id in &jobs {
+            self.flush_job(*id, step);
         }
-        self.dirty_jobs = jobs;
-        for id in std::mem::take(&mut self.dirty_queues) {
-            if let Some(entry) = self.queues.get_mut(&id) {
-                entry.dirty = false;
-                step.batch.put_with(Keyspace::Queues, &id.key(), |buffer| codec::encode_into(&entry.queue, buffer));
-            }
-        }
-        self.flush_flows(step);
-        self.send_key_questions(step);
+        self.jobs.return_buffer(jobs);
+        self.queues.flush(step);
+        self.flush_workflows(step);
+        self.request_keys(step);
         self.flush_audit(step);
         self.flush_leases(step);
         for (id, cursor) in self.take_moved_cursors() {
@@ -58,16 +36,19 @@ impl Shard {
             let message = ToRunner::Committed { sequence: cursor.sequence };
             step.effects.push(Effect::Send { runner: id, incarnation: cursor.incarnation, message });
         }
+        self.anomalies.report(step);
+        self.stats.anomalies = self.anomalies.total();
     }
 
     fn flush_job(&mut self, id: JobId, step: &mut Step) {
-        let Some(entry) = self.jobs.get_mut(&id) else { return };
-        entry.dirty = false;
-        let key = id.key();
-        let now_done = entry.job.state.is_terminal();
-        let place = if now_done { Keyspace::Done } else { Keyspace::Live };
-        step.batch.put_with(place, &key, |buffer| entry.job.encode_into(buffer));
-        if let Some(was) = entry.was_done.take() {
+        let Some((entry, moved)) = self.jobs.flush(id) else {
+            return self.anomalies.note(Anomaly::MissingJob(id), "flush");
+        };
+        let (job, key) = (&entry.job, id.key());
+        let now_done = job.state.is_terminal();
+        let keyspace = if now_done { Keyspace::Done } else { Keyspace::Live };
+        step.batch.put_with(keyspace, &key, |buffer| job.encode_into(buffer));
+        if let Some(was) = moved.from_done {
             if !now_done {
                 step.batch.delete(Keyspace::Done, &key);
             }
@@ -79,36 +60,41 @@ impl Shard {
             }
         }
         if !now_done {
-            entry.stored = true;
             return;
         }
-        if entry.stored {
+        if moved.from_live {
             step.batch.delete(Keyspace::Live, &key);
         }
-        if entry.job.state != State::Succeeded {
-            step.batch.put(Keyspace::ByState, &key::by_state(entry.job.state, id), &[]);
+        if job.state != State::Succeeded {
+            step.batch.put(Keyspace::ByState, &key::by_state(job.state, id), &[]);
         }
-        if is_dead(entry.job.state) {
-            let letter = dead_letter(&entry.job);
+        if is_dead(job.state) {
+            let letter = dead_letter(job);
             step.batch.put_with(Keyspace::DeadLetters, &key, |buffer| codec::encode_into(&letter, buffer));
             self.stats.dead_letters += 1;
         }
+        self.leave_memory(id, step);
+    }
+
+    /// A terminal job that is written leaves memory.
+    fn leave_memory(&mut self, id: JobId, step: &mut Step) {
+        let Some(mut entry) = self.jobs.remove(id) else {
+            return self.anomalies.note(Anomaly::MissingJob(id), "leave memory");
+        };
+        let scan = entry.take_scan_after() && entry.job.state == State::Succeeded;
         let attempt = entry.job.attempt;
-        let scan = std::mem::take(&mut entry.scan_after) && entry.job.state == State::Succeeded;
         if let Some(key) = entry.job.key {
-            self.forget_key(key, id);
+            self.keys.forget(key, id);
         }
-        if self.sweep.is_under_way() {
-            self.sweep.touched.insert(id);
-        }
-        step.ended.extend(self.jobs.remove(&id).map(Ended));
+        self.sweep.touch(id);
+        step.ended.push(Ended(entry));
         if scan {
             self.mark_scan(id, attempt, step);
         }
     }
 }
 
-/// What an operator finds of a job that ended undone.
+/// The dead letter of a job that failed for good.
 fn dead_letter(job: &Job) -> DeadLetter {
     let (topic, tenant) = decode_owner(&job.spec).unwrap_or_default();
     DeadLetter::new(job, topic, tenant)

@@ -1,4 +1,4 @@
-//! What goes into a shard and what comes out.
+//! Inputs and effects of a shard.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use model::id::{Attempt, Incarnation, JobId, QueueId, RunnerId, ScheduleId, Shar
 use model::job::{Job, Scan};
 use model::json::Json;
 use model::machine::Ignored;
-use model::message::{FromRunner, Load, Ticket, ToRunner};
+use model::message::{AttemptRef, FromRunner, Load, ToRunner};
 use model::queue::{Queue, QueueRef, QueueState, QueueToken};
 use model::spec::{Digest, KeyHash, PackedSpec};
 use model::state::State;
@@ -21,9 +21,9 @@ use workflow::cron::Cron;
 use crate::fetch::{Fetch, Fetched};
 use crate::leases::Message;
 use crate::placement::why::Why;
-use crate::setup::Setup;
+use crate::settings::Settings;
 
-/// Names a question of the shell's, so that the answer finds its way back.
+/// Correlates a request of the shell with its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
@@ -34,29 +34,29 @@ pub struct Submission {
     /// Absent: the implicit queue of its tenant.
     pub queue: Option<QueueRef>,
     pub submitter: Actor,
-    /// What the policy is known to say of such a job. It counts if that policy is still in force.
+    /// A cached policy decision. Valid only if its policy version is still in force.
     pub decision: Option<Box<Decision>>,
 }
 
 impl Submission {
-    /// A job of nobody in particular, about which nobody was asked yet.
+    /// A submission without submitter and without a cached policy decision.
     pub fn new(spec: PackedSpec, queue: Option<QueueRef>) -> Self {
         Self { spec, queue, submitter: None, decision: None }
     }
 }
 
-/// Who does something, as far as the server was told.
+/// The authenticated name of a caller, if known.
 pub type Actor = Option<Box<str>>;
 
-/// A person's word on a job that waits for one.
+/// A person's answer to a job that requires approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Word {
+pub struct ApprovalDecision {
     pub by: Actor,
     pub approved: bool,
     pub comment: Option<String>,
-    /// What was looked at; absent: the job as it is.
+    /// Digest of the content that was reviewed; absent: the current content.
     pub digest: Option<Digest>,
-    /// The rule that it is for; absent: the one that asks.
+    /// The rule that it answers; absent: the rule that currently requires approval.
     pub rule: Option<String>,
 }
 
@@ -76,9 +76,9 @@ pub struct NewQueue {
 #[derive(Debug, Clone)]
 pub struct NewWorkflow {
     pub plan: Arc<Plan>,
-    /// Every input with its value, as [`Plan::bind`] gives them.
+    /// All inputs with their values, from [`Plan::bind`].
     pub inputs: Json,
-    /// Where its jobs stand in line; absent: the implicit queue of its tenant.
+    /// The queue of its jobs; absent: the implicit queue of its tenant.
     pub queue: Option<QueueRef>,
     pub tenant: String,
     pub submitter: Actor,
@@ -87,21 +87,21 @@ pub struct NewWorkflow {
     pub key: Option<(KeyHash, Digest)>,
 }
 
-/// A schedule to make.
+/// A schedule to create.
 #[derive(Debug, Clone)]
 pub struct NewSchedule {
     pub name: String,
     pub tenant: String,
     pub queue: Option<QueueRef>,
     pub spec: ScheduleSpec,
-    /// What `spec` says, read.
+    /// Compiled from `spec`.
     pub plan: Arc<Plan>,
     pub cron: Arc<Cron>,
     pub submitter: Actor,
     pub paused: bool,
 }
 
-/// Everything a shard can be told.
+/// All inputs of a shard.
 #[derive(Debug)]
 pub enum Input {
     Submit {
@@ -136,15 +136,15 @@ pub enum Input {
     Approve {
         request: RequestId,
         job: JobId,
-        word: Box<Word>,
+        decision: Box<ApprovalDecision>,
     },
-    /// An operator is done with a dead letter: it goes, and its job with it.
+    /// Deletes a dead letter together with its job.
     Purge {
         request: RequestId,
         job: JobId,
         by: Actor,
     },
-    /// Somebody wants to see what the policy had removed from a result.
+    /// Reads the original of a redacted result. Audited.
     ReadOriginal {
         request: RequestId,
         job: JobId,
@@ -177,7 +177,7 @@ pub enum Input {
         request: RequestId,
         workflow: WorkflowId,
         by: Actor,
-        /// Whether what was done is undone.
+        /// Whether succeeded tasks are compensated.
         compensate: bool,
     },
     PauseWorkflow {
@@ -190,7 +190,7 @@ pub enum Input {
         workflow: WorkflowId,
         by: Actor,
     },
-    /// Runs a workflow that has ended again, from a task; absent: from whatever did not succeed.
+    /// Reruns a workflow that has ended, from a task; absent: from all tasks that did not succeed.
     RerunWorkflow {
         request: RequestId,
         workflow: WorkflowId,
@@ -202,22 +202,22 @@ pub enum Input {
         workflow: WorkflowId,
         signal: Box<Signal>,
     },
-    /// Takes a workflow that has ended off the records.
+    /// Deletes the records of a workflow that has ended.
     RemoveWorkflow {
         request: RequestId,
         workflow: WorkflowId,
         by: Actor,
     },
-    /// A running task of a workflow says how far it is.
+    /// Progress of a running task, reported through the API.
     Progress {
         request: RequestId,
         job: JobId,
         percent: u8,
         message: Option<String>,
     },
-    /// The same, seen by its runner in what it prints.
+    /// Progress of a running task, found by its runner in the task's output.
     Progressed {
-        ticket: Ticket,
+        attempt_ref: AttemptRef,
         percent: u8,
         message: Option<String>,
     },
@@ -236,7 +236,7 @@ pub enum Input {
         schedule: ScheduleId,
         by: Actor,
     },
-    /// Starts what a schedule starts, now.
+    /// Triggers the schedule immediately.
     TriggerSchedule {
         request: RequestId,
         schedule: ScheduleId,
@@ -247,7 +247,7 @@ pub enum Input {
         job: JobId,
         decision: Decision,
     },
-    /// The policy could not be asked.
+    /// The policy check failed: no decision.
     PolicyUnavailable {
         job: JobId,
         message: String,
@@ -264,43 +264,43 @@ pub enum Input {
         attempt: Attempt,
         message: String,
     },
-    /// What another shard says about the limits of tenants.
+    /// A message from another shard about tenant limits.
     FromShard {
         from: ShardId,
         message: Message,
     },
-    /// Why a job is not with a runner.
+    /// Explains why a job is not running.
     Explain {
         request: RequestId,
         job: JobId,
     },
-    /// What operators say about topics, pools, tenants and the policy, from now on.
-    Setup(Arc<Setup>),
-    /// How busy a runner's machine is. Not kept: the next word comes within a second.
+    /// New settings for topics, pools, tenants and the policy.
+    Settings(Arc<Settings>),
+    /// A runner's load report. Not stored: the next one arrives within a second.
     Load {
         runner: RunnerId,
         incarnation: Incarnation,
         load: Load,
     },
     Runner(FromRunner),
-    /// Runners are known to be gone for good in this incarnation.
+    /// This incarnation of the runner is gone for good.
     RunnerLost {
         runner: RunnerId,
         incarnation: Incarnation,
     },
     Fetched(Fetched),
-    /// Time has passed.
+    /// Timers may be due.
     Tick,
 }
 
-/// What the shell is to do once the step's batch is durable.
+/// What the shell does once the step's batch is durable.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Effect {
     Answer {
         request: RequestId,
         answer: Answer,
     },
-    /// For this incarnation of the runner only; for any other it is void.
+    /// Addressed to this incarnation only. Any other incarnation must ignore it.
     Send {
         runner: RunnerId,
         incarnation: Incarnation,
@@ -311,25 +311,25 @@ pub enum Effect {
         spec: Bytes,
         submitter: Actor,
     },
-    /// Look at the result of this job. Its record is in the store.
+    /// Scan the content of this job's result. Its record is in the store.
     ScanOutput {
         job: JobId,
         attempt: Attempt,
     },
     Fetch(Fetch),
-    /// For another shard, about the limits of tenants. It may be lost.
+    /// A message to another shard about tenant limits. It may be lost.
     ToShard {
         shard: ShardId,
         message: Message,
     },
 }
 
-/// A job that was accepted, now or under the same key before.
+/// A job that was accepted, now or earlier under the same idempotency key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Accepted {
     pub id: JobId,
     pub seq: u64,
-    /// Absent for a job that was accepted before and is not in memory any more.
+    /// Absent for an earlier job that is no longer in memory.
     pub state: Option<State>,
     pub attempt: Attempt,
     pub created_at: Millis,
@@ -339,19 +339,19 @@ pub struct Accepted {
 /// The answer to a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// One for each job of a submit, in its order.
+    /// One result per submitted job, in the same order.
     Submitted(Vec<Result<Accepted, Refusal>>),
     /// The job as it is now.
     Job(Box<Job>),
     Removed,
     Why(Box<Why>),
     Queue(Box<Queue>),
-    /// The queue was created before, under the same key; it may be gone by now.
+    /// The queue was created earlier under the same key. It may have been removed since.
     QueueExists(QueueId),
     QueueRemoved,
     /// The workflow as it is now.
     Workflow(Box<Workflow>),
-    /// The workflow was started before, under the same key; it may be gone by now.
+    /// The workflow was started earlier under the same key. It may have been removed since.
     WorkflowExists(WorkflowId),
     WorkflowRemoved,
     Schedule(Box<Schedule>),
@@ -360,48 +360,48 @@ pub enum Answer {
     Refused(Refusal),
 }
 
-/// Why a request was refused. The shard is as it was before.
+/// Why a request was refused. The shard is unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("there is no job {0}")]
     UnknownJob(JobId),
     #[error("there is no queue {0}")]
     UnknownQueue(QueueRef),
-    #[error("the queue is {}: it takes no new jobs", .0.as_str())]
+    #[error("the queue is {} and accepts no new jobs: submit to another queue", .0.as_str())]
     QueueClosed(QueueState),
-    #[error("the queue has {0} jobs that have not ended: cancel or drain it first")]
+    #[error("the queue has {0} active jobs or workflows: cancel it, or drain it and wait")]
     QueueNotEmpty(u64),
     #[error("the implicit queue of a tenant cannot be changed or removed")]
     QueueImplicit,
     #[error("the job is {state}: it cannot be {what}")]
     WrongState { state: State, what: &'static str, why: Ignored },
-    #[error("the job has used all of its {max} retries")]
+    #[error("the job has used all of its {max} retries: submit it again as a new job")]
     RetriesUsedUp { max: u32 },
-    #[error("the idempotency key was used before with another body")]
+    #[error("the idempotency key was used before with a different request: use a new key")]
     KeyConflict,
-    #[error("the tenant has used {max} idempotency keys within a day, which is the limit")]
+    #[error("the tenant has reached its limit of {max} idempotency keys a day: send fewer keys or try again tomorrow")]
     TooManyKeys { max: u64 },
-    #[error("too many jobs that have not ended: try again later")]
+    #[error("the server has too many active jobs: try again later")]
     Full { retry_after: Millis },
-    #[error("too many queues: remove some first")]
+    #[error("the limit of {max} queues is reached: remove unused queues first")]
     TooManyQueues { max: usize },
-    #[error("the record of it is damaged: stop the server and look with `outlast doctor --verify`")]
+    #[error("its record is damaged: stop the server and run `outlast doctor --verify`")]
     Unreadable,
-    #[error("the approval is about another content of the job: look at it again")]
+    #[error("the job has changed since it was reviewed: review it again")]
     OtherContent,
-    #[error("the approval is for another rule than the one that asks now: look at the job again")]
+    #[error("another rule requires approval now: review the job again")]
     OtherRule,
-    #[error("{by} has {} the job already", if *.approved { "approved" } else { "rejected" })]
+    #[error("{by} has already {} the job", if *.approved { "approved" } else { "rejected" })]
     AlreadyDecided { approved: bool, by: String },
-    #[error("nobody approved or rejected the job in time: submit it again")]
+    #[error("the job was not approved or rejected in time: submit it again")]
     ApprovalExpired,
-    #[error("the queue belongs to the tenant `{tenant}`: name it in the job")]
+    #[error("the queue belongs to tenant `{tenant}`: submit the job for that tenant, or to another queue")]
     OtherTenant { tenant: String },
-    #[error("the job is {0}: it has left no dead letter")]
-    NoLetter(State),
-    #[error("nothing was kept of what the policy removed from the result")]
+    #[error("the job is {0}: it has no dead letter")]
+    NoDeadLetter(State),
+    #[error("no original of the result is stored")]
     NoOriginal,
-    #[error("the tenant has {max} jobs that have not ended, which is its limit: try again later")]
+    #[error("the tenant has reached its limit of {max} active jobs: try again later")]
     TenantFull { max: u32, retry_after: Millis },
     #[error("there is no workflow {0}")]
     UnknownWorkflow(WorkflowId),
@@ -409,22 +409,22 @@ pub enum Refusal {
     WorkflowState { state: WorkflowState, what: &'static str },
     #[error("the workflow has no task `{name}`")]
     UnknownTask { name: String },
-    #[error("all tasks of the workflow have succeeded: name the task from which it is to run again")]
+    #[error("all tasks of the workflow have succeeded: name the task to rerun from")]
     NothingToRerun,
-    #[error("the workflow is part of {0}: do it there")]
+    #[error("the workflow is a child of {0}: use the parent instead")]
     PartOfWorkflow(WorkflowId),
-    #[error("the job belongs to {0}: run the workflow again from its task instead")]
+    #[error("the job belongs to {0}: rerun the workflow from the job's task instead")]
     JobOfWorkflow(WorkflowId),
-    #[error("{max} signals wait in the workflow, which is the limit: no task has taken them yet")]
+    #[error("the workflow has {max} signals that no task has received yet, which is the limit: try again later")]
     TooManySignals { max: usize },
     #[error("there is no schedule {0}")]
     UnknownSchedule(ScheduleId),
-    #[error("there is a schedule `{name}` already: remove it first, or choose another name")]
+    #[error("a schedule named `{name}` exists already: remove it first, or choose another name")]
     ScheduleNameTaken { name: String },
-    #[error("too many schedules: remove some first")]
+    #[error("the limit of {max} schedules is reached: remove some first")]
     TooManySchedules { max: usize },
-    #[error("the job is no running task of a workflow: there is nothing to report progress of")]
+    #[error("the job is not a running task of a workflow: only those report progress")]
     NoProgress,
-    #[error("the tenant may submit {max} jobs a second: try again later")]
+    #[error("the tenant has reached its limit of {max} submitted jobs per second: try again later")]
     TenantTooFast { max: u32, retry_after: Millis },
 }

@@ -1,18 +1,18 @@
-//! Delays that nobody outside can foresee, so that jobs that failed together do not come back together, and nobody can
-//! aim at the moment when one does.
+//! Exponential delays with unpredictable jitter: jobs that failed together do not retry together, and no client can
+//! predict the moment of a retry.
 //!
-//! The engine has no randomness: the shell gives it a key from the system's source, and a keyed hash does the rest.
+//! The engine has no randomness. The shell provides a random key, and the jitter is a keyed hash.
 
 use model::id::JobId;
 use model::time::Millis;
 
 const FIRST: Millis = Millis::from_secs(1);
 const LONGEST: Millis = Millis::from_secs(30);
-/// The delay varies by less than this.
+/// Upper bound of the jitter, exclusive.
 const SPREAD_MS: u64 = 500;
 
-/// The delay before the next look at a job after `tries` earlier ones: a second, twice as long each time, up to half a
-/// minute, and a little of its own.
+/// The delay before the next try after `tries` earlier ones: one second, doubled each time up to 30 seconds, plus
+/// jitter.
 pub(crate) fn delay(key: &[u8; 32], job: JobId, tries: u32) -> Millis {
     let doubled = FIRST.0.saturating_mul(1 << tries.min(20));
     Millis((doubled + spread(key, job, tries)).min(LONGEST.0))
@@ -45,12 +45,12 @@ mod tests {
     }
 
     #[test]
-    fn nobody_without_the_key_knows_them() {
+    fn the_jitter_depends_on_the_key() {
         let with = |key: u8| (0..50).map(|job| delay(&[key; 32], JobId(job), 0).0).collect::<Vec<_>>();
         assert_ne!(with(1), with(2));
         let mut distinct = with(1);
         distinct.sort_unstable();
         distinct.dedup();
-        assert!(distinct.len() > 25, "jobs that come together are spread: {distinct:?}");
+        assert!(distinct.len() > 25, "jobs of the same moment get different delays: {distinct:?}");
     }
 }

@@ -1,7 +1,7 @@
-//! The gate on the way in.
+//! Policy checks of jobs before they run.
 //!
-//! A job is started only on the word of the rules that are in force when it is started: what earlier ones have allowed
-//! is asked again.
+//! A job is dispatched only if the policy version in force at that moment allows it. Decisions of earlier versions are
+//! checked again.
 
 use std::sync::Arc;
 
@@ -13,41 +13,44 @@ use model::state::State;
 use model::time::Millis;
 use model::verdict::{Decision, Verdict};
 
+use crate::anomaly::Anomaly;
 use crate::input::Effect;
 use crate::jitter;
-use crate::setup::{Gate, Setup};
+use crate::settings::{PolicyMode, Settings};
 use crate::shard::Shard;
 use crate::step::Step;
 
-/// How long the policy's answer is waited for before the question is asked again.
-const POLICY_PATIENCE: Millis = Millis::from_secs(120);
+/// A policy check without an answer is repeated after this time.
+const POLICY_TIMEOUT: Millis = Millis::from_secs(120);
 
 impl Shard {
-    /// What operators say has changed.
-    pub(crate) fn set_up(&mut self, setup: Arc<Setup>, step: &mut Step) {
-        self.scans_outputs = setup.scans_outputs();
-        // A tenant that had no limit was not counted.
-        if !self.ready.change_setup(setup.clone()).is_empty() {
+    /// Applies new settings.
+    pub(crate) fn apply_settings(&mut self, settings: Arc<Settings>, step: &mut Step) {
+        self.scans.apply_settings(&settings);
+        // Tenants without a limit were not counted: restore their use.
+        if !self.ready.change_settings(settings.clone()).is_empty() {
             self.resume_leases();
         }
-        let before = std::mem::replace(&mut self.setup, setup);
-        if before.gate != self.setup.gate {
-            let policy = match self.setup.gate {
-                Gate::Open => None,
-                Gate::Policy(version) => Some(version),
+        let before = std::mem::replace(&mut self.settings, settings);
+        if before.policy != self.settings.policy {
+            let policy = match self.settings.policy {
+                PolicyMode::Disabled => None,
+                PolicyMode::Enforced(version) => Some(version),
             };
-            self.note_event(Entry { policy, ..Entry::of(Action::PolicyChanged) }, step);
+            self.audit_event(Entry { policy, ..Entry::of(Action::PolicyChanged) }, step);
         }
     }
 
-    /// Asks the policy about a pending job, now or when a throttle is over; without one, allows it.
-    pub(crate) fn ask_policy(&mut self, id: JobId, step: &mut Step) {
-        let Some(entry) = self.jobs.get_mut(&id) else { return };
+    /// Requests a decision about a pending job, now or when its throttle ends. Without a policy the job is allowed.
+    pub(crate) fn check_policy(&mut self, id: JobId, step: &mut Step) {
+        let Some(entry) = self.jobs.get_mut(id) else {
+            return self.anomalies.note(Anomaly::MissingJob(id), "check policy");
+        };
         if entry.job.state != State::Pending {
             return;
         }
-        match self.setup.gate {
-            Gate::Open => {
+        match self.settings.policy {
+            PolicyMode::Disabled => {
                 let decision = Decision {
                     at: self.now,
                     verdict: Verdict::Allow,
@@ -58,45 +61,49 @@ impl Shard {
                 };
                 let _ = self.fire(id, Event::Verdict(decision), step);
             }
-            Gate::Policy(_) if entry.job.eligible_at > self.now => {
+            PolicyMode::Enforced(_) if entry.job.eligible_at > self.now => {
                 let at = entry.job.eligible_at;
                 self.timers.wake(entry, at);
             }
-            Gate::Policy(_) => {
-                self.timers.wake(entry, self.now + POLICY_PATIENCE);
+            PolicyMode::Enforced(_) => {
+                self.timers.wake(entry, self.now + POLICY_TIMEOUT);
                 let (spec, submitter) = (entry.job.spec.clone(), entry.job.submitter.clone());
                 step.effects.push(Effect::CheckPolicy { job: id, spec, submitter });
             }
         }
     }
 
-    /// The policy's answer. One that comes twice, or too late, changes nothing; one of rules that are no longer in force
-    /// leads to another question.
+    /// Applies a policy decision. Duplicate and late decisions have no effect. A decision of an older policy version is
+    /// checked again.
     pub(crate) fn verdict(&mut self, id: JobId, mut decision: Decision, step: &mut Step) {
-        // Whoever answered may have another clock: in the history nothing starts before it was allowed.
+        // The policy backend may have another clock. In the history no job starts before it was allowed.
         decision.at = decision.at.min(self.now);
-        if let Gate::Policy(current) = self.setup.gate
+        if let PolicyMode::Enforced(current) = self.settings.policy
             && decision.policy != Some(current)
         {
-            return self.ask_policy(id, step);
+            // The job may have ended since the decision was requested.
+            if self.jobs.contains(id) {
+                self.check_policy(id, step);
+            }
+            return;
         }
         let noted = decision.clone();
         if self.fire(id, Event::Verdict(decision), step).is_ok() {
-            if let Some(entry) = self.jobs.get_mut(&id) {
-                entry.policy_misses = 0;
+            if let Some(entry) = self.jobs.get_mut(id) {
+                entry.reset_policy_misses();
             }
             self.stats.count_decision(&noted);
             self.stats.failed_open += u64::from(noted.rule == FAIL_OPEN_RULE);
-            self.note_decision(id, &noted, step);
+            self.audit_decision(id, &noted, step);
         }
     }
 
-    /// The policy could not be asked: the job waits, longer each time, and nothing is held against it.
+    /// The policy check failed. The job waits with increasing delays and uses no retry.
     pub(crate) fn policy_unavailable(&mut self, id: JobId, message: String, step: &mut Step) {
-        let Some(entry) = self.jobs.get_mut(&id) else { return };
-        // What undoes a step does not wait for a policy that cannot be asked.
-        if let (Some(true), Gate::Policy(policy)) =
-            (entry.job.origin.as_ref().map(|origin| origin.compensation), self.setup.gate)
+        let Some(entry) = self.jobs.get_mut(id) else { return };
+        // Compensations fail open: a rollback does not wait for an unavailable policy.
+        if let (Some(true), PolicyMode::Enforced(policy)) =
+            (entry.job.origin.as_ref().map(|origin| origin.compensation), self.settings.policy)
         {
             let decision = Decision {
                 at: self.now,
@@ -109,26 +116,27 @@ impl Shard {
             self.stats.policy_unavailable += 1;
             return self.verdict(id, decision, step);
         }
-        let misses = entry.policy_misses;
-        entry.policy_misses = misses.saturating_add(1);
+        let misses = entry.count_policy_miss();
         self.stats.policy_unavailable += 1;
         let until = self.now + jitter::delay(&self.config.jitter_key, id, u32::from(misses));
         let _ = self.fire(id, Event::PolicyUnavailable { until, message: Some(message) }, step);
     }
 
-    /// A job has waited for a person's word for long enough.
+    /// The time for an approval is over.
     pub(crate) fn expire_approval(&mut self, id: JobId, step: &mut Step) {
         if self.fire(id, Event::ApprovalExpired, step).is_ok() {
             self.stats.approvals_expired += 1;
-            self.note_event(Entry { job: Some(id), ..Entry::of(Action::ApprovalExpired) }, step);
+            self.audit_event(Entry { job: Some(id), ..Entry::of(Action::ApprovalExpired) }, step);
         }
     }
 
-    /// Whether a scheduled job may be started. One that was allowed by rules that are no longer in force goes back to
-    /// the gate.
-    pub(crate) fn passes_gate(&mut self, id: JobId, step: &mut Step) -> bool {
-        let Some(entry) = self.jobs.get(&id) else { return false };
-        if is_cleared(&entry.job, self.setup.gate) {
+    /// Whether a scheduled job may be dispatched. A job allowed by an older policy version is checked again.
+    pub(crate) fn passes_policy(&mut self, id: JobId, step: &mut Step) -> bool {
+        let Some(entry) = self.jobs.get(id) else {
+            self.anomalies.note(Anomaly::MissingJob(id), "passes policy");
+            return false;
+        };
+        if is_cleared(&entry.job, self.settings.policy) {
             return true;
         }
         self.stats.rechecked += 1;
@@ -137,12 +145,12 @@ impl Shard {
     }
 }
 
-/// Whether the rules in force have let this job pass.
-fn is_cleared(job: &Job, gate: Gate) -> bool {
-    match (gate, job.last_decision()) {
-        (Gate::Open, _) => true,
-        (Gate::Policy(_), None) => false,
-        (Gate::Policy(current), Some(decision)) => {
+/// Whether the policy version in force allows this job.
+fn is_cleared(job: &Job, mode: PolicyMode) -> bool {
+    match (mode, job.last_decision()) {
+        (PolicyMode::Disabled, _) => true,
+        (PolicyMode::Enforced(_), None) => false,
+        (PolicyMode::Enforced(current), Some(decision)) => {
             decision.policy == Some(current)
                 && match &decision.verdict {
                     Verdict::Allow | Verdict::AllowWith(_) => true,

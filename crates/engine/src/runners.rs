@@ -1,58 +1,61 @@
-//! What the shard knows of its runners, and what it does with their words.
+//! Runners as the shard sees them, and the handling of their messages.
 //!
-//! Words come at least once and in any order; they are applied once and in theirs.
+//! Messages arrive at least once and in any order. They are applied exactly once, in sequence order.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use model::id::{Incarnation, JobId, RunnerId};
 use model::job::Job;
 use model::machine::{Event, Fault, Ignored};
-use model::message::{Capacity, FromRunner, Load, Profile, RunnerCursor, RunnerWord, Ticket, ToRunner};
-use model::parked::ParkedWord;
-use model::spec::Lane;
+use model::message::{AttemptRef, Capacity, FromRunner, Load, Profile, RunnerCursor, RunnerMessage, ToRunner};
+use model::rejected::RejectedMessage;
+use model::spec::ExecutorKind;
 use model::state::State;
 use model::time::Millis;
 
+use crate::anomaly::Anomaly;
 use crate::config::Config;
 use crate::input::Effect;
-use crate::placement::fit::Standing;
-use crate::placement::roster::Member;
-use crate::placement::staff::{RunnerIndex, Traits};
-use crate::shard::{Decided, Map, Shard};
+use crate::jobs::{LiveJob, PendingDecision};
+use crate::placement::attributes::{EffectiveProfile, RunnerIndex};
+use crate::placement::candidate_set::Availability;
+use crate::shard::{Map, Shard};
 use crate::step::Step;
 
-/// A gap in a runner's words is asked about at most this often.
-const ASK_INTERVAL: Millis = Millis(1_000);
+/// Minimum interval between inventory requests to a runner.
+const INVENTORY_INTERVAL: Millis = Millis(1_000);
 
-/// A runner that has not said what it has in hand, and how much room, is asked this often.
-const ASK_UNHEARD_INTERVAL: Millis = Millis(5_000);
+/// Interval of inventory requests to an unregistered runner.
+const UNREGISTERED_INVENTORY_INTERVAL: Millis = Millis(5_000);
 
 /// A runner as this shard sees it.
 #[derive(Debug)]
 pub(crate) struct Runner {
     pub incarnation: Incarnation,
-    /// The last of its words that was applied.
+    /// Sequence number of the last applied message.
     pub sequence: u64,
-    /// The newest inventory question.
-    pub question: u64,
-    asked_at: Millis,
+    /// Number of the newest inventory request.
+    pub inventory: u64,
+    requested_at: Millis,
     capacity: Capacity,
     load: Load,
-    held: [u32; Lane::ALL.len()],
-    /// Attempts that the shard has given up and the runner has not confirmed: they take their slot until then.
-    lingering: Map<Ticket, Lane>,
-    /// When the first of them came.
+    in_flight: [u32; ExecutorKind::ALL.len()],
+    /// Lingering attempts: given up by the shard, not yet confirmed as stopped. They occupy their slots.
+    lingering: Map<AttemptRef, ExecutorKind>,
+    /// Since when `lingering` is not empty.
     lingers_since: Millis,
-    /// Attempts in the order they were given out, to find those that never start.
-    dispatched: VecDeque<(Millis, Ticket)>,
-    /// Since this incarnation, or this owner of the shard, began it has not said what it has in hand. What earlier
-    /// incarnations were given waits for that.
-    pub is_unheard: bool,
-    /// It has said that it is here, and has not gone since.
-    is_here: bool,
+    /// Attempts in dispatch order, to find those that are neither accepted nor started.
+    dispatched: VecDeque<(Millis, AttemptRef)>,
+    /// Accepted attempts with the time of their dispatch, to find those that never start.
+    accepted: BTreeSet<(Millis, AttemptRef)>,
+    /// No registration since this incarnation, or this owner of the shard, started. Attempts of earlier incarnations
+    /// stay undecided until then.
+    pub is_unregistered: bool,
+    /// Registered, and not lost since.
+    is_connected: bool,
     pub dirty: bool,
-    /// When it is to be looked after, at the earliest.
+    /// Time of the next check.
     pub check_at: Option<Millis>,
 }
 
@@ -61,17 +64,18 @@ impl Runner {
         Self {
             incarnation: cursor.incarnation,
             sequence: cursor.sequence,
-            question: 0,
-            asked_at: Millis(0),
-            // Until it has said that it is here, it gets nothing.
+            inventory: 0,
+            requested_at: Millis(0),
+            // No slots until it registers.
             capacity: Capacity::default(),
             load: Load::default(),
-            held: [0; Lane::ALL.len()],
+            in_flight: [0; ExecutorKind::ALL.len()],
             lingering: Map::default(),
             lingers_since: Millis(0),
             dispatched: VecDeque::new(),
-            is_unheard: true,
-            is_here: false,
+            accepted: BTreeSet::new(),
+            is_unregistered: true,
+            is_connected: false,
             dirty: false,
             check_at: None,
         }
@@ -81,75 +85,89 @@ impl Runner {
         RunnerCursor { incarnation: self.incarnation, sequence: self.sequence }
     }
 
-    pub fn held(&self, lane: Lane) -> u32 {
-        self.held[lane as usize]
+    pub fn in_flight(&self, executor: ExecutorKind) -> u32 {
+        self.in_flight[executor as usize]
     }
 
-    pub fn standings(&self) -> [Standing; Lane::ALL.len()] {
-        Lane::ALL.map(|lane| Standing::new(lane, self.capacity, &self.held, self.load))
+    pub fn availability(&self) -> [Availability; ExecutorKind::ALL.len()] {
+        ExecutorKind::ALL.map(|executor| Availability::new(executor, self.capacity, &self.in_flight, self.load))
     }
 
-    /// Counts an attempt that was given out.
-    pub fn take(&mut self, lane: Lane, ticket: Ticket, now: Millis) {
-        self.held[lane as usize] += 1;
-        self.dispatched.push_back((now, ticket));
+    /// Counts a dispatched attempt.
+    pub fn take(&mut self, executor: ExecutorKind, attempt_ref: AttemptRef, now: Millis) {
+        self.in_flight[executor as usize] += 1;
+        self.dispatched.push_back((now, attempt_ref));
     }
 
-    fn release(&mut self, lane: Lane) {
-        self.held[lane as usize] = self.held[lane as usize].saturating_sub(1);
+    fn release(&mut self, executor: ExecutorKind) {
+        self.in_flight[executor as usize] = self.in_flight[executor as usize].saturating_sub(1);
     }
 
-    /// After a restart they come in the order of their jobs, not of their times.
+    /// Restores the dispatch order. After a restart the attempts are in job order.
     pub fn sort_dispatched(&mut self) {
         self.dispatched.make_contiguous().sort_unstable();
     }
 
-    /// When it is to be asked what it has in hand, if it is.
-    fn next_question(&self, stop_timeout: Millis) -> Option<Millis> {
-        let lingering = (!self.lingering.is_empty()).then(|| self.lingers_since.max(self.asked_at) + stop_timeout);
-        let unheard = self.is_unheard.then(|| self.asked_at + ASK_UNHEARD_INTERVAL);
-        [lingering, unheard].into_iter().flatten().min()
+    /// When the next inventory request is due, if any.
+    fn next_inventory(&self, stop_timeout: Millis) -> Option<Millis> {
+        let lingering = (!self.lingering.is_empty()).then(|| self.lingers_since.max(self.requested_at) + stop_timeout);
+        let unregistered = self.is_unregistered.then(|| self.requested_at + UNREGISTERED_INVENTORY_INTERVAL);
+        [lingering, unregistered].into_iter().flatten().min()
     }
 
-    /// When it is to be looked after: an attempt that has not started, or has not been let go of, becomes overdue.
+    /// When the start of an attempt or the confirmation of a stop becomes overdue, or an inventory is due.
     fn next_check(&self, config: &Config) -> Option<Millis> {
-        let start = self.dispatched.front().map(|(at, _)| *at + config.dispatch_timeout);
-        [start, self.next_question(config.stop_timeout)].into_iter().flatten().min()
+        let accept = self.dispatched.front().map(|(at, _)| *at + config.dispatch_timeout);
+        let start = self.accepted.first().map(|(at, _)| *at + config.setup_timeout);
+        [accept, start, self.next_inventory(config.stop_timeout)].into_iter().flatten().min()
+    }
+
+    /// An attempt that was not accepted, or not started, in time.
+    fn pop_overdue(&mut self, now: Millis, config: &Config) -> Option<AttemptRef> {
+        let is_overdue = |at: Millis, timeout: Millis| at <= now.saturating_sub(timeout);
+        if self.dispatched.front().is_some_and(|(at, _)| is_overdue(*at, config.dispatch_timeout)) {
+            return self.dispatched.pop_front().map(|(_, attempt_ref)| attempt_ref);
+        }
+        if self.accepted.first().is_some_and(|(at, _)| is_overdue(*at, config.setup_timeout)) {
+            return self.accepted.pop_first().map(|(_, attempt_ref)| attempt_ref);
+        }
+        None
     }
 
     pub fn lingering(&self) -> usize {
         self.lingering.len()
     }
 
-    /// Takes a slot for an attempt that no job waits for any more, until its end is said.
-    fn linger(&mut self, lane: Lane, ticket: Ticket, now: Millis) {
+    /// Occupies a slot for an attempt that no job waits for, until the runner reports its end.
+    fn linger(&mut self, executor: ExecutorKind, attempt_ref: AttemptRef, now: Millis) {
         if self.lingering.is_empty() {
             self.lingers_since = now;
         }
-        // What is known of it from before, when its job may still have been there, is the better knowledge.
-        self.lingering.entry(ticket).or_insert_with(|| {
-            self.held[lane as usize] += 1;
-            lane
+        // An earlier entry may have been made while the job still existed, so its executor is more reliable.
+        self.lingering.entry(attempt_ref).or_insert_with(|| {
+            self.in_flight[executor as usize] += 1;
+            executor
         });
     }
 
-    /// Frees the slot of an attempt whose job did not wait for its end; whether there was one.
-    fn let_go(&mut self, ticket: Ticket) -> bool {
-        let lane = self.lingering.remove(&ticket);
-        if let Some(lane) = lane {
-            self.release(lane);
+    /// Frees the slot of a lingering attempt; returns whether there was one.
+    fn release_lingering(&mut self, attempt_ref: AttemptRef) -> bool {
+        let executor = self.lingering.remove(&attempt_ref);
+        if let Some(executor) = executor {
+            self.release(executor);
         }
-        lane.is_some()
+        executor.is_some()
     }
 
-    /// It is gone: it gets nothing more, and nobody waits for what it had.
+    /// Marks a lost runner: no more slots, no more confirmations expected.
     pub fn close(&mut self) {
         self.capacity = Capacity::default();
-        self.is_here = false;
-        self.is_unheard = false;
+        self.is_connected = false;
+        self.is_unregistered = false;
         self.dispatched.clear();
-        for lane in std::mem::take(&mut self.lingering).into_values() {
-            self.release(lane);
+        self.accepted.clear();
+        for executor in std::mem::take(&mut self.lingering).into_values() {
+            self.release(executor);
         }
     }
 }
@@ -160,12 +178,12 @@ impl Shard {
         self.runners.get_mut(index)
     }
 
-    /// A runner that was not known, or takes the place of its earlier incarnation.
+    /// Adds a runner or replaces its earlier incarnation.
     pub(crate) fn put_runner(&mut self, id: RunnerId, runner: Runner) {
         let index = match self.runners.index(id) {
             Some(index) => index,
             None => {
-                self.ready.staff.push(Member::new(id));
+                self.ready.add_runner(id);
                 self.runners.add(id, Runner::new(runner.cursor()))
             }
         };
@@ -176,13 +194,15 @@ impl Shard {
         self.runner_changed(index);
     }
 
-    /// Tells those who place jobs how a runner stands, and when it is to be looked after.
+    /// Updates placement and the next check after a change of a runner.
     pub(crate) fn runner_changed(&mut self, index: RunnerIndex) {
-        let Some((_, runner)) = self.runners.get(index) else { return };
-        let is_here = runner.is_here;
-        self.ready.runner_stands(index, runner.standings(), runner.held);
-        if !is_here {
-            self.ready.runner_goes(index);
+        let Some((_, runner)) = self.runners.get(index) else {
+            return self.anomalies.note(Anomaly::MissingRunnerIndex(index.0), "runner changed");
+        };
+        let is_connected = runner.is_connected;
+        self.ready.runner_availability(index, runner.availability(), runner.in_flight);
+        if !is_connected {
+            self.ready.runner_leaves(index);
         }
         let at = runner.next_check(&self.config);
         self.runners.check(index, at);
@@ -194,26 +214,26 @@ impl Shard {
         }
     }
 
-    /// A restored job is with a runner.
-    pub(crate) fn restore_hand(&mut self, job: &Job) {
+    /// Restores the assignment of a job to its runner.
+    pub(crate) fn restore_assignment(&mut self, job: &Job) {
         self.ready.count_running(job, true);
         let Some((id, incarnation)) = job.runner() else { return };
-        self.runners.hand_over(id, job.id);
-        let ticket = Ticket { job: job.id, attempt: job.attempt };
-        self.change_runner(id, incarnation, |runner| runner.take(job.lane, ticket, job.since()));
+        self.runners.assign(id, job.id);
+        let attempt_ref = AttemptRef { job: job.id, attempt: job.attempt };
+        self.change_runner(id, incarnation, |runner| runner.take(job.executor, attempt_ref, job.since()));
     }
 
-    /// After a restart every runner is asked what it has in hand.
+    /// Requests an inventory from every runner after a restart.
     pub(crate) fn resume_runners(&mut self, step: &mut Step) {
         let mut runners: Vec<_> = self.runners.iter().map(|(id, runner)| (*id, runner.incarnation)).collect();
         runners.sort_unstable();
         for (id, incarnation) in runners {
-            self.ask_inventory(id, incarnation, step);
+            self.request_inventory(id, incarnation, step);
             self.change_runner(id, incarnation, Runner::sort_dispatched);
         }
     }
 
-    /// Changes a runner that is of this incarnation.
+    /// Changes a runner if this is its current incarnation.
     fn change_runner(&mut self, id: RunnerId, incarnation: Incarnation, change: impl FnOnce(&mut Runner)) {
         if let Some(index) = self.runners.index(id)
             && let Some(runner) = self.runners.get_mut(index)
@@ -224,253 +244,304 @@ impl Shard {
         }
     }
 
-    /// The runner has let go of an attempt.
-    pub(crate) fn free_slot(&mut self, id: RunnerId, incarnation: Incarnation, lane: Lane) {
-        self.change_runner(id, incarnation, |runner| runner.release(lane));
+    /// Frees the slot of an ended attempt.
+    pub(crate) fn free_slot(&mut self, id: RunnerId, incarnation: Incarnation, executor: ExecutorKind) {
+        self.change_runner(id, incarnation, |runner| runner.release(executor));
     }
 
-    /// The job is done with an attempt that its runner may still have in hand.
-    pub(crate) fn keep_slot(&mut self, id: RunnerId, incarnation: Incarnation, ticket: Ticket, lane: Lane) {
+    /// The job has given up an attempt that its runner may still run: it becomes a lingering attempt.
+    pub(crate) fn mark_lingering(
+        &mut self,
+        id: RunnerId,
+        incarnation: Incarnation,
+        attempt_ref: AttemptRef,
+        executor: ExecutorKind,
+    ) {
         let now = self.now;
         self.change_runner(id, incarnation, |runner| {
-            // It takes the slot that its job had, not another one.
-            runner.release(lane);
-            runner.linger(lane, ticket, now);
+            // It takes over the slot of the job, not an additional one.
+            runner.release(executor);
+            runner.linger(executor, attempt_ref, now);
         });
     }
 
-    /// How busy the runner's machine is.
+    /// Applies a load report.
     pub(crate) fn runner_load(&mut self, id: RunnerId, incarnation: Incarnation, load: Load) {
         self.change_runner(id, incarnation, |runner| runner.load = load);
     }
 
-    pub(crate) fn runner_word(&mut self, word: FromRunner, step: &mut Step) {
-        let (id, incarnation) = (word.runner, word.incarnation);
+    pub(crate) fn runner_message(&mut self, message: FromRunner, step: &mut Step) {
+        let (id, incarnation) = (message.runner, message.incarnation);
         let known = self.runner_mut(id).map(|runner| (runner.incarnation, runner.sequence));
         let applied = match known {
             Some((current, _)) if incarnation < current => return,
             Some((current, sequence)) if incarnation == current => sequence,
             Some(_) | None => 0,
         };
-        if word.sequence <= applied {
-            self.stats.duplicate_words += 1;
-            // It says it again because it has not heard that it is committed.
+        if message.sequence <= applied {
+            self.stats.duplicate_messages += 1;
+            // The runner retransmits because it missed the acknowledgement.
             let message = ToRunner::Committed { sequence: applied };
             return step.effects.push(Effect::Send { runner: id, incarnation, message });
         }
-        // The word that is missing next can be said again as long as it is not older than the oldest that is kept.
-        let unfillable = matches!(word.word, RunnerWord::Here { oldest_kept, .. } if oldest_kept > applied + 1);
-        if word.sequence > applied + 1 && !unfillable {
+        // A gap can be filled by retransmission only if the runner still has the next message.
+        let unfillable =
+            matches!(message.message, RunnerMessage::Register { oldest_kept, .. } if oldest_kept > applied + 1);
+        if message.sequence > applied + 1 && !unfillable {
             self.stats.gaps += 1;
-            return self.ask_inventory(id, incarnation, step);
+            return self.request_inventory(id, incarnation, step);
         }
         if known.is_none_or(|(current, _)| incarnation > current) {
-            self.welcome(id, incarnation);
+            self.admit_incarnation(id, incarnation);
         }
         if let Some(index) = self.runners.index(id) {
             if let Some(runner) = self.runners.get_mut(index) {
-                runner.sequence = word.sequence;
+                runner.sequence = message.sequence;
             }
             self.runners.mark_dirty(index);
         }
-        match word.word {
-            RunnerWord::Here { capacity, profile, mut holding, question, .. } => {
-                holding.sort_unstable();
-                self.here(id, capacity, &holding, question, step);
-                self.runner_is(id, profile);
+        match message.message {
+            RunnerMessage::Register { capacity, profile, mut in_flight, request, .. } => {
+                in_flight.sort_unstable();
+                self.register(id, capacity, &in_flight, request, step);
+                self.apply_profile(id, profile);
             }
-            RunnerWord::Started { ticket, at } => {
-                let started = self.fire(ticket.job, Event::Started { attempt: ticket.attempt, at }, step);
+            RunnerMessage::Accepted { attempt_ref, .. } => self.accepted(id, attempt_ref),
+            RunnerMessage::Started { attempt_ref, at } => {
+                let started = self.fire(attempt_ref.job, Event::Started { attempt: attempt_ref.attempt, at }, step);
                 if let Err(Ignored::Terminal | Ignored::StaleAttempt) = started {
-                    // It was given up before; the order to stop must have come before the one to run.
-                    let message = ToRunner::Stop { ticket };
+                    // The attempt was given up before: the stop message arrived before the run message.
+                    let message = ToRunner::Stop { attempt_ref };
                     step.effects.push(Effect::Send { runner: id, incarnation, message });
                 }
             }
-            RunnerWord::Ended { ticket, outcome, .. } => {
+            RunnerMessage::Ended { attempt_ref, outcome, .. } => {
                 if let Some(runner) = self.runner_mut(id)
-                    && runner.let_go(ticket)
+                    && runner.release_lingering(attempt_ref)
                 {
                     self.runner_changed_by_id(id);
                 }
-                let parked = ParkedWord {
+                let if_rejected = RejectedMessage {
                     at: self.now,
                     runner: id,
                     incarnation,
-                    sequence: word.sequence,
-                    job: ticket.job,
-                    attempt: ticket.attempt,
+                    sequence: message.sequence,
+                    job: attempt_ref.job,
+                    attempt: attempt_ref.attempt,
                     why: String::new(),
                 };
-                let outcome = self.take_or_park(ticket, outcome, parked, step);
-                self.ended(ticket, outcome, step);
+                let outcome = self.validate_outcome(attempt_ref, outcome, if_rejected, step);
+                self.ended(attempt_ref, outcome, step);
             }
         }
     }
 
-    /// Jobs with an attempt in the hands of a runner, in the order of their ids.
+    /// Jobs with an attempt in flight on a runner, in id order.
     pub(crate) fn on_runner(&self, id: RunnerId, matches: impl Fn(Incarnation) -> bool) -> Vec<JobId> {
-        let holds =
-            |holder: Option<(RunnerId, Incarnation)>| holder.is_some_and(|(other, inc)| other == id && matches(inc));
-        let held = |job: &JobId| self.jobs.get(job).is_some_and(|entry| holds(entry.holder()));
-        let mut jobs: Vec<JobId> = self.runners.jobs_of(id).filter(held).collect();
+        let holds = |assigned_runner: Option<(RunnerId, Incarnation)>| {
+            assigned_runner.is_some_and(|(other, inc)| other == id && matches(inc))
+        };
+        let in_flight = |job: &JobId| self.jobs.get(*job).is_some_and(|entry| holds(entry.assigned_runner()));
+        let mut jobs: Vec<JobId> = self.runners.jobs_of(id).filter(in_flight).collect();
         jobs.sort_unstable();
         jobs
     }
 
-    /// Asks a runner what it has in hand, now and then.
-    pub(crate) fn ask_inventory(&mut self, id: RunnerId, incarnation: Incarnation, step: &mut Step) {
+    /// Requests an inventory from a runner, at most once per interval.
+    pub(crate) fn request_inventory(&mut self, id: RunnerId, incarnation: Incarnation, step: &mut Step) {
         let now = self.now;
-        // Unique over all owners of the shard, so that an answer to a predecessor is not taken for one to us.
-        let first_question = self.epoch.0 << 24;
-        let question = match self.runner_mut(id) {
+        // Unique over all epochs of the shard: answers to an earlier owner do not match.
+        let first_inventory = self.epoch.0 << 24;
+        let inventory = match self.runner_mut(id) {
             Some(runner) if runner.incarnation == incarnation => {
-                if runner.question != 0 && now < runner.asked_at + ASK_INTERVAL {
+                if runner.inventory != 0 && now < runner.requested_at + INVENTORY_INTERVAL {
                     return;
                 }
-                runner.asked_at = now;
-                runner.question = runner.question.max(first_question) + 1;
-                runner.question
+                runner.requested_at = now;
+                runner.inventory = runner.inventory.max(first_inventory) + 1;
+                runner.inventory
             }
-            // Not yet known: there is nothing to compare the answer with, so it must not be taken for a later one.
+            // Unregistered: there are no records to reconcile, so the answer must not match a later request.
             Some(_) | None => {
-                if self.strangers.get(&id).is_some_and(|asked_at| now < *asked_at + ASK_INTERVAL) {
+                if !self.runners.claim_inventory_request(id, now, INVENTORY_INTERVAL) {
                     return;
                 }
-                self.strangers.insert(id, now);
-                first_question
+                first_inventory
             }
         };
-        let message = ToRunner::Inventory { question };
+        let message = ToRunner::Inventory { request: inventory };
         step.effects.push(Effect::Send { runner: id, incarnation, message });
     }
 
-    /// `holding` is sorted.
-    fn here(&mut self, id: RunnerId, capacity: Capacity, holding: &[Ticket], question: u64, step: &mut Step) {
-        let Some(runner) = self.runner_mut(id) else { return };
+    /// Applies a registration. `in_flight` is sorted.
+    fn register(
+        &mut self,
+        id: RunnerId,
+        capacity: Capacity,
+        in_flight: &[AttemptRef],
+        inventory: u64,
+        step: &mut Step,
+    ) {
+        let Some(runner) = self.runner_mut(id) else {
+            return self.anomalies.note(Anomaly::MissingRunner(id), "register");
+        };
         runner.capacity = capacity;
-        runner.is_here = true;
+        runner.is_connected = true;
         let incarnation = runner.incarnation;
-        let answers = question != 0 && question == runner.question;
-        if runner.is_unheard {
-            self.decide_orphans(id, incarnation, holding);
+        let answers = inventory != 0 && inventory == runner.inventory;
+        if runner.is_unregistered {
+            self.decide_orphans(id, incarnation, in_flight);
         }
-        for ticket in holding {
-            self.see_held(id, incarnation, *ticket, step);
+        for attempt_ref in in_flight {
+            self.check_in_flight(id, incarnation, *attempt_ref, step);
         }
         if answers {
-            self.reconcile(id, incarnation, holding, question);
+            self.reconcile(id, incarnation, in_flight, inventory);
         }
     }
 
-    /// Notes what a runner that is here is, and how it stands by now.
-    fn runner_is(&mut self, id: RunnerId, profile: Arc<Profile>) {
-        let Some(index) = self.runners.index(id) else { return };
+    /// Updates placement with the profile of a registered runner.
+    fn apply_profile(&mut self, id: RunnerId, profile: Arc<Profile>) {
+        let Some(index) = self.runners.index(id) else {
+            return self.anomalies.note(Anomaly::MissingRunner(id), "apply profile");
+        };
         self.runner_changed(index);
-        let Some(member) = self.ready.member(index) else { return };
-        if member.is_here && *member.traits.profile() == profile {
+        let Some(runner) = self.ready.runner(index) else { return };
+        if runner.is_connected && *runner.profile.profile() == profile {
             return;
         }
-        let traits = Traits::new(profile, &self.ready.setup);
-        self.ready.runner_goes(index);
-        self.ready.runner_comes(index, traits);
+        let profile = EffectiveProfile::new(profile, self.ready.settings());
+        self.ready.runner_leaves(index);
+        self.ready.runner_joins(index, profile);
     }
 
-    /// A runner has an attempt in hand: that may be as it should, or it is to let go of it.
-    fn see_held(&mut self, id: RunnerId, incarnation: Incarnation, ticket: Ticket, step: &mut Step) {
-        let entry = self.jobs.get(&ticket.job);
+    /// Checks an attempt that a runner reports as in flight. An attempt it should not run is stopped.
+    fn check_in_flight(&mut self, id: RunnerId, incarnation: Incarnation, attempt_ref: AttemptRef, step: &mut Step) {
+        let entry = self.jobs.get(attempt_ref.job);
         let its_own = entry.filter(|entry| {
-            let given_up = matches!(entry.decided, Some(Decided::Lose(_)));
-            entry.job.attempt == ticket.attempt && entry.holder() == Some((id, incarnation)) && !given_up
+            let given_up = matches!(entry.pending(), Some(PendingDecision::Lose(_)));
+            entry.job.attempt == attempt_ref.attempt && entry.assigned_runner() == Some((id, incarnation)) && !given_up
         });
         match its_own {
-            Some(entry) if !entry.job.is_to_stop() => return,
+            Some(entry) if !entry.job.is_to_stop() => return self.accepted(id, attempt_ref),
             Some(_) => {}
             None => {
-                // Of a job that is gone nobody knows the kind; what outlives all else is a process.
-                let lane = entry.map_or(Lane::Process, |entry| entry.job.lane);
+                // The executor of a removed job is unknown. Only processes outlive their records.
+                let executor = entry.map_or(ExecutorKind::Process, |entry| entry.job.executor);
                 let now = self.now;
-                self.change_runner(id, incarnation, |runner| runner.linger(lane, ticket, now));
+                self.change_runner(id, incarnation, |runner| runner.linger(executor, attempt_ref, now));
             }
         }
-        step.effects.push(Effect::Send { runner: id, incarnation, message: ToRunner::Stop { ticket } });
+        step.effects.push(Effect::Send { runner: id, incarnation, message: ToRunner::Stop { attempt_ref } });
     }
 
-    /// Compares what the shard gave out before it asked with what the runner has.
-    fn reconcile(&mut self, id: RunnerId, incarnation: Incarnation, holding: &[Ticket], question: u64) {
-        for job in self.on_runner(id, |holder| holder == incarnation) {
-            let Some(entry) = self.jobs.get(&job) else { continue };
-            let ticket = Ticket { job, attempt: entry.job.attempt };
-            if entry.dispatched_after >= question || holding.binary_search(&ticket).is_ok() {
+    /// Reconciles an inventory with the attempts dispatched before its request.
+    fn reconcile(&mut self, id: RunnerId, incarnation: Incarnation, in_flight: &[AttemptRef], inventory: u64) {
+        for job in self.on_runner(id, |assigned_runner| assigned_runner == incarnation) {
+            let Some(entry) = self.jobs.get(job) else {
+                self.anomalies.note(Anomaly::MissingJob(job), "reconcile");
+                continue;
+            };
+            let attempt_ref = AttemptRef { job, attempt: entry.job.attempt };
+            if entry.dispatched_after() >= inventory || in_flight.binary_search(&attempt_ref).is_ok() {
                 continue;
             }
-            // The word never arrived, or what became of it is lost; only the second may be the job's doing.
+            // Either the dispatch or the outcome was lost. Only in the second case may the job be at fault.
             let fault = match entry.job.state {
-                State::Running if !entry.job.lane.restarts_free_of_charge() => Fault::Unknown,
+                State::Running if !entry.job.executor.restarts_free_of_charge() => Fault::Unknown,
                 _ => Fault::NotTheJobs,
             };
-            self.give_up(job, fault);
+            self.declare_lost(job, fault);
         }
-        let Some(runner) = self.runner_mut(id) else { return };
-        let gone = |(ticket, _): &(&Ticket, &Lane)| holding.binary_search(ticket).is_err();
-        let gone: Vec<Ticket> = runner.lingering.iter().filter(gone).map(|(ticket, _)| *ticket).collect();
-        for ticket in gone {
-            runner.let_go(ticket);
+        let Some(runner) = self.runner_mut(id) else {
+            return self.anomalies.note(Anomaly::MissingRunner(id), "reconcile");
+        };
+        let gone = |(attempt_ref, _): &(&AttemptRef, &ExecutorKind)| in_flight.binary_search(attempt_ref).is_err();
+        let gone: Vec<AttemptRef> = runner.lingering.iter().filter(gone).map(|(attempt_ref, _)| *attempt_ref).collect();
+        for attempt_ref in gone {
+            runner.release_lingering(attempt_ref);
         }
         self.runner_changed_by_id(id);
     }
 
-    /// Looks after the runners whose time has come, a bounded number of them: for attempts that were given out and
-    /// never started, and for what they should have let go of by now.
+    /// Checks the runners that are due, a bounded number of them: for attempts that did not start in time, and for
+    /// stops that were not confirmed.
     pub(crate) fn check_runners(&mut self, step: &mut Step) {
         for _ in 0..self.config.timers_per_step {
             let Some(index) = self.runners.pop_check(self.now) else { break };
             self.check_dispatched(index, step);
-            self.check_hands(index, step);
+            self.check_inventory(index, step);
             let next = self.runners.get(index).and_then(|(_, runner)| runner.next_check(&self.config));
             self.runners.check(index, next);
         }
     }
 
+    /// A runner has accepted an attempt and sets it up: the setup timeout replaces the dispatch timeout.
+    fn accepted(&mut self, id: RunnerId, attempt_ref: AttemptRef) {
+        let waits = |entry: &&mut LiveJob| {
+            entry.job.state == State::Dispatched && entry.job.attempt == attempt_ref.attempt && !entry.is_accepted()
+        };
+        // Otherwise the message is a duplicate or outdated.
+        let Some(entry) = self.jobs.get_mut(attempt_ref.job).filter(waits) else { return };
+        entry.set_accepted(true);
+        let since = entry.job.since();
+        if let Some(runner) = self.runner_mut(id) {
+            runner.accepted.insert((since, attempt_ref));
+        }
+        self.runner_changed_by_id(id);
+    }
+
     fn check_dispatched(&mut self, index: RunnerIndex, step: &mut Step) {
-        let overdue_before = self.now.saturating_sub(self.config.dispatch_timeout);
         for _ in 0..self.config.timers_per_step {
             self.trim_dispatched(index);
-            let Some(runner) = self.runners.get_mut(index) else { break };
-            let Some((at, ticket)) = runner.dispatched.front().copied() else { break };
-            if at > overdue_before {
+            let Some(runner) = self.runners.get_mut(index) else {
+                self.anomalies.note(Anomaly::MissingRunnerIndex(index.0), "check dispatched");
                 break;
-            }
-            runner.dispatched.pop_front();
-            let _ = self.fire(ticket.job, Event::DispatchTimedOut { attempt: ticket.attempt }, step);
+            };
+            let overdue = runner.pop_overdue(self.now, &self.config);
+            let Some(attempt_ref) = overdue else { break };
+            let _ = self.fire(attempt_ref.job, Event::DispatchTimedOut { attempt: attempt_ref.attempt }, step);
         }
     }
 
-    /// Forgets attempts that have started or ended.
+    /// Removes attempts that have started or ended.
     fn trim_dispatched(&mut self, index: RunnerIndex) {
         let jobs = &self.jobs;
-        let Some(runner) = self.runners.get_mut(index) else { return };
-        let waits = |ticket: &Ticket| {
-            jobs.get(&ticket.job)
-                .is_some_and(|entry| entry.job.state == State::Dispatched && entry.job.attempt == ticket.attempt)
+        let Some(runner) = self.runners.get_mut(index) else {
+            return self.anomalies.note(Anomaly::MissingRunnerIndex(index.0), "trim dispatched");
         };
-        while runner.dispatched.front().is_some_and(|(_, ticket)| !waits(ticket)) {
+        let waits = |attempt_ref: &AttemptRef, accepted: bool| {
+            jobs.get(attempt_ref.job).is_some_and(|entry| {
+                entry.job.state == State::Dispatched
+                    && entry.job.attempt == attempt_ref.attempt
+                    && entry.is_accepted() == accepted
+            })
+        };
+        while runner.dispatched.front().is_some_and(|(_, attempt_ref)| !waits(attempt_ref, false)) {
             runner.dispatched.pop_front();
         }
-        // One that starts late must not keep thousands behind it that have long ended.
-        let held = runner.held.iter().map(|held| *held as usize).sum::<usize>();
-        if runner.dispatched.len() > 2 * held + 1024 {
-            runner.dispatched.retain(|(_, ticket)| waits(ticket));
+        while runner.accepted.first().is_some_and(|(_, attempt_ref)| !waits(attempt_ref, true)) {
+            runner.accepted.pop_first();
+        }
+        // A slow start at the front must not retain thousands of ended attempts.
+        let in_flight = runner.in_flight.iter().map(|in_flight| *in_flight as usize).sum::<usize>();
+        if runner.dispatched.len() > 2 * in_flight + 1024 {
+            runner.dispatched.retain(|(_, attempt_ref)| waits(attempt_ref, false));
+        }
+        if runner.accepted.len() > 2 * in_flight + 1024 {
+            runner.accepted.retain(|(_, attempt_ref)| waits(attempt_ref, true));
         }
     }
 
-    /// Asks a runner about attempts that it should have let go of by now, since the order to stop may have been lost,
-    /// and about those of which it has not yet said that it has them.
-    fn check_hands(&mut self, index: RunnerIndex, step: &mut Step) {
-        let Some((id, runner)) = self.runners.get(index) else { return };
+    /// Requests an inventory if stops are unconfirmed (the stop message may have been lost) or the runner has not
+    /// registered.
+    fn check_inventory(&mut self, index: RunnerIndex, step: &mut Step) {
+        let Some((id, runner)) = self.runners.get(index) else {
+            return self.anomalies.note(Anomaly::MissingRunnerIndex(index.0), "check inventory");
+        };
         let (id, incarnation) = (*id, runner.incarnation);
-        if runner.next_question(self.config.stop_timeout).is_some_and(|at| at <= self.now) {
-            self.ask_inventory(id, incarnation, step);
+        if runner.next_inventory(self.config.stop_timeout).is_some_and(|at| at <= self.now) {
+            self.request_inventory(id, incarnation, step);
         }
     }
 

@@ -1,7 +1,6 @@
-//! What a shard counts, for operators to look at. Nothing is decided by these numbers.
+//! Counters of a shard, for operators. The engine makes no decision by them.
 //!
-//! All of it is plain numbers in arrays: counting happens in the middle of the work, and the shell copies them after
-//! every round.
+//! Plain numbers in arrays: counting is on the hot path, and the shell copies all of them after every round.
 
 use std::sync::Arc;
 
@@ -12,18 +11,19 @@ use model::state::State;
 use model::time::Millis;
 use model::verdict::{Decision, OutputDecision, OutputVerdict, Verdict};
 
-use crate::flows::FlowStats;
-use crate::placement::ask::Asks;
-use crate::shard::{Entry, Map};
+use crate::placement::Ready;
+use crate::placement::requirement::RequirementId;
+use crate::shard::Map;
+use crate::workflows::WorkflowStats;
 
-/// So many topics are counted by their names; the rest are counted together, under [`OTHER_TOPICS`].
+/// Maximum number of topics counted by name. All further topics are counted together as [`OTHER_TOPICS`].
 pub const TOPICS_NAMED_MAX: usize = 64;
 
-/// The name of all topics that are not counted by theirs. A topic that is called so is one of them.
+/// Name of the shared counters of all further topics. A topic with this name is counted there too.
 pub const OTHER_TOPICS: &str = "other";
 
-/// Up to which length spans of time are counted together; those that are longer than the last have a place of their own.
-pub const SPAN_BOUNDS: [Millis; 16] = [
+/// Upper bounds of the histogram buckets, inclusive. One more bucket counts longer durations.
+pub const DURATION_BOUNDS: [Millis; 16] = [
     Millis(1),
     Millis(5),
     Millis(10),
@@ -42,63 +42,65 @@ pub const SPAN_BOUNDS: [Millis; 16] = [
     Millis(86_400_000),
 ];
 
-/// How many reasons an event can be ignored for.
+/// Number of reasons to ignore an event.
 const IGNORED_COUNT: usize = Ignored::ALL.len();
 
-/// Why no runner could take a job, as [`Stats::unplaced_by`] counts it.
+/// Reasons why no runner is eligible, in the order of [`Stats::unplaced_by`].
 pub const UNPLACED_REASONS: [ReasonCode; 3] =
     [ReasonCode::NoPoolMapping, ReasonCode::NoWorkers, ReasonCode::PoolOverloaded];
 
-/// The verdicts on jobs, as [`Stats::decided`] counts them.
+/// Verdicts on jobs, in the order of [`Stats::decided`].
 pub const VERDICTS: [&str; 5] = ["allow", "allow_with_constraints", "require_approval", "deny", "throttle"];
 
-/// The verdicts on results, as [`Stats::outputs`] counts them.
+/// Verdicts on results, in the order of [`Stats::outputs`].
 pub const OUTPUT_VERDICTS: [OutputVerdict; 4] =
     [OutputVerdict::Allow, OutputVerdict::Quarantine, OutputVerdict::Deny, OutputVerdict::Redact];
 
-/// Counts of things that are no errors but worth knowing.
+/// Counters of a shard.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stats {
     pub submitted: u64,
     pub deduplicated: u64,
     pub refused: u64,
     pub dispatched: u64,
-    /// Attempts that outlived their runner and were found again by its next incarnation.
+    /// Attempts adopted by a newer incarnation of their runner.
     pub adopted: u64,
-    /// Jobs that have not ended, by the state they are in now.
+    /// Jobs that have not ended, by current state.
     pub states: [u64; State::ALL.len()],
     pub ended: [u64; State::ALL.len()],
-    /// How long jobs took from being accepted to their end.
-    pub durations: Spans,
+    /// Time from acceptance of a job to its end.
+    pub durations: DurationHistogram,
     pub ignored: [u64; IGNORED_COUNT],
-    pub duplicate_words: u64,
+    pub duplicate_messages: u64,
     pub gaps: u64,
+    /// Unexpected states, see [`crate::Anomaly`].
+    pub anomalies: u64,
     /// Decisions of the policy, in the order of [`VERDICTS`].
     pub decided: [u64; VERDICTS.len()],
     pub failed_open: u64,
     pub policy_unavailable: u64,
-    /// Jobs that went back to the gate because the policy had changed.
+    /// Jobs checked again because the policy had changed.
     pub rechecked: u64,
-    /// Questions that were asked again because nobody had answered.
+    /// Policy checks and scans that were repeated because there was no answer.
     pub replayed: u64,
-    /// Decisions about results that were looked at, in the order of [`OUTPUT_VERDICTS`].
+    /// Decisions about checked results, in the order of [`OUTPUT_VERDICTS`].
     pub outputs: [u64; OUTPUT_VERDICTS.len()],
-    /// Results that were let through though they could not be looked at.
+    /// Results that passed although they could not be checked.
     pub outputs_skipped: u64,
     pub scans_failed: u64,
-    /// Looks for a runner when there was none fit.
+    /// Dispatch tries without an eligible runner.
     pub unplaced: u64,
-    /// The same by their reasons, in the order of [`UNPLACED_REASONS`].
+    /// The same by reason, in the order of [`UNPLACED_REASONS`].
     pub unplaced_by: [u64; UNPLACED_REASONS.len()],
     pub approvals_expired: u64,
     pub dead_letters: u64,
-    /// Words of runners that could not be taken.
-    pub parked_words: u64,
-    pub flows: FlowStats,
+    /// Messages of runners beyond the limits.
+    pub rejected_messages: u64,
+    pub workflows: WorkflowStats,
 }
 
 impl Stats {
-    /// A job has come into memory, in a state that is not its end.
+    /// Counts a job that enters a state that is not terminal.
     pub(crate) fn enter(&mut self, state: State) {
         self.states[usize::from(state.code())] += 1;
     }
@@ -114,7 +116,7 @@ impl Stats {
         self.decided[index] += 1;
     }
 
-    /// What was decided about a result, and whether that was looked at.
+    /// Counts a decision about a result. `checked`: the result could be read.
     pub(crate) fn count_output(&mut self, decision: &OutputDecision, checked: bool) {
         let index = match decision.verdict {
             OutputVerdict::Allow => 0,
@@ -137,10 +139,17 @@ impl Stats {
     }
 }
 
-/// A job has gone from a state to the one it is in now.
-pub(crate) fn count_transition(stats: &mut Stats, asks: &mut Asks, entry: &Entry, from: State, now: Millis) {
-    let to = entry.job.state;
-    // A look at a result that was already shown is no second end.
+/// Counts a job's transition from a state to its current one.
+pub(crate) fn count_transition(
+    stats: &mut Stats,
+    ready: &mut Ready,
+    job: &Job,
+    requirement: Option<RequirementId>,
+    from: State,
+    now: Millis,
+) {
+    let to = job.state;
+    // The scan of a result that is already shown is not a second end.
     if from == to {
         return;
     }
@@ -152,29 +161,27 @@ pub(crate) fn count_transition(stats: &mut Stats, asks: &mut Asks, entry: &Entry
     }
     stats.ended[usize::from(to.code())] += 1;
     if !from.is_terminal() {
-        stats.durations.add(now.saturating_sub(entry.job.created_at));
+        stats.durations.add(now.saturating_sub(job.created_at));
     }
-    let topic = asks.topic_of(entry.ask, &entry.job);
-    asks.topics.count_end(topic, to);
+    ready.count_end(requirement, job, to);
 }
 
-/// Lengths of time, counted by [`SPAN_BOUNDS`].
+/// A histogram of durations with the buckets of [`DURATION_BOUNDS`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Spans {
-    /// Those that are no longer than the bound of the same place and longer than the one before; the last are longer
-    /// than all bounds.
-    pub counts: [u64; SPAN_BOUNDS.len() + 1],
+pub struct DurationHistogram {
+    /// Counts per bucket, not cumulative. The last bucket is beyond all bounds.
+    pub counts: [u64; DURATION_BOUNDS.len() + 1],
     pub sum: Millis,
 }
 
-impl Spans {
-    pub fn add(&mut self, span: Millis) {
-        let place = SPAN_BOUNDS.iter().position(|bound| span <= *bound).unwrap_or(SPAN_BOUNDS.len());
-        self.counts[place] += 1;
-        self.sum = Millis(self.sum.0.saturating_add(span.0));
+impl DurationHistogram {
+    pub fn add(&mut self, duration: Millis) {
+        let bucket = DURATION_BOUNDS.iter().position(|bound| duration <= *bound).unwrap_or(DURATION_BOUNDS.len());
+        self.counts[bucket] += 1;
+        self.sum = Millis(self.sum.0.saturating_add(duration.0));
     }
 
-    /// Adds what another has counted.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(other.counts) {
             *count += more;
@@ -183,21 +190,21 @@ impl Spans {
     }
 }
 
-/// What is counted of each topic.
+/// Counters of a topic.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TopicCounts {
-    /// Jobs that were accepted.
+    /// Accepted jobs.
     pub received: u64,
-    /// Attempts that were given to runners.
+    /// Attempts dispatched to runners.
     pub dispatched: u64,
-    /// Jobs that have ended, by state.
+    /// Ended jobs by state.
     pub ended: [u64; State::ALL.len()],
-    /// How long jobs that could run waited for a runner.
-    pub waits: Spans,
+    /// Time that ready jobs waited for a runner.
+    pub waits: DurationHistogram,
 }
 
 impl TopicCounts {
-    /// Adds what another shard has counted of the same topic.
+    /// Adds the counts of the same topic on another shard.
     pub fn merge(&mut self, other: &Self) {
         self.received += other.received;
         self.dispatched += other.dispatched;
@@ -208,20 +215,20 @@ impl TopicCounts {
     }
 }
 
-/// The counts of all topics. To copy them again into a copy from before costs no memory, unless a topic was added.
+/// Counters of all topics. `clone_from` into an older copy allocates nothing unless a topic was added.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Topics {
+pub struct TopicStats {
     names: Arc<Vec<Box<str>>>,
     counts: Vec<TopicCounts>,
 }
 
-impl Default for Topics {
+impl Default for TopicStats {
     fn default() -> Self {
         Self { names: Arc::new(vec![OTHER_TOPICS.into()]), counts: vec![TopicCounts::default()] }
     }
 }
 
-impl Clone for Topics {
+impl Clone for TopicStats {
     fn clone(&self) -> Self {
         Self { names: self.names.clone(), counts: self.counts.clone() }
     }
@@ -234,14 +241,14 @@ impl Clone for Topics {
     }
 }
 
-impl Topics {
-    /// Those that are counted together come first, the others in the order in which they came up.
+impl TopicStats {
+    /// [`OTHER_TOPICS`] first, then the named topics in order of first use.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &TopicCounts)> {
         self.names.iter().map(AsRef::as_ref).zip(&self.counts)
     }
 }
 
-/// A topic by number: jobs that ask for the same look it up once.
+/// Index of a topic's counters. Looked up once per requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TopicNumber(u8);
 
@@ -249,19 +256,19 @@ impl TopicNumber {
     pub const OTHER: Self = Self(0);
 }
 
-/// The counts of all topics, and where each is counted.
+/// Counters of all topics, with the index of each topic name.
 #[derive(Debug, Default)]
-pub(crate) struct TopicBook {
+pub(crate) struct TopicCounters {
     numbers: Map<Box<str>, TopicNumber>,
-    topics: Topics,
+    topics: TopicStats,
 }
 
-impl TopicBook {
-    pub fn topics(&self) -> &Topics {
+impl TopicCounters {
+    pub fn topics(&self) -> &TopicStats {
         &self.topics
     }
 
-    /// Where a topic is counted from now on.
+    /// The counters of a topic; new or known.
     pub fn number(&mut self, name: &str) -> TopicNumber {
         if let Some(number) = self.numbers.get(name) {
             return *number;
@@ -284,18 +291,18 @@ impl TopicBook {
         self.counts(topic).received += 1;
     }
 
-    /// An attempt goes to a runner after a wait.
+    /// Counts a dispatched attempt and its waiting time.
     pub fn count_dispatched(&mut self, topic: TopicNumber, waited: Millis) {
         let counts = self.counts(topic);
         counts.dispatched += 1;
         counts.waits.add(waited);
     }
 
-    fn count_end(&mut self, topic: TopicNumber, state: State) {
+    pub fn count_end(&mut self, topic: TopicNumber, state: State) {
         self.counts(topic).ended[usize::from(state.code())] += 1;
     }
 
-    /// The topic of a job that does not share its ask with others now.
+    /// The topic of a job without a known requirement, decoded from its spec.
     pub fn number_of(&mut self, job: &Job) -> TopicNumber {
         match model::spec::decode_topic(&job.spec) {
             Ok(topic) => self.number(topic),
@@ -309,28 +316,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_span_is_counted_at_the_first_bound_that_it_does_not_exceed() {
-        let mut spans = Spans::default();
-        for span in [0, 1, 2, 86_400_000, 86_400_001, u64::MAX] {
-            spans.add(Millis(span));
+    fn a_duration_is_counted_in_the_first_bucket_whose_bound_it_does_not_exceed() {
+        let mut histogram = DurationHistogram::default();
+        for duration in [0, 1, 2, 86_400_000, 86_400_001, u64::MAX] {
+            histogram.add(Millis(duration));
         }
-        assert_eq!((spans.counts[0], spans.counts[1]), (2, 1));
-        assert_eq!(spans.counts[SPAN_BOUNDS.len() - 1..], [1, 2]);
-        assert_eq!(spans.counts.iter().sum::<u64>(), 6);
-        assert_eq!(spans.sum, Millis(u64::MAX), "as much as there can be");
-        assert!(SPAN_BOUNDS.is_sorted());
+        assert_eq!((histogram.counts[0], histogram.counts[1]), (2, 1));
+        assert_eq!(histogram.counts[DURATION_BOUNDS.len() - 1..], [1, 2]);
+        assert_eq!(histogram.counts.iter().sum::<u64>(), 6);
+        assert_eq!(histogram.sum, Millis(u64::MAX), "the sum saturates");
+        assert!(DURATION_BOUNDS.is_sorted());
     }
 
     #[test]
     fn topics_beyond_the_limit_are_counted_together() {
-        let mut book = TopicBook::default();
+        let mut counters = TopicCounters::default();
         for topic in 0..TOPICS_NAMED_MAX + 3 {
             for _ in 0..2 {
-                let number = book.number(&format!("topic {topic}"));
-                book.count_received(number);
+                let number = counters.number(&format!("topic {topic}"));
+                counters.count_received(number);
             }
         }
-        let counted: Vec<(&str, u64)> = book.topics().iter().map(|(name, counts)| (name, counts.received)).collect();
+        let counted: Vec<(&str, u64)> =
+            counters.topics().iter().map(|(name, counts)| (name, counts.received)).collect();
         assert_eq!(counted.len(), TOPICS_NAMED_MAX + 1);
         assert_eq!(
             (counted[0], counted[1], counted[TOPICS_NAMED_MAX]),
@@ -339,36 +347,36 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_that_is_called_like_the_others_is_one_of_them() {
-        let mut book = TopicBook::default();
-        assert_eq!(book.number(OTHER_TOPICS), TopicNumber::OTHER);
-        assert_ne!(book.number("a topic"), TopicNumber::OTHER);
-        assert_eq!(book.topics().iter().count(), 2);
+    fn a_topic_named_other_is_counted_with_the_further_topics() {
+        let mut counters = TopicCounters::default();
+        assert_eq!(counters.number(OTHER_TOPICS), TopicNumber::OTHER);
+        assert_ne!(counters.number("a topic"), TopicNumber::OTHER);
+        assert_eq!(counters.topics().iter().count(), 2);
     }
 
     #[test]
-    fn a_copy_of_the_topics_is_brought_up_to_date_in_place() {
-        let mut book = TopicBook::default();
-        let first = book.number("first");
-        book.count_received(first);
-        let mut copy = book.topics().clone();
-        let place = copy.counts.as_ptr();
-        book.count_dispatched(first, Millis(3));
-        copy.clone_from(book.topics());
-        assert_eq!((&copy, copy.counts.as_ptr()), (book.topics(), place));
-        book.number("second");
-        copy.clone_from(book.topics());
+    fn clone_from_updates_a_copy_of_the_topics_in_place() {
+        let mut counters = TopicCounters::default();
+        let first = counters.number("first");
+        counters.count_received(first);
+        let mut copy = counters.topics().clone();
+        let address = copy.counts.as_ptr();
+        counters.count_dispatched(first, Millis(3));
+        copy.clone_from(counters.topics());
+        assert_eq!((&copy, copy.counts.as_ptr()), (counters.topics(), address));
+        counters.number("second");
+        copy.clone_from(counters.topics());
         assert_eq!(copy.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["other", "first", "second"]);
     }
 
     #[test]
-    fn what_shards_have_counted_adds_up() {
-        let mut book = TopicBook::default();
-        let topic = book.number("a topic");
-        book.count_received(topic);
-        book.count_dispatched(topic, Millis(7));
-        book.count_end(topic, State::Failed);
-        let one = *book.counts(topic);
+    fn counts_of_shards_are_merged() {
+        let mut counters = TopicCounters::default();
+        let topic = counters.number("a topic");
+        counters.count_received(topic);
+        counters.count_dispatched(topic, Millis(7));
+        counters.count_end(topic, State::Failed);
+        let one = *counters.counts(topic);
         let mut both = one;
         both.merge(&one);
         assert_eq!((both.received, both.dispatched, both.ended[usize::from(State::Failed.code())]), (2, 2, 2));

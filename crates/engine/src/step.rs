@@ -1,31 +1,31 @@
-//! What one round of inputs leads to: one batch to commit, and effects to perform afterwards.
+//! The outcome of one round of inputs: a batch to commit, and effects to perform afterwards.
 
 use model::batch::Batch;
 use model::change::Change;
 use model::codec;
-use model::id::JobId;
 use model::job::Job;
 use model::workflow::Workflow;
 
+use crate::anomaly::Anomaly;
 use crate::input::{Answer, Effect, RequestId};
-use crate::shard::Entry;
+use crate::jobs::LiveJob;
 
-/// Collects what a shard decides. Reuse one: its buffers stay.
+/// Collects a shard's writes and effects. Reusable: buffers keep their capacity.
 #[derive(Debug, Default)]
 pub struct Step {
     pub batch: Batch,
     pub effects: Vec<Effect>,
-    /// Jobs that became terminal, for those who wait for them. Filled by the flush, which takes them out of memory.
+    /// Jobs that became terminal. Filled by the flush, which removes them from memory.
     pub ended: Vec<Ended>,
-    /// Workflows that ended, for those who wait for them.
+    /// Workflows that ended.
     pub ended_workflows: Vec<Workflow>,
-    /// Jobs whose records are gone, so that whatever else is kept of them can go, too.
-    pub removed: Vec<JobId>,
+    /// Anomalies to log, each with the operation that found it.
+    pub anomalies: Vec<(Anomaly, &'static str)>,
 }
 
-/// A job that has ended, as it was when it left memory.
+/// A terminal job, as it left memory.
 #[derive(Debug)]
-pub struct Ended(pub(crate) Box<Entry>);
+pub struct Ended(pub(crate) Box<LiveJob>);
 
 impl Ended {
     pub fn job(&self) -> &Job {
@@ -33,7 +33,7 @@ impl Ended {
     }
 
     pub fn into_job(self) -> Job {
-        self.0.job
+        self.0.into_job()
     }
 }
 
@@ -42,12 +42,12 @@ impl Step {
         Self::default()
     }
 
-    /// Forgets everything but the buffers.
+    /// Clears everything but the buffers' capacity.
     pub fn clear(&mut self) {
         self.batch.clear();
         self.effects.clear();
         self.ended.clear();
-        self.removed.clear();
+        self.anomalies.clear();
         self.ended_workflows.clear();
     }
 
@@ -55,10 +55,7 @@ impl Step {
         self.effects.push(Effect::Answer { request, answer });
     }
 
-    pub(crate) fn tell(&mut self, change: &Change) {
-        if let Change::JobRemoved { id, .. } = change {
-            self.removed.push(*id);
-        }
+    pub(crate) fn announce(&mut self, change: &Change) {
         self.batch.event_with(|buffer| codec::encode_into(change, buffer));
     }
 }

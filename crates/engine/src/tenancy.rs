@@ -1,7 +1,7 @@
-//! What a tenant may have: how many jobs that have not ended, and how many submits in a second.
+//! Tenant limits on submits: active jobs, and submits per second.
 //!
-//! The limits hold over all shards ([`crate::leases`]). A shard that is not the tenant's home may have to ask it first:
-//! so long the submit waits, unanswered and not accepted.
+//! The limits hold over all shards ([`crate::leases`]). A shard that is not the tenant's home may have to request slots
+//! first. Until then the submit is parked: neither answered nor accepted.
 
 use std::collections::VecDeque;
 
@@ -13,38 +13,39 @@ use model::time::Millis;
 use crate::input::{Effect, Refusal, RequestId, Submission};
 use crate::keys::KeyWaiter;
 use crate::leases::{Message, Outbox, Scope};
-use crate::ready::TenantNumber;
+use crate::placement::TenantNumber;
 use crate::shard::{Map, Shard};
 use crate::step::Step;
 
-/// A submit waits this long for a word of the tenant's home: a little longer than a token is good for.
-const PATIENCE: Millis = Millis(1_500);
+/// How long a submit waits for the tenant's home shard. Slightly longer than the lifetime of a token.
+const PARKED_TIMEOUT: Millis = Millis(1_500);
 
-/// Beyond so many that wait, others are refused at once.
+/// Maximum number of parked submits. Further ones are refused at once.
 const PARKED_MAX: usize = 10_000;
 
-/// A submit that waits for a slot or a token.
+/// A submitted job that waits for a slot or a token.
 #[derive(Debug)]
-struct Parked {
+struct ParkedSubmit {
     until: Millis,
     request: RequestId,
     index: usize,
     submission: Submission,
-    /// What it waits for, and how much of that there is in all.
+    /// The limit it waits for, and its value.
     scope: Scope,
     limit: u32,
     refusal: Refusal,
 }
 
-/// Submits that wait, oldest first.
+/// Submits and tasks that wait for a tenant limit.
 #[derive(Debug, Default)]
 pub(crate) struct Tenancy {
-    parked: VecDeque<Parked>,
-    /// How many of them wait for each.
+    /// Oldest first.
+    parked: VecDeque<ParkedSubmit>,
+    /// Number of parked submits by limit.
     waiting: Map<Scope, u32>,
-    /// What tasks of workflows wait for, and how much of it there is in all.
-    flow_waits: Map<Scope, u32>,
-    /// How long each may wait, from the first time it had to.
+    /// Limits that tasks of workflows wait for, with their values.
+    workflow_waits: Map<Scope, u32>,
+    /// Deadline of each submit since it was first parked.
     deadlines: Map<(RequestId, usize), Millis>,
     outbox: Outbox,
 }
@@ -54,8 +55,8 @@ impl Tenancy {
         self.parked.front().map(|parked| parked.until)
     }
 
-    /// A submit has its answer.
-    pub fn settle(&mut self, request: RequestId, index: usize) {
+    /// Removes the deadline of an answered submit.
+    pub fn forget_deadline(&mut self, request: RequestId, index: usize) {
         if !self.deadlines.is_empty() {
             self.deadlines.remove(&(request, index));
         }
@@ -65,7 +66,7 @@ impl Tenancy {
         self.waiting.get(&scope).copied().unwrap_or(0)
     }
 
-    /// So many wait for it no more.
+    /// Subtracts submits that no longer wait for a limit.
     fn leave(&mut self, scope: Scope, count: u32) {
         match self.waiting(scope).saturating_sub(count) {
             0 => drop(self.waiting.remove(&scope)),
@@ -74,126 +75,118 @@ impl Tenancy {
     }
 }
 
-/// Why a job of a tenant cannot be accepted now.
+/// A job cannot be accepted now because of a tenant limit.
 #[derive(Debug)]
-pub(crate) struct Shut {
-    /// Absent: nothing will come of waiting.
+pub(crate) struct LimitReached {
+    /// The limit to wait for. Absent: waiting is pointless.
     scope: Option<Scope>,
     limit: u32,
     pub refusal: Refusal,
 }
 
 impl Shard {
-    pub(crate) fn tenant_number(&self, queue: QueueId) -> TenantNumber {
-        self.ready.tenant_of(queue)
-    }
-
-    /// Takes what one more job of a queue's tenant needs.
-    pub(crate) fn admit(&mut self, queue: QueueId) -> Result<(), Shut> {
-        let tenant = self.tenant_number(queue);
-        let limits = self.ready.tenants.limits(tenant);
-        let Some(scopes) = self.ready.tenants.scopes(tenant) else { return Ok(()) };
+    /// Takes the slot and the token that one more job of a queue's tenant needs.
+    pub(crate) fn admit(&mut self, queue: QueueId) -> Result<(), LimitReached> {
+        let Some((limits, scopes)) = self.ready.tenant_limits(queue) else { return Ok(()) };
         let retry_after = self.config.retry_after;
         if let Some(max) = limits.max_live
-            && !self.ready.leases.take(scopes.live, max)
+            && !self.ready.leases_mut().take(scopes.live, max)
         {
-            return Err(self.shut(scopes.live, max, Refusal::TenantFull { max, retry_after }));
+            return Err(self.limit_reached(scopes.live, max, Refusal::TenantFull { max, retry_after }));
         }
-        // A token cannot be given back, so it is taken last.
+        // A token cannot be given back, so it comes last.
         if let Some(max) = limits.submits_per_second
-            && !self.ready.leases.take(scopes.submits, max)
+            && !self.ready.leases_mut().take(scopes.submits, max)
         {
-            self.dismiss(queue);
-            return Err(self.shut(scopes.submits, max, Refusal::TenantTooFast { max, retry_after }));
+            self.release_tenant_slot(queue);
+            return Err(self.limit_reached(scopes.submits, max, Refusal::TenantTooFast { max, retry_after }));
         }
         Ok(())
     }
 
-    fn shut(&self, scope: Scope, limit: u32, refusal: Refusal) -> Shut {
-        let leases = &self.ready.leases;
-        // The home knows by itself that there is nothing left, except that it has no tokens in its first second.
-        let may_come = !leases.is_home(scope) || (scope.kind().is_used_up() && leases.is_opening());
-        Shut { scope: may_come.then_some(scope), limit, refusal }
+    fn limit_reached(&self, scope: Scope, limit: u32, refusal: Refusal) -> LimitReached {
+        let leases = self.ready.leases();
+        // The home's own answer is final, except in its first second, when it has no tokens yet.
+        let may_come = !leases.is_home(scope) || (scope.kind().is_token() && leases.is_warming_up());
+        LimitReached { scope: may_come.then_some(scope), limit, refusal }
     }
 
-    /// A job that had ended is to live again: it needs a slot, and there is nobody to wait for one.
+    /// Takes a slot for a job that is reopened. Never parked.
     pub(crate) fn admit_again(&mut self, queue: QueueId) -> Result<(), Refusal> {
-        let tenant = self.tenant_number(queue);
-        let limits = self.ready.tenants.limits(tenant);
-        if let Some((max, scopes)) = limits.max_live.zip(self.ready.tenants.scopes(tenant))
-            && !self.ready.leases.take(scopes.live, max)
+        if let Some((limits, scopes)) = self.ready.tenant_limits(queue)
+            && let Some(max) = limits.max_live
+            && !self.ready.leases_mut().take(scopes.live, max)
         {
             return Err(Refusal::TenantFull { max, retry_after: self.config.retry_after });
         }
         Ok(())
     }
 
-    /// Takes a slot for a task of a workflow. One that gets none waits for as long as it takes, and its tenant's home is
-    /// told so.
+    /// Takes a slot for a task of a workflow. Without one the task waits indefinitely, and a slot is requested from the
+    /// tenant's home.
     pub(crate) fn admit_task(&mut self, queue: QueueId) -> bool {
         if self.admit_again(queue).is_ok() {
             return true;
         }
-        let tenant = self.tenant_number(queue);
-        let max = self.ready.tenants.limits(tenant).max_live;
-        if let Some((limit, scopes)) = max.zip(self.ready.tenants.scopes(tenant)) {
-            self.tenancy.flow_waits.insert(scopes.live, limit);
+        if let Some((limits, scopes)) = self.ready.tenant_limits(queue)
+            && let Some(limit) = limits.max_live
+        {
+            self.tenancy.workflow_waits.insert(scopes.live, limit);
             self.await_scope(scopes.live, limit);
         }
         false
     }
 
-    /// A job has ended, or was not accepted after all.
-    pub(crate) fn dismiss(&mut self, queue: QueueId) {
-        let tenant = self.tenant_number(queue);
-        if self.ready.tenants.limits(tenant).max_live.is_some()
-            && let Some(scopes) = self.ready.tenants.scopes(tenant)
+    /// Gives back the slot of a job that has ended or was not accepted after all.
+    pub(crate) fn release_tenant_slot(&mut self, queue: QueueId) {
+        if let Some((limits, scopes)) = self.ready.tenant_limits(queue)
+            && limits.max_live.is_some()
         {
-            self.ready.leases.give_back(scopes.live);
+            self.ready.leases_mut().give_back(scopes.live);
         }
     }
 
-    /// Lets a submit wait for the tenant's home; an error if nothing would come of that.
+    /// Parks a submit until the tenant's home answers; an error if waiting is pointless.
     pub(crate) fn park(
         &mut self,
         request: RequestId,
         index: usize,
         submission: Submission,
-        shut: Shut,
+        limit_reached: LimitReached,
     ) -> Result<(), Refusal> {
-        let Shut { scope, limit, refusal } = shut;
+        let LimitReached { scope, limit, refusal } = limit_reached;
         let Some(scope) = scope else { return Err(refusal) };
-        // One that has tried before does not get more time by that.
-        let until = *self.tenancy.deadlines.entry((request, index)).or_insert(self.now + PATIENCE);
+        // Trying again does not extend the deadline.
+        let until = *self.tenancy.deadlines.entry((request, index)).or_insert(self.now + PARKED_TIMEOUT);
         if until <= self.now || self.tenancy.parked.len() >= PARKED_MAX {
             return Err(refusal);
         }
         *self.tenancy.waiting.entry(scope).or_default() += 1;
-        self.tenancy.parked.push_back(Parked { until, request, index, submission, scope, limit, refusal });
+        self.tenancy.parked.push_back(ParkedSubmit { until, request, index, submission, scope, limit, refusal });
         self.await_scope(scope, limit);
         Ok(())
     }
 
-    /// Says how many submits wait for something of a tenant's.
+    /// Reports to the leases how many submits and tasks wait for a limit.
     fn await_scope(&mut self, scope: Scope, limit: u32) {
-        let tasks = u32::from(self.tenancy.flow_waits.contains_key(&scope));
+        let tasks = u32::from(self.tenancy.workflow_waits.contains_key(&scope));
         let waiting = self.tenancy.waiting(scope) + tasks;
-        self.ready.leases.set_waiting(scope, limit, waiting);
+        self.ready.leases_mut().set_waiting(scope, limit, waiting);
     }
 
-    /// Slots or tokens have come for those who wait.
+    /// Retries submits and tasks whose slots or tokens have arrived, and refuses submits past their deadline.
     pub(crate) fn serve_freed(&mut self, step: &mut Step) {
         for scope in self.ready.serve_freed() {
-            let (ready, waiting): (VecDeque<Parked>, VecDeque<Parked>) =
+            let (ready, waiting): (VecDeque<ParkedSubmit>, VecDeque<ParkedSubmit>) =
                 std::mem::take(&mut self.tenancy.parked).into_iter().partition(|parked| parked.scope == scope);
             self.tenancy.parked = waiting;
-            let tasks = self.tenancy.flow_waits.remove(&scope);
+            let tasks = self.tenancy.workflow_waits.remove(&scope);
             if tasks.is_some() {
-                self.wake_starved();
+                self.wake_waiting_for_room();
             }
             let Some(limit) = ready.front().map(|parked| parked.limit).or(tasks) else { continue };
             self.tenancy.leave(scope, ready.len() as u32);
-            for Parked { request, index, submission, .. } in ready {
+            for ParkedSubmit { request, index, submission, .. } in ready {
                 self.unpark_submit(request, index, submission, step);
             }
             self.await_scope(scope, limit);
@@ -202,37 +195,37 @@ impl Shard {
             && first.until <= self.now
         {
             let Some(parked) = self.tenancy.parked.pop_front() else { break };
-            let Parked { request, index, scope, limit, refusal, .. } = parked;
+            let ParkedSubmit { request, index, scope, limit, refusal, .. } = parked;
             self.tenancy.leave(scope, 1);
             self.stats.refused += 1;
-            self.settle_submit(request, index, Err(refusal), step);
+            self.complete_submission(request, index, Err(refusal), step);
             self.await_scope(scope, limit);
         }
     }
 
-    /// It tries again from the beginning: somebody else may have used its key meanwhile.
+    /// Starts over with the key lookup: another request may have used the key meanwhile.
     fn unpark_submit(&mut self, request: RequestId, index: usize, submission: Submission, step: &mut Step) {
         match submission.spec.key {
             Some(key) => {
                 let submission = Box::new(submission);
-                self.ask_key(key, KeyWaiter::Job { request, index, submission });
+                self.keys.wait_for(key, KeyWaiter::Job { request, index, submission });
             }
             None => self.accept_or_park(request, index, submission, step),
         }
     }
 
-    /// A word of another shard about what tenants may have.
-    pub(crate) fn hear_shard(&mut self, from: ShardId, message: &Message) {
-        self.ready.leases.handle(from, message);
+    /// A message of another shard about tenant limits.
+    pub(crate) fn receive_from_shard(&mut self, from: ShardId, message: &Message) {
+        self.ready.leases_mut().handle(from, message);
     }
 
-    /// What the records say is in use: all that a start has found.
+    /// Derives the use of all leases from the records.
     pub(crate) fn resume_leases(&mut self) {
-        let mut live: Vec<u32> = vec![0; self.ready.tenants.count() as usize];
-        for (queue, entry) in &self.queues {
-            let number = self.ready.tenant_of(*queue);
+        let mut live: Vec<u32> = vec![0; self.ready.tenants() as usize];
+        for (queue, entry) in self.queues.iter() {
+            let number = self.ready.tenant_of(queue);
             if let Some(count) = live.get_mut(number.0 as usize) {
-                *count += entry.active.len() as u32;
+                *count += entry.active_jobs() as u32;
             }
         }
         for (number, live) in (0..).map(TenantNumber).zip(live) {
@@ -243,7 +236,7 @@ impl Shard {
 
     pub(crate) fn flush_leases(&mut self, step: &mut Step) {
         let mut outbox = std::mem::take(&mut self.tenancy.outbox);
-        self.ready.leases.flush(&mut outbox);
+        self.ready.leases_mut().flush(&mut outbox);
         for (key, value) in outbox.writes.drain(..) {
             match value {
                 Some(value) => step.batch.put(Keyspace::Grants, &key, &value),
@@ -251,8 +244,8 @@ impl Shard {
             }
         }
         if !outbox.messages.is_empty() && step.batch.is_empty() {
-            // Whoever is no longer the owner must not speak either: only a commit tells.
-            step.batch.put(Keyspace::Meta, key::META_LAST_ID, &self.last_id.to_be_bytes());
+            // Messages need a fenced commit: a superseded owner must not send any.
+            step.batch.put(Keyspace::Meta, key::META_LAST_ID, &self.ids.last().to_be_bytes());
         }
         let messages = outbox.messages.drain(..);
         step.effects.extend(messages.map(|(shard, message)| Effect::ToShard { shard, message }));

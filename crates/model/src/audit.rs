@@ -1,7 +1,7 @@
-//! The audit log: every decision of the policy and every act of a person, each chained to the one before.
+//! Audit log: decisions of the policy and operations of people, hash-chained.
 //!
-//! Each shard has a chain of its own. An entry is stored behind its hash, which covers the entry and the hash before it:
-//! whoever knows the newest hash can tell whether anything older was changed or left out.
+//! Each shard has its own chain. An entry is stored after its hash, which covers the entry and the previous hash. The
+//! newest hash is enough to detect changed or missing older entries.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::verdict::PolicyVersion;
 
 macro_rules! actions {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal;)*) => {
-        /// What was done. Numbers and texts are on disk and in the API: never change one.
+        /// Audited action. Numbers and texts are on disk and in the API: never change one.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
         #[cbor(index_only)]
         pub enum Action {
@@ -39,7 +39,7 @@ actions! {
     ApprovalAsked = 2, "approval_asked";
     Denied = 3, "denied";
     Throttled = 4, "throttled";
-    /// Allowed because the policy could not be asked and the server is set to let jobs pass then.
+    /// Allowed without a verdict: the policy could not be evaluated and the server is configured to fail open.
     FailedOpen = 5, "failed_open";
     Approved = 6, "approved";
     Rejected = 7, "rejected";
@@ -48,7 +48,7 @@ actions! {
     OutputQuarantined = 10, "output_quarantined";
     OutputDenied = 11, "output_denied";
     OutputRedacted = 12, "output_redacted";
-    /// Let out because it could not be looked at and its topic lets such results out.
+    /// Shown without a scan: the result could not be scanned and its topic fails open.
     OutputUnchecked = 13, "output_unchecked";
     Released = 14, "released";
     Cancelled = 15, "cancelled";
@@ -59,8 +59,8 @@ actions! {
     QueueCancelled = 20, "queue_cancelled";
     QueueRemoved = 21, "queue_removed";
     PolicyChanged = 22, "policy_changed";
-    LetterPurged = 23, "letter_purged";
-    /// Somebody looked at what the policy had removed from a result.
+    DeadLetterPurged = 23, "letter_purged";
+    /// The original of a redacted result was read.
     OriginalRead = 24, "original_read";
     WorkflowCancelled = 25, "workflow_cancelled";
     WorkflowPaused = 26, "workflow_paused";
@@ -74,7 +74,7 @@ actions! {
     ScheduleTriggered = 34, "schedule_triggered";
 }
 
-/// One entry.
+/// An entry of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Entry {
     /// Counts the entries of its shard, from 1.
@@ -84,7 +84,7 @@ pub struct Entry {
     pub at: Millis,
     #[n(2)]
     pub action: Action,
-    /// Who did it; absent: Outlast itself.
+    /// The acting person. Absent: Outlast itself.
     #[n(3)]
     pub by: Option<String>,
     #[n(4)]
@@ -95,13 +95,13 @@ pub struct Entry {
     pub rule: Option<String>,
     #[n(7)]
     pub policy: Option<PolicyVersion>,
-    /// The reason that was given, or the workflow or schedule that it was done to.
+    /// The given reason, or the workflow or schedule acted on.
     #[n(8)]
     pub message: Option<String>,
 }
 
 impl Entry {
-    /// An entry with nothing but what was done; its number and time come when it is appended.
+    /// An entry with only its action. The number is set by [`Head::append`], the time by the caller.
     pub fn of(action: Action) -> Self {
         Self {
             number: 0,
@@ -117,13 +117,13 @@ impl Entry {
     }
 }
 
-/// A link of the chain.
+/// Hash of an entry and all entries before it.
 #[derive(Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(transparent)]
 pub struct Link(#[cbor(n(0), with = "minicbor::bytes")] pub [u8; 32]);
 
 impl Link {
-    /// Before the first entry.
+    /// Initial value, before the first entry.
     pub const START: Self = Self([0; 32]);
 
     fn after(self, entry: &[u8]) -> Self {
@@ -146,7 +146,7 @@ impl fmt::Debug for Link {
     }
 }
 
-/// The end of a chain: how many entries there are, and the newest link.
+/// Head of a chain: the number of entries and the newest hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Head {
     #[n(0)]
@@ -158,7 +158,7 @@ pub struct Head {
 impl Head {
     pub const START: Self = Self { number: 0, link: Link::START };
 
-    /// Numbers the entry, writes it as it is stored, and moves on.
+    /// Numbers the entry, writes its stored form to `buffer` and advances the head.
     pub fn append(&mut self, entry: &mut Entry, buffer: &mut Vec<u8>) {
         entry.number = self.number + 1;
         let begin = buffer.len();
@@ -169,7 +169,7 @@ impl Head {
         *self = Self { number: entry.number, link };
     }
 
-    /// Reads the entry that comes next, and moves on; an error says what is wrong with it and moves nothing.
+    /// Verifies and decodes the next entry and advances the head. The head is unchanged on error.
     pub fn follow(&mut self, stored: &[u8]) -> Result<Entry, Broken> {
         let number = self.number + 1;
         let (link, bytes) = stored.split_at_checked(32).ok_or(Broken::Unreadable { number })?;
@@ -186,18 +186,18 @@ impl Head {
     }
 }
 
-/// Reads a stored entry without looking at the chain.
+/// Decodes a stored entry without verifying the chain.
 pub fn decode(stored: &[u8]) -> Result<(Link, Entry), DecodeError> {
     let (link, bytes) = stored.split_first_chunk::<32>().ok_or(DecodeError::Truncated)?;
     Ok((Link(*link), codec::decode(bytes)?))
 }
 
-/// What is wrong with a chain.
+/// Verification error of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
     #[error("entry {number} cannot be read")]
     Unreadable { number: u64 },
-    #[error("entry {number} is missing: {found} comes instead")]
+    #[error("entry {number} is missing: entry {found} follows instead")]
     Missing { number: u64, found: u64 },
     #[error("entry {number}, or one before it, was changed")]
     Changed { number: u64 },
@@ -227,14 +227,14 @@ mod tests {
     }
 
     #[test]
-    fn an_untouched_chain_leads_to_its_head() {
+    fn an_intact_chain_verifies_up_to_its_head() {
         let (head, stored) = chain(10);
         assert_eq!(verify(&stored), Ok(head));
         assert_eq!(decode(&stored[9]).unwrap().0, head.link);
     }
 
     #[test]
-    fn whatever_is_changed_or_left_out_shows() {
+    fn changed_and_missing_entries_are_detected() {
         let (_, mut stored) = chain(5);
         stored.remove(2);
         assert_eq!(verify(&stored), Err(Broken::Missing { number: 3, found: 4 }));
@@ -242,7 +242,7 @@ mod tests {
         for byte in 0..stored[2].len() {
             let mut changed = stored.clone();
             changed[2][byte] ^= 1;
-            assert!(verify(&changed).is_err(), "byte {byte} may be changed");
+            assert!(verify(&changed).is_err(), "a change of byte {byte} is not detected");
         }
         let (_, mut stored) = chain(5);
         stored[3].truncate(3);
@@ -250,10 +250,10 @@ mod tests {
     }
 
     #[test]
-    fn every_action_has_its_own_word() {
-        let mut words: Vec<_> = Action::ALL.iter().map(|action| action.as_str()).collect();
-        words.sort_unstable();
-        words.dedup();
-        assert_eq!(words.len(), Action::ALL.len());
+    fn every_action_has_a_unique_text() {
+        let mut texts: Vec<_> = Action::ALL.iter().map(|action| action.as_str()).collect();
+        texts.sort_unstable();
+        texts.dedup();
+        assert_eq!(texts.len(), Action::ALL.len());
     }
 }

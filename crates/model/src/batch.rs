@@ -1,56 +1,56 @@
-//! What one commit changes: an ordered list of writes and events in one contiguous buffer.
+//! Batches: the ordered writes and events of one commit in one contiguous buffer.
 //!
-//! The engine writes it, the journal stores it byte for byte, the store's tables and the event
-//! stream read it back. Encoding happens once, where the record is in the cache anyway.
+//! The engine writes a batch, the journal stores it unchanged, the store's tables and the event stream read it.
+//! Records are encoded once, while they are in the CPU cache.
 
 use crate::codec::DecodeError;
 
-/// The ordered maps that a shard owns. The number is the name on disk: never reuse one.
+/// The ordered maps of a shard. The number identifies the keyspace on disk: never reuse one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Keyspace {
-    /// job id → record of a job that is not terminal. All of it is read at start.
+    /// job id → record of a non-terminal job. Read completely at start.
     Live = 1,
-    /// job id → record of a terminal job, kept for its retention.
+    /// job id → record of a terminal job, until its retention ends.
     Done = 2,
-    /// job id → the spec of a job whose spec is too large to be rewritten with every transition.
+    /// job id → spec that is too large to be rewritten with every transition.
     Spec = 3,
-    /// queue id, job id → nothing. Every job of a queue, oldest first.
+    /// queue id, job id → nothing. All jobs of a queue, oldest first.
     ByQueue = 4,
-    /// state, job id → nothing. Terminal jobs that did not succeed.
+    /// state, job id → nothing. Terminal jobs other than succeeded ones.
     ByState = 5,
     /// queue id → queue record.
     Queues = 6,
     /// day, key hash → idempotency entry.
     Keys = 7,
-    /// runner id → last applied event.
+    /// runner id → last applied message.
     Runners = 8,
-    /// Facts about the shard itself.
+    /// Metadata of the shard.
     Meta = 9,
-    /// job id → dead letter: what ended undone, for an operator to look at.
+    /// job id → dead letter.
     DeadLetters = 10,
-    /// number → audit entry, chained by hashes.
+    /// number → audit entry, hash-chained.
     Audit = 11,
-    /// job id → nothing. Jobs that have succeeded and whose results are still to be scanned.
+    /// job id → nothing. Succeeded jobs with a pending content scan.
     Scans = 12,
-    /// tenant, shard → how much of the tenant's limits it was given. Kept by the tenant's home shard.
+    /// tenant, shard → lease of the tenant's limits. Stored by the tenant's home shard.
     Grants = 13,
-    /// workflow id → record of a workflow that has not ended, or that is part of one. All of it is read at start.
+    /// workflow id → record of a workflow that has not ended, or is part of such a workflow. Read completely at start.
     Workflows = 14,
-    /// workflow id → record of a workflow that has ended, kept for its retention.
+    /// workflow id → record of an ended workflow, until its retention ends.
     WorkflowsDone = 15,
-    /// workflow id → what it was started with.
+    /// workflow id → workflow spec.
     WorkflowSpecs = 16,
-    /// workflow id, task, item → a task that has begun.
+    /// workflow id, task, item → record of a started task.
     Tasks = 17,
-    /// workflow id, number → a signal that no task has taken yet.
+    /// workflow id, number → unconsumed signal.
     Signals = 18,
-    /// schedule id → what starts workflows by the clock.
+    /// schedule id → schedule.
     Schedules = 19,
-    /// number → a runner's word that could not be taken.
-    Parked = 20,
-    /// job id → nothing. Jobs that have changed after their workflow had ended, and of which it does not know yet.
-    LateWords = 21,
+    /// number → rejected message of a runner.
+    RejectedMessages = 20,
+    /// job id → nothing. Jobs that changed after their workflow ended; the workflow's record is not updated yet.
+    LateUpdates = 21,
 }
 
 impl Keyspace {
@@ -74,15 +74,15 @@ impl Keyspace {
         Self::Tasks,
         Self::Signals,
         Self::Schedules,
-        Self::Parked,
-        Self::LateWords,
+        Self::RejectedMessages,
+        Self::LateUpdates,
     ];
 
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|keyspace| *keyspace as u8 == code)
     }
 
-    /// A stable, readable name, for files and messages.
+    /// Stable name, for files and messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Live => "live",
@@ -104,13 +104,13 @@ impl Keyspace {
             Self::Tasks => "tasks",
             Self::Signals => "signals",
             Self::Schedules => "schedules",
-            Self::Parked => "parked",
-            Self::LateWords => "late_words",
+            Self::RejectedMessages => "parked",
+            Self::LateUpdates => "late_updates",
         }
     }
 }
 
-/// The longest key a batch takes, so that keys fit in fixed space.
+/// Maximum key length. Keys fit in fixed-size buffers.
 pub const KEY_BYTES_MAX: usize = 32;
 
 const PUT: u8 = 1;
@@ -129,13 +129,13 @@ pub enum Op<'a> {
         keyspace: Keyspace,
         key: &'a [u8],
     },
-    /// Something to tell subscribers; it is kept in the journal only.
+    /// Event for subscribers. Stored in the journal only.
     Event {
         payload: &'a [u8],
     },
 }
 
-/// A growing batch. Later writes of the same key win.
+/// A batch under construction. Later writes of the same key win.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
     bytes: Vec<u8>,
@@ -151,7 +151,7 @@ impl Batch {
         self.put_with(keyspace, key, |buffer| buffer.extend_from_slice(value));
     }
 
-    /// Like [`Batch::put`], with the value encoded straight into the buffer.
+    /// Like [`Batch::put`], but encodes the value directly into the buffer.
     pub fn put_with(&mut self, keyspace: Keyspace, key: &[u8], encode: impl FnOnce(&mut Vec<u8>)) {
         self.head(PUT, keyspace as u8, key);
         self.sized(encode);
@@ -171,7 +171,7 @@ impl Batch {
         self.bytes.is_empty()
     }
 
-    /// How many writes and events there are.
+    /// Number of writes and events.
     pub fn len(&self) -> usize {
         self.ops
     }
@@ -186,36 +186,36 @@ impl Batch {
     }
 
     fn head(&mut self, tag: u8, keyspace: u8, key: &[u8]) {
-        assert!(key.len() <= KEY_BYTES_MAX, "a key has at most {KEY_BYTES_MAX} bytes");
+        assert!(key.len() <= KEY_BYTES_MAX, "the key is longer than {KEY_BYTES_MAX} bytes");
         self.ops += 1;
         self.bytes.extend_from_slice(&[tag, keyspace, key.len() as u8]);
         self.bytes.extend_from_slice(key);
     }
 
-    /// Writes a length and what `encode` adds; the length is filled in afterwards.
+    /// Writes a length prefix and the output of `encode`. The length is filled in afterwards.
     fn sized(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
         let at = self.bytes.len();
         self.bytes.extend_from_slice(&[0; 4]);
         encode(&mut self.bytes);
         let len = u32::try_from(self.bytes.len() - at - 4)
-            .expect("a value is smaller than 4 GiB: specs and results have limits");
+            .expect("values are smaller than 4 GiB: specs and results have limits");
         self.bytes[at..at + 4].copy_from_slice(&len.to_le_bytes());
     }
 }
 
-/// Reads the entries of an encoded batch in order. Any damage ends it with an error, never a panic.
+/// Reads the entries of an encoded batch in order. Corrupt bytes end the iteration with an error, never a panic.
 pub fn ops(bytes: &[u8]) -> Ops<'_> {
     Ops { rest: bytes }
 }
 
-/// The iterator of [`ops`].
+/// Iterator of [`ops`].
 #[derive(Debug, Clone)]
 pub struct Ops<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Ops<'a> {
-    /// What has not been read yet; with the whole buffer it gives the place of an entry.
+    /// The unread bytes. The length of the buffer minus theirs is the offset of the next entry.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -283,18 +283,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_reads_back_in_order() {
+    fn a_batch_is_read_in_the_order_of_its_writes() {
         let mut batch = Batch::new();
         batch.put(Keyspace::Live, b"a", b"one");
         batch.delete(Keyspace::Done, b"b");
-        batch.event_with(|buffer| buffer.extend_from_slice(b"told"));
+        batch.event_with(|buffer| buffer.extend_from_slice(b"event"));
         let read: Vec<_> = ops(batch.as_bytes()).map(Result::unwrap).collect();
         assert_eq!(
             read,
             vec![
                 Op::Put { keyspace: Keyspace::Live, key: b"a", value: b"one" },
                 Op::Delete { keyspace: Keyspace::Done, key: b"b" },
-                Op::Event { payload: b"told" },
+                Op::Event { payload: b"event" },
             ]
         );
         assert_eq!(batch.len(), 3);
@@ -302,12 +302,12 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_end_without_a_panic(bytes: Vec<u8>) {
+        fn reading_any_bytes_does_not_panic(bytes: Vec<u8>) {
             let _ = ops(&bytes).count();
         }
 
         #[test]
-        fn a_cut_batch_never_invents_an_entry(cut in 0usize..60) {
+        fn a_truncated_batch_yields_a_prefix_of_its_entries(cut in 0usize..60) {
             let mut batch = Batch::new();
             batch.put(Keyspace::Live, b"key", b"a value of some length");
             batch.put(Keyspace::Done, b"key", b"another");

@@ -1,4 +1,4 @@
-//! Names of content: blobs, and the bundles of files that workers are made of.
+//! Content-addressed ids: blobs and workers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
-/// Content-addressed bytes: the BLAKE3 hash of their plain content. Written `blob:` and 64 hexadecimal digits.
+/// Id of a blob: the BLAKE3 hash of its plain content. Text form: `blob:` and 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode, Serialize, Deserialize)]
 #[cbor(transparent)]
 #[serde(try_from = "String", into = "String")]
@@ -19,20 +19,20 @@ impl BlobId {
         Self(*blake3::hash(content).as_bytes())
     }
 
-    /// The digits alone, as in file names.
+    /// The hexadecimal digits without prefix, as in file names.
     pub fn hex(self) -> String {
         hex(&self.0)
     }
 }
 
-/// Every blob that a text names, wherever it stands in it: for what carries names of blobs without knowing.
+/// All blob ids in a text, at any position. For values whose structure is unknown.
 pub fn named_in(text: &[u8]) -> impl Iterator<Item = BlobId> + '_ {
     const DIGITS: usize = 64;
     let prefix = BlobId::PREFIX.as_bytes();
     let mut rest = text;
     std::iter::from_fn(move || {
         loop {
-            // The rarest letter of the prefix is its last.
+            // The last character of the prefix is the rarest.
             let at = rest.iter().position(|byte| *byte == b':')?;
             let (before, after) = rest.split_at(at + 1);
             rest = after;
@@ -46,7 +46,7 @@ pub fn named_in(text: &[u8]) -> impl Iterator<Item = BlobId> + '_ {
     })
 }
 
-/// A registered bundle: the start of the hash of its manifest. Written `w_` and 32 hexadecimal digits.
+/// Id of a worker: the first half of the hash of its manifest. Text form: `w_` and 32 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode, Serialize, Deserialize)]
 #[cbor(transparent)]
 #[serde(try_from = "String", into = "String")]
@@ -55,7 +55,7 @@ pub struct WorkerId(#[cbor(n(0), with = "minicbor::bytes")] pub [u8; 16]);
 impl WorkerId {
     const PREFIX: &str = "w_";
 
-    /// The name of a bundle with this manifest, in its canonical encoding.
+    /// Id of the worker with this manifest, in canonical encoding.
     pub fn of(manifest: &[u8]) -> Self {
         let mut id = [0; 16];
         id.copy_from_slice(&blake3::hash(manifest).as_bytes()[..16]);
@@ -63,7 +63,7 @@ impl WorkerId {
     }
 }
 
-/// A text that names no blob or worker.
+/// Error of parsing a blob or worker id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not of the form `{form}`")]
 pub struct BadName {
@@ -80,7 +80,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    // Capital letters would give one thing two names.
+    // No capital letters: an id has exactly one text form.
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
         b'a'..=b'f' => Some(byte - b'a' + 10),
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_read_back() {
+    fn ids_round_trip_through_text_and_storage() {
         let blob = BlobId::of(b"hello");
         assert_eq!(blob.to_string().parse(), Ok(blob));
         let worker = WorkerId::of(b"hello");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thing_has_one_name() {
+    fn only_the_canonical_text_form_is_accepted() {
         let text = BlobId::of(b"x").to_string();
         assert!(text.to_uppercase().parse::<BlobId>().is_err());
         assert!(text.replace("blob:", "").parse::<BlobId>().is_err());
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_found_wherever_they_stand() {
+    fn blob_ids_are_found_at_any_position_in_a_text() {
         let (one, other) = (BlobId::of(b"1"), BlobId::of(b"2"));
         let text = format!(r#"{{"a":"{one}","b":["blob:","x{other}y",":{one}"],"c":"BLOB:{}"}}"#, one.hex());
         assert_eq!(named_in(text.as_bytes()).collect::<Vec<_>>(), [one, other, one]);
@@ -175,12 +175,12 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_may_be_searched_for_names(bytes: Vec<u8>) {
+        fn searching_any_bytes_for_blob_ids_does_not_panic(bytes: Vec<u8>) {
             let _ = named_in(&bytes).count();
         }
 
         #[test]
-        fn any_text_as_a_name_ends_without_a_panic(text in ".{0,80}") {
+        fn parsing_any_text_as_an_id_does_not_panic(text in ".{0,80}") {
             let _ = text.parse::<BlobId>();
             let _ = text.parse::<WorkerId>();
         }

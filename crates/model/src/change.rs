@@ -1,4 +1,4 @@
-//! What subscribers are told: one small record for each change, written with the commit that made it.
+//! Events for subscribers: one small record per change, written in the commit that makes the change.
 
 use minicbor::{Decode, Encode};
 
@@ -7,9 +7,9 @@ use crate::queue::QueueState;
 use crate::reason::ReasonCode;
 use crate::state::State;
 use crate::time::Millis;
-use crate::workflow::{Place, TaskState, WorkflowState};
+use crate::workflow::{TaskKey, TaskState, WorkflowState};
 
-/// One change.
+/// A change event.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub enum Change {
     /// A job entered a state.
@@ -86,7 +86,7 @@ pub enum Change {
         #[n(1)]
         queue: QueueId,
         #[n(2)]
-        place: Place,
+        task_key: TaskKey,
         #[n(3)]
         state: TaskState,
         #[n(4)]
@@ -94,7 +94,7 @@ pub enum Change {
         #[n(5)]
         reason: Option<ReasonCode>,
     },
-    /// A schedule was made or changed.
+    /// A schedule was created or changed.
     #[n(7)]
     Schedule {
         #[n(0)]

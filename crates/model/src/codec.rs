@@ -1,9 +1,9 @@
-//! How records become bytes: CBOR with numbered fields, so that a reader of version n understands
-//! what n−1 wrote and skips what n+1 added.
+//! Encoding of records: CBOR with numbered fields. Version n reads records of version n−1 and skips fields that n+1
+//! added.
 
 use minicbor::{Decode, Encode};
 
-/// Bytes that are not what they should be. Nothing was changed by trying to read them.
+/// Error of decoding a record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     #[error("the record ends too early")]
@@ -16,7 +16,7 @@ pub enum DecodeError {
 
 /// Appends the encoding of `value` to `buffer`.
 pub fn encode_into<T: Encode<()>>(value: &T, buffer: &mut Vec<u8>) {
-    // Writing to a Vec cannot fail, and no encoder of ours refuses a value.
+    // Writing to a Vec cannot fail, and our encoders accept all values.
     minicbor::encode(value, buffer).expect("encoding into memory cannot fail");
 }
 
@@ -40,7 +40,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_as_a_record_end_without_a_panic(bytes: Vec<u8>) {
+        fn decoding_any_bytes_as_a_record_does_not_panic(bytes: Vec<u8>) {
             let _ = decode::<Change>(&bytes);
             let _ = decode::<KeyEntry>(&bytes);
             let _ = decode::<Queue>(&bytes);

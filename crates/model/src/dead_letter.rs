@@ -1,4 +1,4 @@
-//! What is kept of a job that ended undone, until an operator has dealt with it.
+//! Dead letters: records of jobs that failed for good, until an operator retries or purges them.
 
 use minicbor::{Decode, Encode};
 
@@ -7,7 +7,7 @@ use crate::reason::ReasonCode;
 use crate::state::State;
 use crate::time::Millis;
 
-/// A dead letter. The job itself stays on record as long as its letter does.
+/// A dead letter. The job stays on record as long as its dead letter.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct DeadLetter {
     #[n(0)]
@@ -24,7 +24,7 @@ pub struct DeadLetter {
     pub tenant: String,
 }
 
-/// Whether a job that ends so leaves a letter: its work is not done, and nobody wanted it so.
+/// Whether a job that ends in `state` gets a dead letter: all but success and cancel.
 pub fn is_dead(state: State) -> bool {
     match state {
         State::Failed | State::TimedOut | State::Denied | State::Quarantined | State::Abandoned => true,
@@ -41,7 +41,7 @@ pub fn is_dead(state: State) -> bool {
 }
 
 impl DeadLetter {
-    /// The letter of a job that has ended in a state for which [`is_dead`].
+    /// Dead letter of a job in a state for which [`is_dead`] holds.
     pub fn new(job: &Job, topic: String, tenant: String) -> Self {
         Self {
             at: job.since(),

@@ -1,8 +1,8 @@
-//! Ids: opaque words outside, small integers inside.
+//! Ids: opaque strings in the API, 64-bit integers inside.
 //!
-//! A job or queue id is 64 bits: 42 bits of milliseconds since 2024, a 12-bit counter and one of
-//! 1,024 slots. So ids sort by creation, are unique in a cluster without asking anyone, and tell
-//! which shard owns them; the number of shards can change by moving slots.
+//! An id has 42 bits of milliseconds since 2024, a 12-bit counter and one of 1,024 slots. Ids sort by creation, are
+//! unique in a cluster without coordination, and determine the owning shard. The number of shards can change by moving
+//! slots.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,15 +16,15 @@ const ID_EPOCH_MS: u64 = 1_704_067_200_000;
 const SLOT_BITS: u32 = 10;
 const COUNTER_BITS: u32 = 12;
 
-/// How many slots ids are spread over.
+/// Number of slots in the id space.
 pub const SLOTS: u16 = 1 << SLOT_BITS;
 
-/// One of the 1,024 parts of the id space.
+/// A partition of the id space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(u16);
 
 impl Slot {
-    /// The slot of a hash: any number will do, it is taken modulo [`SLOTS`].
+    /// The slot of any number: the number modulo [`SLOTS`].
     pub fn of(hash: u64) -> Self {
         Self((hash % u64::from(SLOTS)) as u16)
     }
@@ -34,7 +34,7 @@ impl Slot {
     }
 }
 
-/// A shard's number within its cluster.
+/// Number of a shard within its cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub struct ShardId(#[n(0)] pub u16);
@@ -45,14 +45,14 @@ impl fmt::Display for ShardId {
     }
 }
 
-/// Which shard owns which slot.
+/// Assignment of slots to shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shards {
     count: u16,
 }
 
 impl Shards {
-    /// `count` shards, each owning every `count`-th slot. At least one, at most [`SLOTS`].
+    /// `count` shards, each with every `count`-th slot. `count` is 1 to [`SLOTS`].
     pub fn new(count: u16) -> Option<Self> {
         (1..=SLOTS).contains(&count).then_some(Self { count })
     }
@@ -69,25 +69,25 @@ impl Shards {
         ShardId(slot.0 % self.count)
     }
 
-    /// The slot a shard gives to what has no other reason to be in one.
+    /// The shard's default slot for objects without a slot of their own.
     pub fn home_slot(self, shard: ShardId) -> Slot {
         Slot(shard.0 % SLOTS)
     }
 }
 
-/// The ownership number of a shard: only the newest one may commit.
+/// Counts the owners of a shard. Only the newest may commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub struct Epoch(#[n(0)] pub u64);
 
-/// Hands out the 64-bit numbers of one shard, each larger than the last even if the clock stands still or goes back.
+/// Id generator of one shard. Ids increase strictly, even if the clock stops or goes back.
 #[derive(Debug, Clone, Default)]
 pub struct IdSource {
     last: u64,
 }
 
 impl IdSource {
-    /// Continues after `last`, the largest number known to have been handed out.
+    /// Continues after `last`, the largest id issued so far.
     pub fn after(last: u64) -> Self {
         Self { last: last >> SLOT_BITS }
     }
@@ -99,12 +99,12 @@ impl IdSource {
     }
 }
 
-/// The time that a number handed out by an [`IdSource`] carries: not before it was handed out.
+/// The timestamp within an id of an [`IdSource`]. Never earlier than the time of issue.
 pub fn time_of(number: u64) -> Millis {
     Millis((number >> (SLOT_BITS + COUNTER_BITS)) + ID_EPOCH_MS)
 }
 
-/// Why a text is no id.
+/// Error of parsing an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseIdError {
     #[error("`{0}` is not an id: ids look like `{1}…`")]
@@ -131,7 +131,7 @@ fn parse_base32(text: &str) -> Option<u64> {
     }
     text.bytes().try_fold(0u64, |number, byte| {
         let digit = ALPHABET.iter().position(|letter| *letter == byte)? as u64;
-        // 13 × 5 bits are one more than 64: the first letter must leave its top bit free.
+        // 13 × 5 bits are 65: the top bit of the first character must be 0.
         if number >> 59 != 0 {
             return None;
         }
@@ -153,7 +153,7 @@ macro_rules! id {
                 Slot::of(self.0)
             }
 
-            /// The bytes that sort as the ids do.
+            /// Big-endian bytes: keys sort like ids.
             pub fn key(self) -> [u8; 8] {
                 self.0.to_be_bytes()
             }
@@ -195,22 +195,22 @@ macro_rules! id {
 }
 
 id!(
-    /// A unit of work.
+    /// Id of a job.
     JobId, "job_");
 id!(
-    /// The jobs of one client session.
+    /// Id of a queue.
     QueueId, "q_");
 id!(
-    /// One run of a workflow.
+    /// Id of a workflow.
     WorkflowId, "wf_");
 id!(
-    /// What starts workflows by the clock.
+    /// Id of a schedule.
     ScheduleId, "sch_");
 id!(
-    /// One server process's place; kept in its data directory.
+    /// Id of a node; stored in its data directory.
     NodeId, "node_");
 id!(
-    /// A container that runs attempts. On one node it has the node's number.
+    /// Id of a runner. The runner of a node has the node's number.
     RunnerId, "runner_");
 
 /// Counts the starts of a node or runner.
@@ -218,7 +218,7 @@ id!(
 #[cbor(transparent)]
 pub struct Incarnation(#[n(0)] pub u64);
 
-/// The number of a try at a job, from 1. With the job's id it fences everything a runner says.
+/// Number of an attempt of a job, from 1. With the job's id it is the fencing token of all runner messages.
 #[derive(
     Debug,
     Clone,
@@ -239,7 +239,7 @@ pub struct Incarnation(#[n(0)] pub u64);
 pub struct Attempt(#[n(0)] pub u32);
 
 impl Attempt {
-    /// Before the first try.
+    /// Before the first attempt.
     pub const NONE: Self = Self(0);
 
     pub fn next(self) -> Self {
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_sort_as_their_texts_do_and_carry_their_slot() {
+    fn ids_sort_like_their_texts_and_contain_their_slot() {
         let mut source = IdSource::default();
         let slot = Slot::of(77);
         let mut last = JobId(0);
@@ -270,11 +270,11 @@ mod tests {
             last = id;
         }
         assert!(IdSource::after(last.0).next(Millis(0), slot) > last.0);
-        assert_eq!(time_of(last.0), Millis(ID_EPOCH_MS + 900), "the clock had gone back, the number had not");
+        assert_eq!(time_of(last.0), Millis(ID_EPOCH_MS + 900), "the clock went back, the id did not");
     }
 
     #[test]
-    fn an_id_of_another_kind_is_named_as_such() {
+    fn an_id_of_another_kind_is_reported_as_the_wrong_kind() {
         let queue = QueueId(9).to_string();
         assert!(matches!(queue.parse::<JobId>(), Err(ParseIdError::WrongKind(..))));
         assert!(matches!("job_1".parse::<JobId>(), Err(ParseIdError::Malformed(..))));
@@ -296,12 +296,12 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn ids_survive_their_text(number: u64) {
+        fn ids_round_trip_through_their_text(number: u64) {
             proptest::prop_assert_eq!(JobId(number).to_string().parse::<JobId>(), Ok(JobId(number)));
         }
 
         #[test]
-        fn any_text_is_refused_or_round_trips(text in "(job_)?[0-9a-z]{0,16}") {
+        fn any_text_is_rejected_or_round_trips(text in "(job_)?[0-9a-z]{0,16}") {
             if let Ok(id) = text.parse::<JobId>() {
                 proptest::prop_assert_eq!(id.to_string(), text);
             }

@@ -1,4 +1,4 @@
-//! The record of a job: everything that is known of it, as it is kept on disk.
+//! Record of a job, as stored on disk.
 
 use bytes::Bytes;
 use minicbor::{Decode, Decoder, Encode, Encoder};
@@ -10,13 +10,13 @@ use crate::id::{Attempt, Incarnation, JobId, QueueId, RunnerId};
 use crate::json::Json;
 use crate::limits;
 use crate::reason::Reason;
-use crate::spec::{Digest, JobSpec, KeyHash, Lane, PackedSpec, Priority, decode_blobs};
+use crate::spec::{Digest, ExecutorKind, JobSpec, KeyHash, PackedSpec, Priority, decode_blobs};
 use crate::state::State;
 use crate::time::Millis;
 use crate::verdict::{Approval, Constraints, Decision, OutputDecision};
 use crate::workflow::Origin;
 
-/// The newest layout of a job's record that this version writes and reads.
+/// Format version of job records.
 pub const RECORD_VERSION: u8 = 1;
 
 /// A state and when it was entered.
@@ -28,25 +28,25 @@ pub struct StateAt {
     pub at: Millis,
 }
 
-/// How an attempt ended, as its runner tells it.
+/// End of an attempt, as reported by its runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(index_only)]
 pub enum End {
     #[n(0)]
     Succeeded,
-    /// It failed and may be tried again.
+    /// Failure that may be retried.
     #[n(1)]
     Error,
-    /// It failed and trying again is pointless.
+    /// Failure that no retry can fix.
     #[n(2)]
     Fatal,
-    /// It could not be run, through no fault of its own.
+    /// The runner could not run the attempt, through no fault of the job.
     #[n(3)]
     Infrastructure,
-    /// It was stopped because someone asked: a cancel, a retract, a node that drains.
+    /// Stopped on request: cancel, retract or drain of the node.
     #[n(4)]
     Stopped,
-    /// The runner had no room and never started it.
+    /// The runner had no free slot and did not start the attempt.
     #[n(5)]
     Busy,
 }
@@ -64,7 +64,7 @@ impl End {
     }
 }
 
-/// What an attempt used.
+/// Resource usage of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
 pub struct Usage {
     #[n(0)]
@@ -73,8 +73,9 @@ pub struct Usage {
     pub memory_peak_bytes: u64,
 }
 
-/// The output of an attempt, kept as a blob.
+/// Log of an attempt, stored as a blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LogRef {
     #[n(0)]
     pub blob: BlobId,
@@ -82,10 +83,11 @@ pub struct LogRef {
     pub bytes: u64,
 }
 
-/// A file that a job left behind and its `outputs` asked for.
+/// A file in `outputs/` that matched a glob of the job.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Artifact {
-    /// In the job's working directory.
+    /// Path below `outputs/`.
     #[n(0)]
     pub path: String,
     #[n(1)]
@@ -97,13 +99,13 @@ pub struct Artifact {
 }
 
 impl Artifact {
-    /// About what a record takes to say so.
+    /// Approximate size within a record.
     pub fn record_bytes(&self) -> usize {
         self.path.len() + 48
     }
 
-    /// How many of them a record may keep, from the first. Fewer than all are too many: a runner that finds so many
-    /// says so instead of its job's success, since a result of which a part is missing is none.
+    /// Number of leading artifacts that fit in a record. If not all fit, the runner reports a failure: an incomplete
+    /// result is not a success.
     pub fn fitting(artifacts: &[Self]) -> usize {
         let mut bytes = 0;
         let fits = |artifact: &&Self| {
@@ -114,7 +116,29 @@ impl Artifact {
     }
 }
 
-/// Everything a runner tells of an attempt's end.
+/// A result that was spilled to a blob.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[serde(deny_unknown_fields)]
+pub struct SpilledResult {
+    #[n(0)]
+    pub blob: BlobId,
+    /// Size of the JSON in it.
+    #[n(1)]
+    pub bytes: u64,
+}
+
+/// How the result of a workflow task's job is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum ResultForm {
+    /// In the record.
+    #[n(0)]
+    Inline,
+    /// In a blob; the record's `result` is a reference to it, for templates.
+    #[n(1)]
+    Spilled(#[n(0)] SpilledResult),
+}
+
+/// Outcome of an attempt, as reported by its runner.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Outcome {
     #[n(0)]
@@ -133,9 +157,12 @@ pub struct Outcome {
     pub log: Option<LogRef>,
     #[cbor(n(7), skip_if = "Vec::is_empty")]
     pub artifacts: Vec<Artifact>,
-    /// What the policy says of it, as far as that can be said at once. Its runner does not know.
+    /// Decision of the metadata check. Added by the server, not by the runner.
     #[n(8)]
     pub policy: Option<Box<OutputDecision>>,
+    /// Set if the result was spilled. `result` is a reference to the blob then.
+    #[n(9)]
+    pub spilled: Option<Box<SpilledResult>>,
 }
 
 impl Outcome {
@@ -150,24 +177,25 @@ impl Outcome {
             log: None,
             artifacts: Vec::new(),
             policy: None,
+            spilled: None,
         }
     }
 
-    /// About how much of it goes into the job's record.
+    /// Approximate size within the job's record.
     pub fn record_bytes(&self) -> usize {
         let result = self.result.as_ref().map_or(0, |result| result.as_bytes().len());
         result + self.artifacts.iter().map(Artifact::record_bytes).sum::<usize>()
     }
 }
 
-/// One try at a job.
+/// Record of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct AttemptRecord {
     #[n(0)]
     pub attempt: Attempt,
     #[n(1)]
     pub runner: RunnerId,
-    /// Of the runner, as far as it is known: one that finds the attempt when it comes back adopts it.
+    /// Newest known incarnation of the runner: a restarted runner adopts its attempts.
     #[n(2)]
     pub incarnation: Incarnation,
     #[n(3)]
@@ -176,7 +204,7 @@ pub struct AttemptRecord {
     pub started_at: Option<Millis>,
     #[n(5)]
     pub ended_at: Option<Millis>,
-    /// Absent while it runs, and when nobody knows how it ended.
+    /// Absent while the attempt is in flight, and if its end is unknown.
     #[n(6)]
     pub end: Option<End>,
     #[n(7)]
@@ -189,27 +217,27 @@ pub struct AttemptRecord {
     pub message: Option<String>,
     #[n(11)]
     pub log: Option<Box<LogRef>>,
-    /// Why this runner. Absent where there was no other.
+    /// Why this runner was chosen. Absent if there was no other.
     #[n(12)]
     pub placement: Option<Box<Placement>>,
 }
 
-/// Why an attempt went where it went: how it stood with all runners that were known then.
+/// Placement decision: the score of the chosen runner, and all known runners counted by eligibility.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode, Serialize, Deserialize)]
 pub struct Placement {
-    /// The load of the chosen one, in thousandths: attempts in hand + cpu + gpu.
+    /// Load of the chosen runner in thousandths: attempts in flight + CPU + GPU.
     #[n(0)]
     pub score_milli: u64,
-    /// The job had asked for this very runner.
+    /// The job preferred this runner.
     #[n(1)]
     pub preferred: bool,
-    /// Could have taken it.
+    /// Runners that satisfied the requirement and had a free slot.
     #[n(2)]
     pub available: u32,
-    /// Were fit for it, and full or overloaded.
+    /// Runners that satisfied the requirement, but were full or overloaded.
     #[n(3)]
     pub busy: u32,
-    /// Do not belong to a pool that the job may use.
+    /// Runners outside the job's pools.
     #[n(4)]
     pub other_pool: u32,
     #[n(5)]
@@ -219,7 +247,7 @@ pub struct Placement {
 }
 
 impl AttemptRecord {
-    /// An attempt that was just given to a runner.
+    /// Record of an attempt at dispatch.
     pub fn new(attempt: Attempt, runner: RunnerId, incarnation: Incarnation, dispatched_at: Millis) -> Self {
         Self {
             attempt,
@@ -239,28 +267,28 @@ impl AttemptRecord {
     }
 }
 
-/// A job: its spec and all that has happened to it.
+/// Record of a job: its spec and its history.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Job {
     #[n(0)]
     pub id: JobId,
     #[n(1)]
     pub queue: QueueId,
-    /// Its number within its queue.
+    /// Sequence number within the queue.
     #[n(2)]
     pub seq: u64,
     #[n(3)]
     pub state: State,
-    /// The newest attempt; words of an older one change nothing.
+    /// The newest attempt. Messages about older ones are ignored.
     #[n(4)]
     pub attempt: Attempt,
     #[n(5)]
     pub priority: Priority,
     #[n(6)]
-    pub lane: Lane,
+    pub executor: ExecutorKind,
     #[n(7)]
     pub created_at: Millis,
-    /// Not to be looked at before: its own delay, a backoff, a throttle.
+    /// No scheduling before this time: `not_before`, backoff or throttle.
     #[n(8)]
     pub eligible_at: Millis,
     #[n(9)]
@@ -271,16 +299,16 @@ pub struct Job {
     pub max_retries: u32,
     #[n(12)]
     pub retries: u32,
-    /// How often its runner was lost or could not run it.
+    /// Number of attempts that lost their runner or could not be run.
     #[n(13)]
     pub infrastructure_failures: u32,
-    /// Its runner was asked to give it back; it is placed again once the runner has.
+    /// A retract is in progress. The job is scheduled again when the runner confirms the stop.
     #[n(14)]
     pub retracting: bool,
-    /// A success is shown only after the content scan.
+    /// A result is shown only after the content scan.
     #[n(15)]
     pub hold_until_scanned: bool,
-    /// The encoded [`JobSpec`]. On disk it is empty when it is too large and stands beside the record.
+    /// Encoded [`JobSpec`]. Empty on disk if it is large: then it has a key of its own.
     #[cbor(n(16), with = "inline_spec")]
     pub spec: Bytes,
     #[n(17)]
@@ -289,7 +317,7 @@ pub struct Job {
     pub key: Option<KeyHash>,
     #[n(19)]
     pub states: Vec<StateAt>,
-    /// How many states were dropped from the middle of `states`.
+    /// Number of states dropped from the middle of `states`.
     #[n(20)]
     pub states_dropped: u32,
     #[n(21)]
@@ -306,32 +334,34 @@ pub struct Job {
     pub approval: Option<Box<Approval>>,
     #[n(27)]
     pub constraints: Option<Box<Constraints>>,
-    /// The files that came with the result.
-    /// Absent rather than empty: most jobs have none, and there may be very many of them in memory.
+    /// Artifacts. Absent instead of empty to save memory: most jobs have none.
     #[n(28)]
     pub artifacts: Option<Box<Vec<Artifact>>>,
-    /// Who submitted it, as far as the server was told.
+    /// Submitter, if known.
     #[n(29)]
     pub submitter: Option<Box<str>>,
-    /// What the policy said of its results.
+    /// Decisions of the output policy.
     #[n(30)]
     pub output_decisions: Option<Box<Vec<OutputDecision>>>,
-    /// How often it was looked for a runner and none was there that could ever take it.
+    /// Number of placement tries without any runner that satisfies the requirement.
     #[cbor(n(31), skip_if = "is_zero")]
     pub dispatch_tries: u32,
-    /// The result as it was before the policy had parts of it removed, if the policy has it kept.
+    /// The result before redaction, if the policy retains it.
     #[n(32)]
     pub original: Option<Box<Original>>,
-    /// The task of a workflow that it does or undoes.
+    /// The workflow task that the job runs or compensates.
     #[n(33)]
     pub origin: Option<Box<Origin>>,
+    /// How the result is stored. Workflow tasks only; absent in older records.
+    #[n(34)]
+    pub result_form: Option<Box<ResultForm>>,
 }
 
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// What a redacted copy has replaced.
+/// The original of a redacted result.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Original {
     #[n(0)]
@@ -342,54 +372,56 @@ pub struct Original {
     pub log: Option<LogRef>,
 }
 
-/// A copy of a result without what the policy does not let out.
+/// A redacted copy of a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redacted {
     pub result: Option<Json>,
+    /// Set if the result was spilled.
+    pub spilled: Option<Box<SpilledResult>>,
     pub artifacts: Vec<Artifact>,
     pub log: Option<LogRef>,
     /// Whether the original stays on record.
     pub keep_original: bool,
 }
 
-/// What the scan of a result's content has come to.
+/// Outcome of a content scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scan {
     pub decision: OutputDecision,
-    /// With [`crate::verdict::OutputVerdict::Redact`]. Without a copy the result is quarantined instead.
+    /// Present with [`crate::verdict::OutputVerdict::Redact`]. If missing there, the result is quarantined.
     pub redacted: Option<Redacted>,
 }
 
-/// What a new job takes from its queue and its moment.
+/// Parameters of a new job besides its spec.
 #[derive(Debug, Clone, Copy)]
-pub struct Birth {
+pub struct NewJob {
     pub id: JobId,
     pub queue: QueueId,
     pub seq: u64,
     pub now: Millis,
     pub queue_max_retries: u32,
-    /// No attempt may run longer than this.
+    /// Upper bound of the attempt timeout.
     pub runtime_max: Option<Millis>,
 }
 
 impl Job {
-    /// A job as it is right after it was accepted: blocked if its time has not come, else pending.
-    pub fn new(birth: Birth, spec: PackedSpec) -> Self {
-        let eligible_at = spec.not_before.unwrap_or(birth.now);
-        let state = if eligible_at > birth.now { State::Blocked } else { State::Pending };
+    /// A newly accepted job: blocked until `not_before`, or pending.
+    pub fn new(new_job: NewJob, spec: PackedSpec) -> Self {
+        let eligible_at = spec.not_before.unwrap_or(new_job.now);
+        let state = if eligible_at > new_job.now { State::Blocked } else { State::Pending };
         Self {
-            id: birth.id,
-            queue: birth.queue,
-            seq: birth.seq,
+            id: new_job.id,
+            queue: new_job.queue,
+            seq: new_job.seq,
             state,
             attempt: Attempt::NONE,
             priority: spec.priority,
-            lane: spec.lane,
-            created_at: birth.now,
+            executor: spec.executor,
+            created_at: new_job.now,
             eligible_at,
-            timeout: [spec.timeout, birth.runtime_max].into_iter().flatten().min(),
+            timeout: [spec.timeout, new_job.runtime_max].into_iter().flatten().min(),
             deadline: spec.deadline,
-            max_retries: spec.max_retries.unwrap_or(birth.queue_max_retries),
+            max_retries: spec.max_retries.unwrap_or(new_job.queue_max_retries),
             retries: 0,
             infrastructure_failures: 0,
             retracting: false,
@@ -397,10 +429,10 @@ impl Job {
             spec: spec.bytes,
             digest: spec.digest,
             key: spec.key,
-            // Most jobs pass four states; room for them spares growing the list twice.
+            // Most jobs have four states: capacity for them avoids two reallocations.
             states: {
                 let mut states = Vec::with_capacity(4);
-                states.push(StateAt { state, at: birth.now });
+                states.push(StateAt { state, at: new_job.now });
                 states
             },
             states_dropped: 0,
@@ -408,6 +440,7 @@ impl Job {
             attempts_dropped: 0,
             reason: None,
             result: None,
+            result_form: None,
             decisions: Vec::new(),
             approval: None,
             constraints: None,
@@ -425,7 +458,7 @@ impl Job {
         codec::encode_into(self, buffer);
     }
 
-    /// Reads a record. When [`Job::lacks_spec`], the spec stands beside it.
+    /// Decodes a record. If [`Job::lacks_spec`], the spec has a key of its own.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         match bytes.split_first() {
             None => Err(DecodeError::Truncated),
@@ -438,14 +471,13 @@ impl Job {
         codec::decode(&self.spec)
     }
 
-    /// The files that came with the result.
     pub fn artifacts(&self) -> &[Artifact] {
         self.artifacts.as_deref().map_or(&[], Vec::as_slice)
     }
 
-    /// Every blob that is needed as long as the job is on record: what its spec, which must be there, refers to, its
-    /// files and the output of its attempts. The result of a task of a workflow is a blob where it is large, and may
-    /// name others for the tasks that come after.
+    /// All blobs that must be retained as long as the job is on record: those of the spec (which must be loaded), the
+    /// artifacts and the logs. For a workflow task also those named in the result: a spilled result is a blob, and a
+    /// result may refer to blobs that later tasks read.
     pub fn blobs(&self) -> Result<Vec<BlobId>, DecodeError> {
         let mut blobs = decode_blobs(&self.spec)?;
         blobs.extend(self.artifacts().iter().map(|artifact| artifact.blob));
@@ -462,6 +494,23 @@ impl Job {
         Ok(blobs)
     }
 
+    /// The blob of a spilled result.
+    pub fn spilled(&self) -> Option<SpilledResult> {
+        match self.result_form.as_deref() {
+            Some(ResultForm::Spilled(spilled)) => Some(*spilled),
+            Some(ResultForm::Inline) => None,
+            None => self.spilled_by_older_version(),
+        }
+    }
+
+    /// Older records have no `result_form`: a blob reference whose size is in the spill range counts as spilled.
+    fn spilled_by_older_version(&self) -> Option<SpilledResult> {
+        self.origin.as_ref().filter(|origin| !origin.compensation)?;
+        let spilled: SpilledResult = serde_json::from_slice(self.result.as_ref()?.as_bytes()).ok()?;
+        let sizes = limits::TASK_RESULT_BYTES_MAX as u64 + 1..=limits::RESULT_BYTES_MAX as u64;
+        sizes.contains(&spilled.bytes).then_some(spilled)
+    }
+
     pub fn has_large_spec(&self) -> bool {
         self.spec.len() > limits::INLINE_SPEC_BYTES_MAX
     }
@@ -470,17 +519,17 @@ impl Job {
         self.spec.is_empty()
     }
 
-    /// When the current state was entered.
+    /// Time of entering the current state.
     pub fn since(&self) -> Millis {
         self.states.last().map_or(self.created_at, |last| last.at)
     }
 
-    /// When it ended, if it has.
+    /// Time of entering a terminal state.
     pub fn ended_at(&self) -> Option<Millis> {
         self.state.is_terminal().then(|| self.since())
     }
 
-    /// The newest attempt's record.
+    /// Record of the newest attempt.
     pub fn last_attempt(&self) -> Option<&AttemptRecord> {
         self.attempts.last()
     }
@@ -489,30 +538,30 @@ impl Job {
         self.attempts.last_mut()
     }
 
-    /// The runner that has the current attempt in hand.
+    /// The runner of the attempt in flight.
     pub fn runner(&self) -> Option<(RunnerId, Incarnation)> {
         let last = self.last_attempt().filter(|_| self.state.is_on_runner())?;
         Some((last.runner, last.incarnation))
     }
 
-    /// Whether the runner that has it in hand was asked to let go of it.
+    /// Whether a stop of the attempt in flight was requested.
     pub fn is_to_stop(&self) -> bool {
         self.state == State::Cancelling || self.retracting
     }
 
-    /// How long an attempt may run: what the job asked for, and no more than the policy allows.
+    /// Attempt timeout: the smaller of the job's and the policy's.
     pub fn runtime_limit(&self) -> Option<Millis> {
         let allowed = self.constraints.as_ref().and_then(|constraints| constraints.max_runtime);
         [self.timeout, allowed].into_iter().flatten().min()
     }
 
-    /// How many retries it has: what the job asked for, and no more than the policy allows.
+    /// Retry limit: the smaller of the job's and the policy's.
     pub fn retry_limit(&self) -> u32 {
         let allowed = self.constraints.as_ref().and_then(|constraints| constraints.max_retries);
         allowed.map_or(self.max_retries, |allowed| allowed.min(self.max_retries))
     }
 
-    /// The newest word of the policy.
+    /// The newest policy decision.
     pub fn last_decision(&self) -> Option<&Decision> {
         self.decisions.last()
     }
@@ -544,13 +593,13 @@ impl Job {
             self.attempts.remove(limits::HISTORY_ENTRIES_MAX / 2);
             self.attempts_dropped += 1;
         }
-        // Most jobs need one attempt: no room for more until there are more.
+        // Most jobs need one attempt: no spare capacity.
         self.attempts.reserve_exact(1);
         self.attempts.push(record);
     }
 }
 
-/// Encodes a small spec with its record and leaves a large one out.
+/// Encodes a small spec within its record and omits a large one.
 mod inline_spec {
     use super::*;
 
@@ -576,7 +625,7 @@ mod tests {
 
     fn job(value: &str) -> Job {
         let echo = EchoRun { value: Json::of(&value), ..EchoRun::default() };
-        let birth = Birth {
+        let new_job = NewJob {
             id: JobId(1),
             queue: QueueId(2),
             seq: 3,
@@ -584,7 +633,7 @@ mod tests {
             queue_max_retries: limits::RETRIES_DEFAULT,
             runtime_max: None,
         };
-        Job::new(birth, JobSpec::new(Run::Echo(echo)).pack())
+        Job::new(new_job, JobSpec::new(Run::Echo(echo)).pack())
     }
 
     fn stored(job: &Job) -> Vec<u8> {
@@ -594,13 +643,13 @@ mod tests {
     }
 
     #[test]
-    fn a_record_survives_storage() {
+    fn a_record_round_trips_through_storage() {
         let job = job("small");
         assert_eq!(Job::decode(&stored(&job)).unwrap(), job);
     }
 
     #[test]
-    fn a_large_spec_stands_beside_its_record() {
+    fn a_large_spec_is_not_part_of_its_record() {
         let mut large = job(&"x".repeat(limits::INLINE_SPEC_BYTES_MAX));
         assert!(large.has_large_spec());
         let read = Job::decode(&stored(&large)).unwrap();
@@ -610,14 +659,14 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_record_is_named_as_such() {
+    fn a_record_of_a_newer_version_is_reported_as_such() {
         let mut bytes = stored(&job("x"));
         bytes[0] = RECORD_VERSION + 1;
         assert!(Job::decode(&bytes).unwrap_err().to_string().contains("newer version"));
     }
 
     #[test]
-    fn a_long_life_keeps_its_first_and_newest_states() {
+    fn a_long_history_retains_its_oldest_and_newest_states() {
         let mut job = job("x");
         for at in 0..1000 {
             job.enter(State::Scheduled, Millis(at));
@@ -628,9 +677,9 @@ mod tests {
         assert_eq!(job.since(), Millis(999));
     }
 
-    /// Fields that a later version adds at the end are skipped, fields that an earlier one lacked are absent.
+    /// Fields added by a later version are skipped, fields missing in an earlier one are absent.
     #[test]
-    fn readers_of_neighbouring_versions_understand_each_other() {
+    fn adjacent_versions_read_each_others_records() {
         #[derive(Encode, Decode)]
         struct Old {
             #[n(0)]
@@ -655,7 +704,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_names_all_its_blobs() {
+    fn a_record_lists_all_its_blobs() {
         let mut job = job("x");
         assert_eq!(job.blobs().unwrap(), []);
         job.artifacts = Some(Box::new(vec![artifact(1)]));
@@ -670,18 +719,18 @@ mod tests {
     }
 
     #[test]
-    fn the_result_of_a_task_of_a_workflow_keeps_the_blobs_that_it_names() {
+    fn blobs_named_in_the_result_of_a_workflow_task_are_retained() {
         let mut job = job("x");
         job.result = Some(Json::of(&serde_json::json!({"blob": BlobId::of(b"large"), "bytes": 5})));
         assert_eq!(job.blobs().unwrap(), []);
-        let place = crate::workflow::Place::of(0);
+        let task_key = crate::workflow::TaskKey::of(0);
         let workflow = crate::id::WorkflowId(1);
-        job.origin = Some(Box::new(Origin { workflow, place, compensation: false }));
+        job.origin = Some(Box::new(Origin { workflow, task_key, compensation: false }));
         assert_eq!(job.blobs().unwrap(), [BlobId::of(b"large")]);
     }
 
     #[test]
-    fn a_record_keeps_artifacts_up_to_their_number_and_size() {
+    fn artifacts_of_a_record_are_limited_in_number_and_size() {
         let many = vec![artifact(1); limits::ARTIFACTS_MAX + 1];
         assert_eq!(Artifact::fitting(&many), limits::ARTIFACTS_MAX);
         let each = artifact(limits::PATH_BYTES_MAX);
@@ -693,7 +742,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_as_a_record_end_without_a_panic(mut bytes: Vec<u8>) {
+        fn decoding_any_bytes_as_a_job_does_not_panic(mut bytes: Vec<u8>) {
             if let Some(first) = bytes.first_mut() {
                 *first = RECORD_VERSION;
             }
@@ -701,7 +750,7 @@ mod tests {
         }
 
         #[test]
-        fn a_damaged_record_ends_without_a_panic(at in 0usize..150, value: u8) {
+        fn decoding_a_corrupt_job_does_not_panic(at in 0usize..150, value: u8) {
             let mut bytes = stored(&job("some value"));
             let at = at % bytes.len();
             bytes[at] = value;

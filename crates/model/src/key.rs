@@ -1,4 +1,4 @@
-//! The keys of records within their keyspaces. Every one is built here and nowhere else.
+//! Keys of records within their keyspaces. All keys are built here.
 
 use minicbor::{Decode, Encode};
 
@@ -6,7 +6,7 @@ use crate::id::{JobId, QueueId, RunnerId, ScheduleId, WorkflowId};
 use crate::spec::{Digest, KeyHash};
 use crate::state::State;
 use crate::time::Millis;
-use crate::workflow::Place;
+use crate::workflow::TaskKey;
 
 const DAY: u64 = 24 * 3600 * 1000;
 
@@ -18,22 +18,22 @@ pub fn by_queue(queue: QueueId, job: JobId) -> [u8; 16] {
 }
 
 /// A task sorts before its items.
-pub fn task(workflow: WorkflowId, place: Place) -> [u8; 16] {
+pub fn task(workflow: WorkflowId, task_key: TaskKey) -> [u8; 16] {
     let mut key = [0; 16];
     key[..8].copy_from_slice(&workflow.key());
-    key[8..12].copy_from_slice(&place.task.to_be_bytes());
-    let item = place.item.map_or(0, |item| item + 1);
+    key[8..12].copy_from_slice(&task_key.task.to_be_bytes());
+    let item = task_key.item.map_or(0, |item| item + 1);
     key[12..].copy_from_slice(&item.to_be_bytes());
     key
 }
 
-/// What a [`task`] key names.
-pub fn place_of_task(key: &[u8]) -> Option<(WorkflowId, Place)> {
+/// Parses a [`task`] key.
+pub fn key_of_task(key: &[u8]) -> Option<(WorkflowId, TaskKey)> {
     let (workflow, rest) = key.split_at_checked(8)?;
     let (task, item) = rest.split_at_checked(4)?;
     let task = u32::from_be_bytes(task.try_into().ok()?);
     let item = u32::from_be_bytes(item.try_into().ok()?).checked_sub(1);
-    Some((WorkflowId::from_key(workflow)?, Place { task, item }))
+    Some((WorkflowId::from_key(workflow)?, TaskKey { task, item }))
 }
 
 pub fn signal(workflow: WorkflowId, number: u32) -> [u8; 12] {
@@ -43,7 +43,7 @@ pub fn signal(workflow: WorkflowId, number: u32) -> [u8; 12] {
     key
 }
 
-/// What a [`signal`] key names.
+/// Parses a [`signal`] key.
 pub fn number_of_signal(key: &[u8]) -> Option<(WorkflowId, u32)> {
     let (workflow, number) = key.split_at_checked(8)?;
     Some((WorkflowId::from_key(workflow)?, u32::from_be_bytes(number.try_into().ok()?)))
@@ -66,7 +66,7 @@ pub fn job_of_by_state(key: &[u8]) -> Option<JobId> {
     JobId::from_key(key.get(1..)?)
 }
 
-/// Idempotency keys are filed by the day they were first seen, so that whole days can be forgotten.
+/// The prefix is the day of first use: expiry deletes whole days.
 pub fn idempotency(day: Day, key: KeyHash) -> [u8; 18] {
     let mut bytes = [0; 18];
     bytes[..2].copy_from_slice(&day.0.to_be_bytes());
@@ -88,7 +88,7 @@ impl Day {
     }
 }
 
-/// What an idempotency key has led to.
+/// Record of a used idempotency key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct KeyEntry {
     #[n(0)]
@@ -99,7 +99,7 @@ pub struct KeyEntry {
     pub made: Made,
 }
 
-/// What was made under a key.
+/// The object created under an idempotency key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub enum Made {
     #[n(0)]
@@ -130,13 +130,13 @@ pub fn runner(id: RunnerId) -> [u8; 8] {
     id.key()
 }
 
-/// Where a shard keeps the largest id it has handed out for records that are gone by now.
+/// Key of the largest id that the shard issued for a record deleted since.
 pub const META_LAST_ID: &[u8] = b"last_id";
 
-/// Where a shard keeps the head of its audit chain.
+/// Key of the head of the shard's audit chain.
 pub const META_AUDIT: &[u8] = b"audit";
 
-/// The key of an audit entry.
+/// Key of an audit entry.
 pub fn audit(number: u64) -> [u8; 8] {
     number.to_be_bytes()
 }

@@ -1,6 +1,6 @@
-//! The words of Outlast: ids, states, records, events, errors.
+//! Data model of Outlast: ids, states, records, events, errors.
 //!
-//! Pure data and pure functions. No clock, no randomness, no I/O: whoever calls brings the time.
+//! Pure data and pure functions. No clock, no randomness, no I/O: callers pass the time in.
 
 pub mod audit;
 pub mod batch;
@@ -15,12 +15,13 @@ pub mod key;
 pub mod limits;
 pub mod machine;
 pub mod message;
-pub mod parked;
 pub mod queue;
 pub mod reason;
+pub mod rejected;
+#[cfg(feature = "schema")]
+mod schema;
 pub mod spec;
 pub mod state;
 pub mod time;
 pub mod verdict;
-pub mod view;
 pub mod workflow;

@@ -1,7 +1,8 @@
-//! The job machine: one function that says what an event does to a job in a state.
+//! State machine of a job.
 //!
-//! [`step`] decides and changes nothing; [`Job::apply`] changes the record as decided. Stale,
-//! duplicate and out-of-order events are [`Ignored`] with a reason: counted, never an error.
+//! [`step`] computes the transition of an event without side effects; [`Job::apply`] changes the record. Stale,
+//! duplicate and out-of-order events are [`Ignored`] with a reason: counted, never an error. Terminal states are final
+//! except for three reopen transitions: quarantine by a content scan, release, reschedule.
 
 mod apply;
 
@@ -13,46 +14,46 @@ use crate::state::State;
 use crate::time::Millis;
 use crate::verdict::{Approval, Decision, OutputDecision, OutputVerdict, Phase, Verdict};
 
-/// The rule in the name of which a job is allowed while the policy cannot be asked, where operators want that.
+/// Rule name of decisions that allow a job because the policy cannot be evaluated and the server fails open.
 pub const FAIL_OPEN_RULE: &str = "fail_open";
 
-/// The rule in the name of which a result passes, or does not, that could not be looked at.
+/// Rule name of decisions on results that could not be scanned.
 pub const UNCHECKED_RULE: &str = "output_unchecked";
 
-/// Everything that can happen to a job.
+/// An event of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Its time has come.
+    /// `eligible_at` of a blocked job is reached.
     Due,
     Verdict(Decision),
-    /// The policy could not be asked; it is to be asked again then.
+    /// The policy could not be evaluated. Next evaluation at `until`.
     PolicyUnavailable {
         until: Millis,
         message: Option<String>,
     },
-    /// The policy has changed since it allowed the job.
+    /// The policy has changed since it allowed the job; it must be evaluated again.
     Recheck,
     Approval(Approval),
-    /// Nobody has said whether the job may run.
+    /// The approval period has ended without an answer.
     ApprovalExpired,
-    /// There is no runner that could take it. Absent: it was looked for one often enough.
+    /// No runner satisfies the requirement. Next try at `until`; absent: no tries are left and the job fails.
     Unplaced {
         code: ReasonCode,
         message: String,
         until: Option<Millis>,
     },
-    /// It cannot be run at all, whoever would run it.
+    /// No runner could ever run the job.
     Unrunnable {
         code: ReasonCode,
         message: String,
     },
-    /// A runner was chosen for the next attempt.
+    /// The next attempt is dispatched to this runner.
     Dispatch {
         runner: RunnerId,
         incarnation: Incarnation,
         placement: Option<Box<Placement>>,
     },
-    /// Its runner was restarted and found the attempt alive: a newer incarnation has it in hand.
+    /// A newer incarnation of the runner has adopted the attempt.
     Adopted {
         attempt: Attempt,
         incarnation: Incarnation,
@@ -65,7 +66,7 @@ pub enum Event {
         attempt: Attempt,
         outcome: Box<Outcome>,
     },
-    /// The runner is gone and nobody knows how far the attempt came.
+    /// The runner is lost and the outcome of the attempt is unknown.
     Lost {
         attempt: Attempt,
         fault: Fault,
@@ -73,41 +74,41 @@ pub enum Event {
     Cancel(ReasonCode),
     Retract,
     DeadlinePassed,
-    /// The attempt ran longer than it may.
+    /// The attempt exceeded its timeout.
     AttemptTimedOut {
         attempt: Attempt,
     },
-    /// The runner took the attempt and never said that it started.
+    /// The runner did not report the start in time.
     DispatchTimedOut {
         attempt: Attempt,
     },
-    /// Asked to stop the attempt, the runner never said that it had.
+    /// The runner did not confirm the stop in time.
     StopOverdue {
         attempt: Attempt,
     },
-    /// The content scan has spoken.
+    /// The content scan has finished.
     Scanned {
         attempt: Attempt,
         scan: Box<Scan>,
     },
-    /// An operator lets a quarantined result go.
+    /// An operator releases a quarantined result.
     Release,
-    /// An operator wants another try.
+    /// An operator reschedules the job.
     Reschedule,
-    /// The node is given up and there is no other.
+    /// The node is given up and there is no other node.
     Abandon,
 }
 
-/// Who is to blame for a lost attempt.
+/// Cause of a lost attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It may have been the job: this counts.
+    /// Possibly the job: uses the infrastructure budget.
     Unknown,
-    /// Certainly not the job.
+    /// Not the job: uses no budget.
     NotTheJobs,
 }
 
-/// Which budget pays for a transition.
+/// The retry budget that a transition uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Charge {
     Nothing,
@@ -115,22 +116,22 @@ pub enum Charge {
     Infrastructure,
 }
 
-/// When a job that goes back may be tried again.
+/// Delay before a job may be dispatched again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     No,
-    /// After the backoff for this many earlier tries.
+    /// Backoff after this many earlier retries.
     Backoff(u32),
     Until(Millis),
 }
 
-/// What an event does.
+/// Effect of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transition {
     pub to: State,
     pub charge: Charge,
     pub wait: Wait,
-    /// The runner must be told to stop the current attempt.
+    /// The runner must be sent a stop for the current attempt.
     pub stop: bool,
     pub reason: Option<Reason>,
 }
@@ -145,7 +146,7 @@ impl Transition {
         self
     }
 
-    fn saying(mut self, code: ReasonCode, message: Option<String>) -> Self {
+    fn with_reason(mut self, code: ReasonCode, message: Option<String>) -> Self {
         self.reason = Some(Reason { code, message: message.map(cut) });
         self
     }
@@ -164,14 +165,14 @@ impl Transition {
 
 macro_rules! ignored {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
-        /// Why an event changes nothing.
+        /// Why an event has no effect.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Ignored {
             $($(#[$doc])* $name,)*
         }
 
         impl Ignored {
-            /// In their order: `ALL[why as usize]` is `why`.
+            /// In declaration order: `ALL[why as usize]` is `why`.
             pub const ALL: [Self; [$($text),*].len()] = [$(Self::$name),*];
 
             pub fn as_str(self) -> &'static str {
@@ -184,26 +185,26 @@ macro_rules! ignored {
 }
 
 ignored! {
-    /// The job has ended.
+    /// The job is terminal.
     Terminal = "terminal";
-    /// The words are about an attempt that is not the newest, or not in a runner's hands.
+    /// The attempt is not the newest, or not in flight.
     StaleAttempt = "stale_attempt";
-    /// It has happened before.
+    /// The event was applied before.
     Duplicate = "duplicate";
-    /// It does not fit the state.
+    /// The event is not valid in this state.
     OutOfOrder = "out_of_order";
-    /// It is allowed here, but its budget is used up.
+    /// The event is valid in this state, but the retry budget is used up.
     BudgetExhausted = "budget_exhausted";
-    /// The approval is about another content of the job.
+    /// The approval is for another digest.
     OtherContent = "other_content";
-    /// The approval is for another rule than the one that asks now.
+    /// The approval is for another rule than the one that requires it now.
     OtherRule = "other_rule";
 }
 
-type Stepped = Result<Transition, Ignored>;
+type StepResult = Result<Transition, Ignored>;
 
-/// What `event` does to `job`.
-pub fn step(job: &Job, event: &Event) -> Stepped {
+/// Computes the effect of `event` on `job`.
+pub fn step(job: &Job, event: &Event) -> StepResult {
     match event {
         Event::Due => due(job),
         Event::Verdict(decision) => verdict(job, decision),
@@ -231,7 +232,7 @@ pub fn step(job: &Job, event: &Event) -> Stepped {
     }
 }
 
-fn due(job: &Job) -> Stepped {
+fn due(job: &Job) -> StepResult {
     match job.state {
         State::Blocked => Ok(Transition::to(State::Pending)),
         State::Pending
@@ -251,8 +252,8 @@ fn due(job: &Job) -> Stepped {
     }
 }
 
-fn only_in(job: &Job, wanted: State) -> Result<(), Ignored> {
-    if job.state == wanted {
+fn only_in(job: &Job, expected: State) -> Result<(), Ignored> {
+    if job.state == expected {
         Ok(())
     } else if job.state.is_terminal() {
         Err(Ignored::Terminal)
@@ -261,61 +262,61 @@ fn only_in(job: &Job, wanted: State) -> Result<(), Ignored> {
     }
 }
 
-fn verdict(job: &Job, decision: &Decision) -> Stepped {
+fn verdict(job: &Job, decision: &Decision) -> StepResult {
     only_in(job, State::Pending)?;
     let message = decision.message.clone();
     Ok(match &decision.verdict {
         Verdict::Allow | Verdict::AllowWith(_) => Transition::to(State::Scheduled),
-        // The policy does not know what a person has said meanwhile; the record does.
+        // The policy does not know of approvals: the record has them.
         Verdict::RequireApproval if is_approved(job, &decision.rule) => Transition::to(State::Scheduled),
         Verdict::RequireApproval => {
-            Transition::to(State::ApprovalRequired).saying(ReasonCode::ApprovalRequired, message)
+            Transition::to(State::ApprovalRequired).with_reason(ReasonCode::ApprovalRequired, message)
         }
-        Verdict::Deny => Transition::to(State::Denied).saying(ReasonCode::PolicyDenied, message),
+        Verdict::Deny => Transition::to(State::Denied).with_reason(ReasonCode::PolicyDenied, message),
         Verdict::Throttle(until) => {
-            let mut transition = Transition::to(State::Pending).saying(ReasonCode::Throttled, message);
+            let mut transition = Transition::to(State::Pending).with_reason(ReasonCode::Throttled, message);
             transition.wait = Wait::Until(*until);
             transition
         }
     })
 }
 
-/// Whether there is an approval of this very content, for the rule that asks for it.
+/// Whether the job has an approval for its digest and this rule.
 pub fn is_approved(job: &Job, rule: &str) -> bool {
     let fits = |approval: &Approval| approval.approved && approval.digest == job.digest && approval.rule == rule;
     job.approval.as_deref().is_some_and(fits)
 }
 
-/// It waits, and nothing is held against it.
-fn policy_unavailable(job: &Job, until: Millis, message: Option<&String>) -> Stepped {
+/// The job waits and uses no budget.
+fn policy_unavailable(job: &Job, until: Millis, message: Option<&String>) -> StepResult {
     only_in(job, State::Pending)?;
-    let transition = Transition::to(State::Pending).saying(ReasonCode::PolicyUnavailable, message.cloned());
+    let transition = Transition::to(State::Pending).with_reason(ReasonCode::PolicyUnavailable, message.cloned());
     Ok(transition.charging(Charge::Nothing, Wait::Until(until)))
 }
 
-fn recheck(job: &Job) -> Stepped {
+fn recheck(job: &Job) -> StepResult {
     only_in(job, State::Scheduled)?;
     Ok(Transition::to(State::Pending).because(ReasonCode::PolicyChanged))
 }
 
-fn approval_expired(job: &Job) -> Stepped {
+fn approval_expired(job: &Job) -> StepResult {
     only_in(job, State::ApprovalRequired)?;
     let message = Some("nobody approved or rejected it in time".to_owned());
-    Ok(Transition::to(State::Denied).saying(ReasonCode::ApprovalExpired, message))
+    Ok(Transition::to(State::Denied).with_reason(ReasonCode::ApprovalExpired, message))
 }
 
-fn unplaced(job: &Job, code: ReasonCode, message: &str, until: Option<Millis>) -> Stepped {
+fn unplaced(job: &Job, code: ReasonCode, message: &str, until: Option<Millis>) -> StepResult {
     only_in(job, State::Scheduled)?;
     let to = if until.is_some() { State::Scheduled } else { State::Failed };
-    Ok(Transition::to(to).saying(code, Some(message.to_owned())))
+    Ok(Transition::to(to).with_reason(code, Some(message.to_owned())))
 }
 
-fn unrunnable(job: &Job, code: ReasonCode, message: &str) -> Stepped {
+fn unrunnable(job: &Job, code: ReasonCode, message: &str) -> StepResult {
     only_in(job, State::Pending)?;
-    Ok(Transition::to(State::Failed).saying(code, Some(message.to_owned())))
+    Ok(Transition::to(State::Failed).with_reason(code, Some(message.to_owned())))
 }
 
-fn approval_given(job: &Job, approval: &Approval) -> Stepped {
+fn approval_given(job: &Job, approval: &Approval) -> StepResult {
     only_in(job, State::ApprovalRequired)?;
     if approval.digest != job.digest {
         return Err(Ignored::OtherContent);
@@ -326,17 +327,17 @@ fn approval_given(job: &Job, approval: &Approval) -> Stepped {
     Ok(if approval.approved {
         Transition::to(State::Pending)
     } else {
-        Transition::to(State::Denied).saying(ReasonCode::ApprovalRejected, approval.comment.clone())
+        Transition::to(State::Denied).with_reason(ReasonCode::ApprovalRejected, approval.comment.clone())
     })
 }
 
-fn dispatch(job: &Job) -> Stepped {
+fn dispatch(job: &Job) -> StepResult {
     only_in(job, State::Scheduled)?;
     Ok(Transition::to(State::Dispatched))
 }
 
-/// Checks that `attempt` is the one that a runner has in hand.
-fn current(job: &Job, attempt: Attempt) -> Result<(), Ignored> {
+/// Checks that `attempt` is the one in flight.
+fn check_current(job: &Job, attempt: Attempt) -> Result<(), Ignored> {
     if job.state.is_terminal() {
         return Err(Ignored::Terminal);
     }
@@ -346,21 +347,21 @@ fn current(job: &Job, attempt: Attempt) -> Result<(), Ignored> {
     Ok(())
 }
 
-/// Whatever the attempt was about to do it goes on doing, to its end or to be stopped.
-fn adopted(job: &Job, attempt: Attempt, incarnation: Incarnation) -> Stepped {
-    current(job, attempt)?;
+/// The state is unchanged: a running attempt goes on, a stop request stays in force.
+fn adopted(job: &Job, attempt: Attempt, incarnation: Incarnation) -> StepResult {
+    check_current(job, attempt)?;
     if job.runner().is_some_and(|(_, known)| incarnation <= known) {
         return Err(Ignored::Duplicate);
     }
     Ok(Transition::to(job.state))
 }
 
-fn started(job: &Job, attempt: Attempt) -> Stepped {
-    current(job, attempt)?;
+fn started(job: &Job, attempt: Attempt) -> StepResult {
+    check_current(job, attempt)?;
     match job.state {
         State::Dispatched => Ok(Transition::to(State::Running)),
         State::Running => Err(Ignored::Duplicate),
-        // It is being stopped; that it started first is of no use to anyone.
+        // The attempt is being stopped: its start is irrelevant.
         State::Cancelling => Err(Ignored::OutOfOrder),
         State::Pending
         | State::Blocked
@@ -377,12 +378,12 @@ fn started(job: &Job, attempt: Attempt) -> Stepped {
     }
 }
 
-fn ended(job: &Job, attempt: Attempt, outcome: &Outcome) -> Stepped {
-    current(job, attempt)?;
+fn ended(job: &Job, attempt: Attempt, outcome: &Outcome) -> StepResult {
+    check_current(job, attempt)?;
     if job.state == State::Cancelling {
-        // What a task of a workflow has done all the same must be known, or it would never be undone.
-        let done = job.origin.is_some() && outcome.end == End::Succeeded;
-        return Ok(if done { succeeded(job, outcome.policy.as_deref()) } else { stopped(job) });
+        // A workflow must know that a task succeeded despite the cancel, or it would not compensate it.
+        let task_succeeded = job.origin.is_some() && outcome.end == End::Succeeded;
+        return Ok(if task_succeeded { succeeded(job, outcome.policy.as_deref()) } else { stopped(job) });
     }
     let message = || outcome.message.clone();
     Ok(match outcome.end {
@@ -392,22 +393,22 @@ fn ended(job: &Job, attempt: Attempt, outcome: &Outcome) -> Stepped {
         }
         End::Error if job.retries < job.retry_limit() => Transition::to(State::Scheduled)
             .charging(Charge::Retry, Wait::Backoff(job.retries))
-            .saying(ReasonCode::RetryLater, message()),
-        End::Error => Transition::to(State::Failed).saying(ReasonCode::RetriesExhausted, message()),
-        End::Fatal => Transition::to(State::Failed).saying(ReasonCode::Fatal, message()),
+            .with_reason(ReasonCode::RetryLater, message()),
+        End::Error => Transition::to(State::Failed).with_reason(ReasonCode::RetriesExhausted, message()),
+        End::Fatal => Transition::to(State::Failed).with_reason(ReasonCode::Fatal, message()),
         End::Infrastructure => infrastructure(job, ReasonCode::RunnerTrouble, message()),
-        End::Stopped => Transition::to(State::Scheduled).saying(ReasonCode::NodeDrained, message()),
-        // It costs nothing but a moment, else shard and runner would throw the job at each other without end.
+        End::Stopped => Transition::to(State::Scheduled).with_reason(ReasonCode::NodeDrained, message()),
+        // No budget, but a backoff: without it shard and runner would loop on dispatch and rejection.
         End::Busy => {
             Transition::to(State::Scheduled).charging(Charge::Nothing, Wait::Backoff(0)).because(ReasonCode::RunnerBusy)
         }
     })
 }
 
-/// Unless the policy has seen enough already.
+/// Success, unless the metadata check has quarantined the result or a content scan must come first.
 fn succeeded(job: &Job, policy: Option<&OutputDecision>) -> Transition {
     match policy {
-        // What has to be removed is removed by the scan; until then nobody sees it.
+        // The content scan redacts the result; until then it is withheld.
         Some(decision) if decision.verdict == OutputVerdict::Redact => Transition::to(State::Scanning),
         Some(decision) if !decision.verdict.lets_pass() => quarantine(decision),
         Some(_) | None if job.hold_until_scanned => Transition::to(State::Scanning),
@@ -418,11 +419,11 @@ fn succeeded(job: &Job, policy: Option<&OutputDecision>) -> Transition {
 fn quarantine(decision: &OutputDecision) -> Transition {
     let unchecked = decision.rule == UNCHECKED_RULE;
     let code = if unchecked { ReasonCode::OutputUnchecked } else { ReasonCode::OutputQuarantined };
-    Transition::to(State::Quarantined).saying(code, decision.message.clone())
+    Transition::to(State::Quarantined).with_reason(code, decision.message.clone())
 }
 
-fn lost(job: &Job, attempt: Attempt, fault: Fault) -> Stepped {
-    current(job, attempt)?;
+fn lost(job: &Job, attempt: Attempt, fault: Fault) -> StepResult {
+    check_current(job, attempt)?;
     if job.state == State::Cancelling {
         return Ok(stopped(job));
     }
@@ -435,26 +436,26 @@ fn lost(job: &Job, attempt: Attempt, fault: Fault) -> Stepped {
     })
 }
 
-/// Back to the waiting jobs at the cost of the infrastructure's budget, or the end.
+/// Retry from the infrastructure budget, or failure if it is used up.
 fn infrastructure(job: &Job, code: ReasonCode, message: Option<String>) -> Transition {
     if job.infrastructure_failures < limits::INFRASTRUCTURE_RETRIES_DEFAULT {
         Transition::to(State::Scheduled)
             .charging(Charge::Infrastructure, Wait::Backoff(job.infrastructure_failures))
-            .saying(code, message)
+            .with_reason(code, message)
     } else {
-        Transition::to(State::Failed).saying(ReasonCode::InfrastructureExhausted, message)
+        Transition::to(State::Failed).with_reason(ReasonCode::InfrastructureExhausted, message)
     }
 }
 
-/// The end of a job that was asked to stop, for the reason it was asked for: its time was up, or someone cancelled it.
+/// Terminal state of a stopped job, by the reason of the stop: a timeout or a cancel.
 fn stopped(job: &Job) -> Transition {
     let reason = job.reason.clone().unwrap_or_else(|| Reason::new(ReasonCode::CancelRequested));
     let out_of_time = matches!(reason.code, ReasonCode::AttemptTimedOut | ReasonCode::DeadlinePassed);
     let to = if out_of_time { State::TimedOut } else { State::Cancelled };
-    Transition::to(to).saying(reason.code, reason.message)
+    Transition::to(to).with_reason(reason.code, reason.message)
 }
 
-fn cancel(job: &Job, code: ReasonCode) -> Stepped {
+fn cancel(job: &Job, code: ReasonCode) -> StepResult {
     match job.state {
         State::Pending | State::Blocked | State::ApprovalRequired | State::Scheduled | State::Scanning => {
             Ok(Transition::to(State::Cancelled).because(code))
@@ -467,11 +468,11 @@ fn cancel(job: &Job, code: ReasonCode) -> Stepped {
     }
 }
 
-fn retract(job: &Job) -> Stepped {
+fn retract(job: &Job) -> StepResult {
     match job.state {
         State::Dispatched | State::Running if job.retracting => Err(Ignored::Duplicate),
         State::Dispatched | State::Running => Ok(Transition::to(job.state).stopping()),
-        // Nobody has it in hand: there is nothing to give back, and asking again is no mistake.
+        // Not in flight: nothing to retract. Not an error, so that retract is idempotent.
         State::Pending | State::Blocked | State::ApprovalRequired | State::Scheduled => Err(Ignored::Duplicate),
         State::Cancelling | State::Scanning => Err(Ignored::OutOfOrder),
         State::Succeeded
@@ -484,17 +485,17 @@ fn retract(job: &Job) -> Stepped {
     }
 }
 
-fn deadline_passed(job: &Job) -> Stepped {
+fn deadline_passed(job: &Job) -> StepResult {
     let because = |transition: Transition| {
-        transition.saying(ReasonCode::DeadlinePassed, Some("it had not ended by its deadline".to_owned()))
+        transition.with_reason(ReasonCode::DeadlinePassed, Some("it had not ended by its deadline".to_owned()))
     };
     match job.state {
         State::Pending | State::Blocked | State::ApprovalRequired | State::Scheduled => {
             Ok(because(Transition::to(State::TimedOut)))
         }
-        // Timed out only when its runner has let go: until then it takes its slot, and no retry may run beside it.
+        // Timed out only when the runner confirms: until then the attempt has its slot and no retry may run.
         State::Dispatched | State::Running => Ok(because(Transition::to(State::Cancelling)).stopping()),
-        // The work is done or being undone: the deadline was for the work.
+        // The work has ended or is being stopped: the deadline applies to the work only.
         State::Cancelling | State::Scanning => Err(Ignored::OutOfOrder),
         State::Succeeded
         | State::Failed
@@ -506,30 +507,30 @@ fn deadline_passed(job: &Job) -> Stepped {
     }
 }
 
-fn attempt_timed_out(job: &Job, attempt: Attempt) -> Stepped {
-    current(job, attempt)?;
+fn attempt_timed_out(job: &Job, attempt: Attempt) -> StepResult {
+    check_current(job, attempt)?;
     only_in(job, State::Running)?;
     let message = job.runtime_limit().map(|limit| format!("the attempt ran longer than {} ms", limit.0));
-    Ok(Transition::to(State::Cancelling).saying(ReasonCode::AttemptTimedOut, message).stopping())
+    Ok(Transition::to(State::Cancelling).with_reason(ReasonCode::AttemptTimedOut, message).stopping())
 }
 
-fn dispatch_timed_out(job: &Job, attempt: Attempt) -> Stepped {
-    current(job, attempt)?;
+fn dispatch_timed_out(job: &Job, attempt: Attempt) -> StepResult {
+    check_current(job, attempt)?;
     only_in(job, State::Dispatched)?;
     if job.retracting {
-        // It is waited for on purpose: no second attempt beside a first one.
+        // A retract waits for the runner's confirmation: no two attempts in parallel.
         return Err(Ignored::OutOfOrder);
     }
     let message = Some("the runner never said that it had started".to_owned());
     let mut transition = infrastructure(job, ReasonCode::DispatchTimedOut, message.clone());
     if transition.to == State::Failed {
-        transition = Transition::to(State::TimedOut).saying(ReasonCode::DispatchTimedOut, message);
+        transition = Transition::to(State::TimedOut).with_reason(ReasonCode::DispatchTimedOut, message);
     }
     Ok(transition.stopping())
 }
 
-fn stop_overdue(job: &Job, attempt: Attempt) -> Stepped {
-    current(job, attempt)?;
+fn stop_overdue(job: &Job, attempt: Attempt) -> StepResult {
+    check_current(job, attempt)?;
     only_in(job, State::Cancelling)?;
     let ended = stopped(job);
     Ok(match ended.to {
@@ -538,7 +539,7 @@ fn stop_overdue(job: &Job, attempt: Attempt) -> Stepped {
     })
 }
 
-fn scanned(job: &Job, attempt: Attempt, scan: &Scan) -> Stepped {
+fn scanned(job: &Job, attempt: Attempt, scan: &Scan) -> StepResult {
     if attempt != job.attempt {
         return Err(Ignored::StaleAttempt);
     }
@@ -546,17 +547,17 @@ fn scanned(job: &Job, attempt: Attempt, scan: &Scan) -> Stepped {
         return Err(if job.state.is_terminal() { Ignored::Terminal } else { Ignored::Duplicate });
     }
     let redacts = scan.decision.verdict == OutputVerdict::Redact;
-    // What was to be removed and could not be stays inside, whichever of the two looks wanted it removed.
-    let wants_copy = redacts || was_to_be_redacted(job);
-    let passes = scan.decision.verdict.lets_pass() && (!wants_copy || scan.redacted.is_some());
+    // A result that either phase wanted redacted is not shown without a redacted copy.
+    let needs_copy = redacts || was_to_be_redacted(job);
+    let passes = scan.decision.verdict.lets_pass() && (!needs_copy || scan.redacted.is_some());
     match job.state {
         State::Scanning if !passes => Ok(quarantine(&scan.decision)),
         State::Scanning if redacts => Ok(Transition::to(State::Succeeded).because(ReasonCode::OutputRedacted)),
         State::Scanning => Ok(Transition::to(State::Succeeded)),
-        // The first of the three doors out of a terminal state.
+        // Reopen transition: quarantine by a content scan.
         State::Succeeded if !passes => Ok(quarantine(&scan.decision)),
         State::Succeeded if redacts => Ok(Transition::to(State::Succeeded).because(ReasonCode::OutputRedacted)),
-        // Nothing but the record of the scan.
+        // Only the decision is recorded.
         State::Succeeded => Ok(Transition::to(State::Succeeded)),
         State::Pending
         | State::Blocked
@@ -571,8 +572,8 @@ fn scanned(job: &Job, attempt: Attempt, scan: &Scan) -> Stepped {
     }
 }
 
-/// Whether there is a word on this attempt's content already. One that nobody had looked at is no word yet, except
-/// against another such.
+/// Whether this attempt has a content decision already. A decision without a scan (`UNCHECKED_RULE`) counts only
+/// against another one without a scan.
 fn was_scanned(job: &Job, unchecked: bool) -> bool {
     let counts = |decision: &OutputDecision| unchecked || decision.rule != UNCHECKED_RULE;
     of_attempt(job, Phase::Content).any(counts)
@@ -586,14 +587,14 @@ fn of_attempt(job: &Job, phase: Phase) -> impl Iterator<Item = &OutputDecision> 
     job.output_decisions().iter().filter(move |decision| decision.phase == phase && decision.attempt == job.attempt)
 }
 
-/// The second door: an operator's release.
-fn release(job: &Job) -> Stepped {
+/// Reopen transition: release by an operator.
+fn release(job: &Job) -> StepResult {
     only_in(job, State::Quarantined)?;
     Ok(Transition::to(State::Succeeded).because(ReasonCode::Released))
 }
 
-/// The third door: an operator's reschedule. The policy is asked again: it may have changed.
-fn reschedule(job: &Job) -> Stepped {
+/// Reopen transition: reschedule by an operator. The policy is evaluated again: it may have changed.
+fn reschedule(job: &Job) -> StepResult {
     match job.state {
         State::Failed | State::Abandoned | State::TimedOut | State::Quarantined => {
             if job.retries >= job.retry_limit() {
@@ -613,7 +614,7 @@ fn reschedule(job: &Job) -> Stepped {
     }
 }
 
-fn abandon(job: &Job) -> Stepped {
+fn abandon(job: &Job) -> StepResult {
     if job.state.is_terminal() {
         return Err(Ignored::Terminal);
     }
@@ -622,7 +623,7 @@ fn abandon(job: &Job) -> Stepped {
     Ok(transition)
 }
 
-/// The delays between tries: each twice the one before, up to a longest.
+/// Exponential backoff: doubles from `first` up to `longest`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     pub first: Millis,
@@ -630,8 +631,8 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The delay after `tries` earlier ones. `spread` (any number) moves it by up to a quarter, so that
-    /// jobs that failed together do not all come back together.
+    /// Delay after `tries` earlier retries. `spread`, any number, adds a jitter of up to a quarter, so that jobs that
+    /// failed together are not retried together.
     pub fn delay(self, tries: u32, spread: u64) -> Millis {
         let doubled = self.first.0.saturating_mul(1 << tries.min(20)).min(self.longest.0);
         Millis(doubled + spread % (doubled / 4 + 1))

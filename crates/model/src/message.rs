@@ -1,8 +1,7 @@
-//! What shards and runners say to each other.
+//! Messages between shards and runners.
 //!
-//! Today the words go over a channel inside one process; they carry all that a network needs:
-//! attempt, incarnation, and a sequence per (runner, incarnation, shard), so that at-least-once
-//! delivery has exactly-once effect.
+//! They cross a channel inside one process today and carry what a network needs: attempt, incarnation, and a sequence
+//! per (runner, incarnation, shard). At-least-once delivery has an exactly-once effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,20 +11,20 @@ use minicbor::{Decode, Encode};
 
 use crate::id::{Attempt, Epoch, Incarnation, JobId, RunnerId, ShardId};
 use crate::job::Outcome;
-use crate::spec::Lane;
+use crate::spec::ExecutorKind;
 use crate::time::Millis;
 use crate::verdict::Constraints;
 
-/// A job and one try at it: the fencing token of everything a runner says.
+/// A job and the number of its attempt: the fencing token of everything a runner reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
-pub struct Ticket {
+pub struct AttemptRef {
     #[n(0)]
     pub job: JobId,
     #[n(1)]
     pub attempt: Attempt,
 }
 
-/// How many attempts of each kind a runner takes from a shard at once.
+/// Slots of a runner for one shard, by executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
 pub struct Capacity {
     #[n(0)]
@@ -37,25 +36,25 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    pub fn of(self, lane: Lane) -> u32 {
-        match lane {
-            Lane::Process => self.process,
-            Lane::Echo => self.echo,
-            Lane::Wasm => self.wasm,
+    pub fn of(self, executor: ExecutorKind) -> u32 {
+        match executor {
+            ExecutorKind::Process => self.process,
+            ExecutorKind::Echo => self.echo,
+            ExecutorKind::Wasm => self.wasm,
         }
     }
 }
 
-/// What a runner is, for those who place jobs.
+/// A runner's attributes, for placement.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Profile {
     pub pools: BTreeSet<String>,
-    /// Its own; those of its pools come on top.
+    /// Without the capabilities of its pools.
     pub capabilities: BTreeSet<String>,
     pub labels: BTreeMap<String, String>,
 }
 
-/// How busy a runner's machine is, in percent.
+/// Utilisation of a runner's machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Load {
     pub cpu_percent: u8,
@@ -65,24 +64,24 @@ pub struct Load {
 /// From a shard to a runner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToRunner {
-    /// Run this. Said again after a crash; a runner that knows the ticket ignores it.
+    /// Dispatch of an attempt. Sent again after a crash; ignored if the runner knows the attempt.
     Run {
-        ticket: Ticket,
+        attempt_ref: AttemptRef,
         spec: Bytes,
-        /// What the policy allows it at the most.
+        /// Constraints of the policy.
         constraints: Option<Box<Constraints>>,
     },
-    /// Stop it and confirm. A ticket that the runner does not know is confirmed as stopped.
-    Stop { ticket: Ticket },
-    /// Everything up to this sequence is committed and may be forgotten.
+    /// Stop the attempt and confirm. An unknown attempt is confirmed as stopped.
+    Stop { attempt_ref: AttemptRef },
+    /// Acknowledges all messages up to this sequence: they are committed.
     Committed { sequence: u64 },
-    /// Say again everything that is not known to be committed, then what you have in hand.
-    Inventory { question: u64 },
+    /// Retransmit everything that is not acknowledged, then send the attempts in flight.
+    Inventory { request: u64 },
 }
 
-/// The sender of a message to a runner: an older epoch's words are ignored.
+/// Sender of a message to a runner. Messages of an older epoch are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ShardFace {
+pub struct ShardEpoch {
     pub shard: ShardId,
     pub epoch: Epoch,
 }
@@ -92,41 +91,46 @@ pub struct ShardFace {
 pub struct FromRunner {
     pub runner: RunnerId,
     pub incarnation: Incarnation,
-    /// Counts this runner's messages to this shard, from 1. The first of an incarnation is [`RunnerWord::Here`].
+    /// Counts this runner's messages to this shard, from 1. The first of an incarnation is [`RunnerMessage::Register`].
     pub sequence: u64,
-    pub word: RunnerWord,
+    pub message: RunnerMessage,
 }
 
-/// What a runner says.
+/// Message of a runner.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RunnerWord {
-    /// Here I am, with this much room and these attempts in hand. The first word of every incarnation, and said
-    /// again whenever there is more room or less.
-    Here {
-        /// Less than what is in hand means: nothing more until there is room again.
+pub enum RunnerMessage {
+    /// Registration with capacity and attempts in flight. The first message of every incarnation, repeated when the
+    /// capacity changes and on request.
+    Register {
+        /// Less than the attempts in flight: no dispatch until slots are free again.
         capacity: Capacity,
         profile: Arc<Profile>,
-        /// What has ended is in hand until its end has been said: after a restart a runner names what an earlier
-        /// incarnation took and it finds alive, or finds the end of, and says only then what became of it. What it
-        /// does not name of an earlier incarnation is lost.
-        holding: Vec<Ticket>,
-        /// The [`ToRunner::Inventory`] this answers; 0 when nobody asked.
-        question: u64,
-        /// The oldest word that can still be said again. A shard that lacks an older one will never get it.
+        /// An attempt is in flight until its end is sent. After a restart this includes attempts of earlier
+        /// incarnations that are running or have ended; those not listed are lost.
+        in_flight: Vec<AttemptRef>,
+        /// The [`ToRunner::Inventory`] this answers; 0 if unsolicited.
+        request: u64,
+        /// Oldest sequence that can be retransmitted. Older messages the shard lacks are lost.
         oldest_kept: u64,
     },
+    /// The attempt has a slot and is being set up. Omitted where the start follows at once.
+    Accepted {
+        attempt_ref: AttemptRef,
+        at: Millis,
+    },
+    /// The attempt's program was started.
     Started {
-        ticket: Ticket,
+        attempt_ref: AttemptRef,
         at: Millis,
     },
     Ended {
-        ticket: Ticket,
+        attempt_ref: AttemptRef,
         at: Millis,
         outcome: Box<Outcome>,
     },
 }
 
-/// How far a shard has applied a runner's words.
+/// The last message of a runner that a shard has applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct RunnerCursor {
     #[n(0)]

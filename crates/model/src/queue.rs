@@ -11,18 +11,19 @@ use crate::key::Day;
 use crate::state::State;
 use crate::time::Millis;
 
-/// One way only: active, draining, cancelled; cancelled from either.
+/// State of a queue. Transitions: active to draining, either to cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Encode, Decode, Serialize, Deserialize)]
 #[cbor(index_only)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum QueueState {
     #[default]
     #[n(0)]
     Active,
-    /// Takes no new jobs, finishes those it has.
+    /// Rejects new jobs, finishes the existing ones.
     #[n(1)]
     Draining,
-    /// Takes no new jobs and cancels those it has.
+    /// Rejects new jobs, cancels the existing ones.
     #[n(2)]
     Cancelled,
 }
@@ -37,7 +38,7 @@ impl QueueState {
     }
 }
 
-/// What a client may reach a queue by without knowing anything else: 128 unguessable bits and the slot.
+/// Secret that gives access to a queue: 128 random bits and the slot, for routing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct QueueToken {
     #[cbor(n(0), with = "minicbor::bytes")]
@@ -63,12 +64,12 @@ impl fmt::Display for QueueToken {
     }
 }
 
-/// A text that refers to no queue.
+/// Error of parsing a queue reference.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is neither the id (`q_…`) nor the token (`qt_…`) of a queue")]
 pub struct BadQueueRef(String);
 
-/// How a queue is referred to.
+/// Reference to a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 pub enum QueueRef {
     #[n(0)]
@@ -125,10 +126,11 @@ impl<'de> Deserialize<'de> for QueueRef {
     }
 }
 
-/// How many jobs a queue has had, by how they ended. Jobs rescheduled by an operator count as active again.
+/// Number of jobs of a queue by terminal state. Rescheduled jobs count as active again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Counters {
-    /// Not terminal.
+    /// Non-terminal jobs.
     #[n(0)]
     pub active: u64,
     #[n(1)]
@@ -148,7 +150,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// The counter that a job in `state` is counted in.
+    /// The counter of jobs in `state`.
     pub fn of(&mut self, state: State) -> &mut u64 {
         match state {
             State::Pending
@@ -172,18 +174,18 @@ impl Counters {
     /// Moves one job from the counter of `from` to that of `to`.
     pub fn shift(&mut self, from: State, to: State) {
         let old = self.of(from);
-        debug_assert!(*old > 0, "a job was counted as {from} before it left that state");
+        debug_assert!(*old > 0, "no job is counted as {from}");
         *old = old.saturating_sub(1);
         *self.of(to) += 1;
     }
 }
 
-/// What a queue is, on disk and in memory.
+/// Record of a queue, on disk and in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Queue {
     #[n(0)]
     pub id: QueueId,
-    /// Absent where nobody created the queue by hand.
+    /// Absent for implicit queues.
     #[n(1)]
     pub token: Option<QueueToken>,
     #[n(2)]
@@ -192,31 +194,31 @@ pub struct Queue {
     pub tag: String,
     #[n(4)]
     pub state: QueueState,
-    /// Retries of its jobs that name no number of their own.
+    /// Default retry limit of its jobs.
     #[n(5)]
     pub max_retries: u32,
-    /// How many of its jobs may be with runners at once; absent: as many as there is room for.
+    /// Maximum number of its jobs in flight. Absent: no limit.
     #[n(6)]
     pub max_running: Option<u32>,
     #[n(7)]
     pub created_at: Millis,
-    /// The number of its next job.
+    /// Sequence number of the next job.
     #[n(8)]
     pub next_seq: u64,
     #[n(9)]
     pub counters: Counters,
-    /// Since when it has had no active job.
+    /// Time since when the queue has no active job.
     #[n(10)]
     pub idle_since: Millis,
-    /// It belongs to a tenant's jobs that name no queue; it does not expire and cannot be removed.
+    /// Queue of the tenant's jobs that name none. It does not expire and cannot be removed.
     #[n(11)]
     pub implicit: bool,
-    /// Idempotency keys that the tenant has used, kept in its implicit queue.
+    /// Idempotency keys that the tenant has used. Counted in the implicit queue only.
     #[n(12)]
     pub keys: KeyCount,
 }
 
-/// How many idempotency keys were used on the newest day and on the day before.
+/// Number of idempotency keys used on the newest day and on the day before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
 pub struct KeyCount {
     #[n(0)]
@@ -228,7 +230,7 @@ pub struct KeyCount {
 }
 
 impl KeyCount {
-    /// The count as of `day`, with the days before it moved along.
+    /// The count as of `day`: shifts today's count to yesterday's on the next day, and drops both later.
     pub fn on(self, day: Day) -> Self {
         match day.0.saturating_sub(self.day) {
             0 => self,
@@ -247,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_is_found_by_id_and_by_token() {
+    fn a_queue_reference_is_an_id_or_a_token() {
         let id = QueueRef::Id(QueueId(77));
         let token = QueueRef::Token(QueueToken::new([7; 16], Slot::of(1023)));
         for reference in [id, token] {
@@ -261,7 +263,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_text_as_a_reference_ends_without_a_panic(text in "(q_|qt_)?.{0,40}") {
+        fn parsing_any_text_as_a_queue_reference_does_not_panic(text in "(q_|qt_)?.{0,40}") {
             let _ = text.parse::<QueueRef>();
         }
     }

@@ -1,4 +1,4 @@
-//! Why a job is in the state it is in.
+//! Reasons for the state of a job, task or workflow.
 
 use minicbor::{Decode, Encode};
 
@@ -6,7 +6,7 @@ use crate::limits;
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal;)*) => {
-        /// A stable name for a reason; on disk by number, in the API by text.
+        /// Stable code of a reason: a number on disk, a text in the API.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
         #[cbor(index_only)]
         pub enum ReasonCode {
@@ -24,96 +24,96 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// It waits for `not_before`.
+    /// Waiting for `not_before`.
     Delayed = 0, "delayed";
-    /// It failed and waits for its next try.
+    /// The attempt failed; a retry follows after the backoff.
     RetryLater = 1, "retry_later";
-    /// All its retries failed.
+    /// The retry budget is used up.
     RetriesExhausted = 2, "retries_exhausted";
-    /// It said that trying again is pointless.
+    /// The attempt reported an error that no retry can fix.
     Fatal = 3, "fatal";
-    /// Its runner went away too often: the job itself is the suspect.
+    /// Too many infrastructure failures: the job itself may be the cause.
     InfrastructureExhausted = 4, "infrastructure_exhausted";
-    /// Its runner went away; it is placed again.
+    /// The runner was lost; the job is scheduled again.
     RunnerLost = 5, "runner_lost";
-    /// It could not be run there; it is placed again.
+    /// The runner could not run the attempt; the job is scheduled again.
     RunnerTrouble = 6, "runner_trouble";
     DeadlinePassed = 7, "deadline_passed";
     AttemptTimedOut = 8, "attempt_timed_out";
-    /// Its runner took it and never said that it started.
+    /// The runner did not report the start in time.
     DispatchTimedOut = 9, "dispatch_timed_out";
     CancelRequested = 10, "cancel_requested";
     QueueCancelled = 11, "queue_cancelled";
     Retracted = 12, "retracted";
-    /// The policy said no.
+    /// Denied by the policy.
     PolicyDenied = 13, "safety_denied";
-    /// An approver said no.
+    /// Rejected by an approver.
     ApprovalRejected = 14, "approval_rejected";
     ApprovalRequired = 15, "approval_required";
-    /// The policy said: not now.
+    /// Throttled by the policy.
     Throttled = 16, "throttled";
     OutputQuarantined = 17, "output_quarantined";
     Released = 18, "released";
     Rescheduled = 19, "rescheduled";
     NodeAbandoned = 20, "node_abandoned";
     RunnerBusy = 21, "runner_busy";
-    /// Its node was stopped in an orderly way; it is placed again.
+    /// The node was drained; the job is scheduled again.
     NodeDrained = 22, "node_drained";
-    /// Asked to stop, its runner never said that it had.
+    /// The runner did not confirm the stop in time.
     StopOverdue = 23, "stop_overdue";
-    /// There is a new policy; it is asked about the job again before it is started.
+    /// The policy has changed; the job is evaluated again before it starts.
     PolicyChanged = 24, "policy_changed";
-    /// The policy could not be asked; it will be.
+    /// The policy could not be evaluated; a retry follows.
     PolicyUnavailable = 25, "policy_unavailable";
-    /// Nobody approved it in time.
+    /// The approval period has ended without an answer.
     ApprovalExpired = 26, "approval_expired";
-    /// Its topic is not given to any pool.
+    /// The topic maps to no pool.
     NoPoolMapping = 27, "no_pool_mapping";
-    /// No runner there is could take it.
+    /// No runner satisfies the requirement.
     NoWorkers = 28, "no_workers";
-    /// All runners that could take it are overloaded.
+    /// All runners that satisfy the requirement are overloaded.
     PoolOverloaded = 29, "pool_overloaded";
-    /// Its tenant has all it may have.
+    /// The tenant's limit is reached.
     TenantLimit = 30, "tenant_limit";
     DispatchFailed = 31, "dispatch_failed";
-    /// Its result could not be looked at, and its topic does not let such results out.
+    /// The result could not be scanned, and its topic withholds such results.
     OutputUnchecked = 32, "output_unchecked";
     OutputRedacted = 33, "output_redacted";
-    /// All that the policy lets run of its kind at once are running.
+    /// The policy's `max_concurrent` is reached.
     ConcurrencyLimit = 34, "concurrency_limit";
-    /// Its workflow was cancelled, or is being undone.
+    /// The workflow was cancelled or is rolling back.
     WorkflowStopped = 35, "workflow_stopped";
-    /// Something that it needs has failed.
+    /// A dependency has failed.
     UpstreamFailed = 36, "upstream_failed";
-    /// A template of it has no value.
+    /// A template could not be evaluated.
     TemplateError = 37, "template_error";
-    /// Its condition did not hold.
+    /// The condition is false.
     ConditionFalse = 38, "condition_false";
-    /// A switch chose other tasks.
+    /// A switch chose another case.
     NotChosen = 39, "not_chosen";
-    /// Everything that it needs was skipped.
+    /// All dependencies were skipped.
     UpstreamSkipped = 40, "upstream_skipped";
-    /// It took longer than it may.
+    /// The task exceeded its timeout.
     TaskTimedOut = 41, "task_timed_out";
-    /// Its job has failed.
+    /// The task's job has failed.
     JobFailed = 42, "job_failed";
-    /// One of its items has failed.
+    /// An item of the task has failed.
     ItemFailed = 43, "item_failed";
-    /// A task of it has failed.
+    /// A task of the workflow has failed.
     TaskFailed = 44, "task_failed";
-    /// The workflow as a whole took longer than it may.
+    /// The workflow exceeded its timeout.
     WorkflowTimedOut = 45, "workflow_timed_out";
-    /// What would undo a step cannot be made of its definition.
+    /// The compensation cannot be built from the definition.
     CompensationUnreadable = 46, "compensation_unreadable";
-    /// Its definition cannot be read.
+    /// The definition cannot be read.
     DefinitionUnreadable = 47, "definition_unreadable";
-    /// Its schedule has started the next one.
+    /// Replaced by the next start of its schedule.
     ReplacedBySchedule = 48, "replaced_by_schedule";
-    /// There was no room for another sub-workflow.
+    /// The limit of workflows is reached; the sub-workflow was not started.
     TooManyWorkflows = 49, "too_many_workflows";
 }
 
-/// A reason with what there is to say about it.
+/// A reason code with an optional message.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Reason {
     #[n(0)]
@@ -132,7 +132,7 @@ impl Reason {
     }
 }
 
-/// Shortens a text from outside to what a record may carry.
+/// Truncates a text to [`limits::MESSAGE_BYTES_MAX`].
 pub fn cut(mut text: String) -> String {
     if text.len() > limits::MESSAGE_BYTES_MAX {
         let end = (0..=limits::MESSAGE_BYTES_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_cut_at_its_limit_between_two_characters() {
+    fn a_message_is_truncated_at_a_character_boundary() {
         let text = "é".repeat(limits::MESSAGE_BYTES_MAX);
         assert_eq!(cut(text).len(), limits::MESSAGE_BYTES_MAX);
         let odd = format!("x{}", "é".repeat(limits::MESSAGE_BYTES_MAX));

@@ -1,4 +1,4 @@
-//! What a user asks for: one job.
+//! Job specs: the input of a submit.
 
 mod packed;
 mod validate;
@@ -18,12 +18,13 @@ pub use packed::{
     Digest, KeyHash, PackedSpec, Task, decode_blobs, decode_owner, decode_run, decode_task, decode_topic,
 };
 pub use validate::{Invalid, name, relative_path, validate_key};
-pub use wants::{Wants, decode_wants};
+pub use wants::{Requirements, decode_requirements};
 
-/// Which of the waiting jobs goes first.
+/// Priority class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Encode, Decode, Serialize, Deserialize)]
 #[cbor(index_only)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Priority {
     #[n(0)]
     Critical,
@@ -38,10 +39,10 @@ impl Priority {
     pub const ALL: [Self; 3] = [Self::Critical, Self::Interactive, Self::Batch];
 }
 
-/// What kind of slot of a runner a job needs. Echo jobs cost next to nothing and must not wait behind processes.
+/// Executor of a job. Runners have separate slots per executor: cheap echo jobs must not wait behind processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(index_only)]
-pub enum Lane {
+pub enum ExecutorKind {
     #[n(0)]
     Process,
     #[n(1)]
@@ -50,7 +51,7 @@ pub enum Lane {
     Wasm,
 }
 
-impl Lane {
+impl ExecutorKind {
     pub const ALL: [Self; 3] = [Self::Process, Self::Echo, Self::Wasm];
 
     pub fn as_str(self) -> &'static str {
@@ -61,8 +62,8 @@ impl Lane {
         }
     }
 
-    /// Whether an attempt that ended because its server was restarted may start again without using a budget:
-    /// it lived inside the server and cannot have been the cause.
+    /// Whether an attempt that was lost in a restart of its server uses no retry budget. True for executors inside the
+    /// server process, whose attempts cannot have caused the restart.
     pub fn restarts_free_of_charge(self) -> bool {
         match self {
             Self::Echo | Self::Wasm => true,
@@ -71,11 +72,12 @@ impl Lane {
     }
 }
 
-/// A program and what it is given.
+/// A program with its arguments, environment and standard input.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ProcessRun {
-    /// The program and its arguments; with a function, what is added to the function's own command.
+    /// Program and arguments. With `function`: arguments appended to the function's command.
     #[n(0)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
@@ -85,32 +87,34 @@ pub struct ProcessRun {
     #[n(2)]
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stdin: String,
-    /// The registered bundle whose files it finds in its place.
+    /// Worker whose files are available in `worker/`.
     #[n(3)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerId>,
-    /// One of the commands that the bundle names.
+    /// Function of the worker.
     #[n(4)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<String>,
 }
 
-/// How an echo job is to fail, for tests and demonstrations.
+/// Failure of an echo job, for tests and demonstrations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
 #[cbor(index_only)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum EchoFailure {
-    /// Uses retries.
+    /// The job is retried.
     #[n(0)]
     Error,
-    /// Ends the job at once.
+    /// The job fails without a retry.
     #[n(1)]
     Fatal,
 }
 
-/// Returns its value, after a delay if one is given.
+/// Returns `value` after `delay_ms`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct EchoRun {
     #[n(0)]
     #[serde(default)]
@@ -123,9 +127,10 @@ pub struct EchoRun {
     pub fail: Option<EchoFailure>,
 }
 
-/// A WebAssembly component with `wasi:cli/run`, and what it is given.
+/// A WebAssembly component that exports `wasi:cli/run`, with its arguments, environment and standard input.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct WasmRun {
     #[n(0)]
     pub component: BlobId,
@@ -140,9 +145,10 @@ pub struct WasmRun {
     pub stdin: String,
 }
 
-/// What is to be run.
+/// What a job runs: one of the executors with its parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Run {
     #[n(0)]
     Process(#[n(0)] ProcessRun),
@@ -153,15 +159,15 @@ pub enum Run {
 }
 
 impl Run {
-    pub fn lane(&self) -> Lane {
+    pub fn executor(&self) -> ExecutorKind {
         match self {
-            Self::Process(_) => Lane::Process,
-            Self::Echo(_) => Lane::Echo,
-            Self::Wasm(_) => Lane::Wasm,
+            Self::Process(_) => ExecutorKind::Process,
+            Self::Echo(_) => ExecutorKind::Echo,
+            Self::Wasm(_) => ExecutorKind::Wasm,
         }
     }
 
-    /// The blob that it is made of, if it is made of one.
+    /// Blob of the WebAssembly component.
     pub fn component(&self) -> Option<BlobId> {
         match self {
             Self::Process(_) | Self::Echo(_) => None,
@@ -170,14 +176,15 @@ impl Run {
     }
 }
 
-/// How far a process is kept from its host.
+/// Isolation level of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Encode, Decode, Serialize, Deserialize)]
 #[cbor(index_only)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Sandbox {
     #[n(0)]
     Strict,
-    /// What a job gets that does not say.
+    /// The default.
     #[default]
     #[n(1)]
     Standard,
@@ -186,7 +193,7 @@ pub enum Sandbox {
 }
 
 impl Sandbox {
-    /// Of two the one that keeps a process further from its host.
+    /// The stricter of two levels.
     pub fn stricter(self, other: Self) -> Self {
         match (self, other) {
             (Self::Strict, _) | (_, Self::Strict) => Self::Strict,
@@ -204,29 +211,30 @@ impl Sandbox {
     }
 }
 
-/// How much one attempt may use. Absent means: as much as its node gives to anyone.
+/// Resource limits of one attempt. Absent: the node's limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Limits {
-    /// Of all its processes together, on all cores.
+    /// CPU time of all processes of the attempt, on all cores.
     #[n(0)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_ms: Option<u64>,
     #[n(1)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// Processes and threads at once.
+    /// Maximum number of processes and threads at a time.
     #[n(2)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pids: Option<u64>,
-    /// What is kept of its output, and what it may leave in files that `outputs` names.
+    /// Maximum total size of the files in `outputs/`.
     #[n(3)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_bytes: Option<u64>,
     #[n(4)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_files: Option<u64>,
-    /// A budget of instructions: the same for the same work, on any machine.
+    /// WebAssembly instruction budget. Deterministic: the same work uses the same fuel on any machine.
     #[n(5)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fuel: Option<u64>,
@@ -242,9 +250,10 @@ fn default_name() -> String {
     "default".to_owned()
 }
 
-/// A job as it is asked for: the body of a submit, and what is kept of it.
+/// Spec of a job: the body of a submit, and its stored form.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct JobSpec {
     #[n(0)]
     #[serde(default = "default_name")]
@@ -260,18 +269,18 @@ pub struct JobSpec {
     pub priority: Priority,
     #[n(4)]
     pub run: Run,
-    /// How long one attempt may run.
+    /// Maximum run time of one attempt.
     #[n(5)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// When the job must have ended, whatever it takes.
+    /// Time by which the job must have ended, retries included.
     #[n(6)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
     #[n(7)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Timestamp>,
-    /// Absent: the queue's.
+    /// Absent: the queue's value.
     #[n(8)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_retries: Option<u32>,
@@ -284,25 +293,25 @@ pub struct JobSpec {
     #[n(11)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
-    /// Files that it finds in its working directory, by their path there.
+    /// Input blobs by path below `inputs/`.
     #[cbor(n(12), skip_if = "BTreeMap::is_empty")]
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub inputs: BTreeMap<String, BlobId>,
-    /// Which of the files it leaves behind are kept: globs over paths in its working directory.
+    /// Globs over paths below `outputs/`: the files to store as artifacts.
     #[cbor(n(13), skip_if = "Vec::is_empty")]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<String>,
     #[cbor(n(14), skip_if = "Limits::is_empty")]
     #[serde(default, skip_serializing_if = "Limits::is_empty")]
     pub limits: Limits,
-    /// Capabilities that the runner, or one of its pools, must have.
+    /// Required capabilities of the runner or one of its pools.
     #[cbor(n(15), skip_if = "Vec::is_empty")]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requires: Vec<String>,
 }
 
 impl JobSpec {
-    /// An otherwise ordinary job that does `run`.
+    /// A spec with defaults for everything but `run`.
     pub fn new(run: Run) -> Self {
         Self {
             topic: default_name(),
@@ -324,7 +333,7 @@ impl JobSpec {
         }
     }
 
-    /// Every blob that it refers to. As long as the job is on record they must be kept.
+    /// All blobs that the spec refers to. They must be retained as long as the job is on record.
     pub fn blobs(&self) -> impl Iterator<Item = BlobId> + '_ {
         self.run.component().into_iter().chain(self.inputs.values().copied())
     }
@@ -336,7 +345,7 @@ mod tests {
     use crate::codec;
 
     #[test]
-    fn a_spec_survives_storage_and_json() {
+    fn a_spec_round_trips_through_storage_and_json() {
         for text in [
             r#"{"run":{"echo":{"value":{"a":[1,2]},"delay_ms":5}},"priority":"batch","labels":{"x":"y"},
                 "not_before":"2026-01-01T00:00:00Z","max_retries":2}"#,
@@ -356,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spec_names_all_its_blobs() {
+    fn a_spec_lists_all_its_blobs() {
         let (component, input) = (BlobId::of(b"component"), BlobId::of(b"input"));
         let wasm = WasmRun { component, args: Vec::new(), env: BTreeMap::new(), stdin: String::new() };
         let mut spec = JobSpec::new(Run::Wasm(wasm));
@@ -367,7 +376,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_as_a_stored_spec_end_without_a_panic(bytes: Vec<u8>) {
+        fn decoding_any_bytes_as_a_spec_does_not_panic(bytes: Vec<u8>) {
             let _ = codec::decode::<JobSpec>(&bytes);
             let _ = decode_task(&bytes);
             let _ = decode_run(&bytes);
@@ -375,7 +384,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_as_a_spec_ends_without_a_panic(text in ".{0,200}") {
+        fn parsing_any_text_as_a_spec_does_not_panic(text in ".{0,200}") {
             let _ = serde_json::from_str::<JobSpec>(&text);
         }
     }

@@ -1,4 +1,4 @@
-//! The states of a job.
+//! Job states.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 
 macro_rules! states {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal;)*) => {
-        /// Where a job is in its life. Numbers and texts are on disk and in the API: never change one.
+        /// State of a job. Numbers and texts are on disk and in the API: never change one.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode, Serialize, Deserialize)]
         #[cbor(index_only)]
         #[serde(rename_all = "snake_case")]
+        #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
         pub enum State {
             $($(#[$doc])* #[n($number)] $name,)*
         }
@@ -25,7 +26,7 @@ macro_rules! states {
                 }
             }
 
-            /// The number on disk.
+            /// Number on disk.
             pub fn code(self) -> u8 {
                 match self {
                     $(Self::$name => $number,)*
@@ -36,30 +37,30 @@ macro_rules! states {
 }
 
 states! {
-    /// Accepted, waiting for the policy's verdict.
+    /// Accepted; waiting for the policy's verdict.
     Pending = 0, "pending";
-    /// Waiting for its time or for other jobs.
+    /// Waiting for `not_before`.
     Blocked = 1, "blocked";
-    /// The policy wants a person's word first.
+    /// Waiting for an approval.
     ApprovalRequired = 2, "approval_required";
-    /// Allowed, waiting for a runner.
+    /// Allowed; waiting for a runner.
     Scheduled = 3, "scheduled";
-    /// Given to a runner that has not yet said that it started.
+    /// Sent to a runner that has not reported the start yet.
     Dispatched = 4, "dispatched";
     Running = 5, "running";
-    /// Asked to stop; its runner has not confirmed yet.
+    /// Stop requested; the runner has not confirmed yet.
     Cancelling = 6, "cancelling";
-    /// It succeeded, and its result is held until the policy has seen it.
+    /// The attempt succeeded; the result is withheld until the content scan.
     Scanning = 7, "scanning";
     Succeeded = 8, "succeeded";
     Failed = 9, "failed";
     TimedOut = 10, "timed_out";
     Cancelled = 11, "cancelled";
-    /// Refused by the policy or by an approver.
+    /// Denied by the policy or rejected by an approver.
     Denied = 12, "denied";
-    /// Its result was taken out of circulation by the policy.
+    /// The policy withholds the result.
     Quarantined = 13, "quarantined";
-    /// Given up together with the node it was on.
+    /// Given up together with its node.
     Abandoned = 14, "abandoned";
 }
 
@@ -84,7 +85,7 @@ impl State {
         }
     }
 
-    /// Whether a runner has, or may still have, an attempt in hand.
+    /// Whether an attempt is, or may be, in flight.
     pub fn is_on_runner(self) -> bool {
         matches!(self, Self::Dispatched | Self::Running | Self::Cancelling)
     }
@@ -96,7 +97,7 @@ impl fmt::Display for State {
     }
 }
 
-/// A text that names no state.
+/// Error of parsing a state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a state of a job; the states are pending, blocked, approval_required, scheduled, dispatched, running, cancelling, scanning, succeeded, failed, timed_out, cancelled, denied, quarantined, abandoned"

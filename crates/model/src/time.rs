@@ -1,11 +1,11 @@
-//! Wall-clock time as the engine sees it: a number that is handed in, never read.
+//! Wall-clock time. Always an input: this crate never reads a clock.
 
 use std::fmt;
 use std::ops::{Add, Sub};
 
 use minicbor::{Decode, Encode};
 
-/// Milliseconds since the Unix epoch, or a length of time in milliseconds.
+/// Milliseconds since the Unix epoch, or a duration in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Encode, Decode)]
 #[cbor(transparent)]
 pub struct Millis(#[n(0)] pub u64);
@@ -36,7 +36,7 @@ impl Sub for Millis {
     }
 }
 
-/// A point in time, as RFC 3339 in UTC.
+/// A point in time. Text form: RFC 3339 in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Encode, Decode)]
 #[cbor(transparent)]
 pub struct Timestamp(#[n(0)] pub Millis);
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_rfc_3339_in_utc() {
+    fn timestamps_are_rfc_3339_in_utc() {
         let time = Timestamp(Millis(1_767_225_600_123));
         assert_eq!(time.to_string(), "2026-01-01T00:00:00.123Z");
         let read: Timestamp = serde_json::from_str("\"2026-01-01T01:00:00.123+01:00\"").unwrap();

@@ -1,5 +1,4 @@
-//! What a policy says of a job on its way in and of its result on its way out, and what a person says when the policy
-//! asks for one.
+//! Verdicts and decisions of the policy on jobs and on results, and approvals.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,13 +10,13 @@ use crate::id::Attempt;
 use crate::spec::{Digest, Sandbox};
 use crate::time::Millis;
 
-/// Which set of rules has spoken: a hash of their content. Two sets that say the same in the same words are one.
+/// Version of a policy: a hash of its content. Equal content has the same version.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub struct PolicyVersion(#[cbor(n(0), with = "minicbor::bytes")] pub [u8; 16]);
 
 impl PolicyVersion {
-    /// The version of a set of rules with this content.
+    /// Version of the policy with this content.
     pub fn of(content: &[u8]) -> Self {
         let mut version = [0; 16];
         version.copy_from_slice(&blake3::hash(content).as_bytes()[..16]);
@@ -47,7 +46,7 @@ impl FromStr for PolicyVersion {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is not the version of a policy: that is 32 hexadecimal digits");
+        let wrong = || format!("`{text}` is not a policy version: a policy version has 32 hexadecimal digits");
         let mut version = [0; 16];
         if text.len() != 32 || !text.is_ascii() {
             return Err(wrong());
@@ -65,29 +64,29 @@ impl<'de> Deserialize<'de> for PolicyVersion {
     }
 }
 
-/// Limits that a policy puts on a job it allows. Absent means: no more than the job itself asked for.
+/// Limits that a policy attaches to an allowed job. Absent: the limit of the job's spec.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
 pub struct Constraints {
-    /// Of one attempt.
+    /// Per attempt.
     #[n(0)]
     pub max_runtime: Option<Millis>,
     #[n(1)]
     pub max_retries: Option<u32>,
-    /// All files together that it leaves behind.
+    /// Total size of the artifacts.
     #[n(2)]
     pub max_artifact_bytes: Option<u64>,
-    /// How many jobs of its tenant that the same rule has allowed may be with runners at once.
+    /// Maximum number of jobs in flight, per tenant and deciding rule.
     #[n(3)]
     pub max_concurrent: Option<u32>,
-    /// At least this far from its host.
+    /// Minimum isolation level.
     #[n(4)]
     pub sandbox: Option<Sandbox>,
-    /// `false` takes the network away from it; `true` leaves it what its node gives it.
+    /// `false`: no network access. `true`: the node's default.
     #[n(5)]
     pub network: Option<bool>,
 }
 
-/// A policy's answer.
+/// A policy's verdict on a job.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub enum Verdict {
     #[n(0)]
@@ -98,7 +97,7 @@ pub enum Verdict {
     RequireApproval,
     #[n(3)]
     Deny,
-    /// Not now: ask again after this time. Uses no budget.
+    /// Not before this time; evaluated again then. Uses no retry budget.
     #[n(4)]
     Throttle(#[n(0)] Millis),
 }
@@ -115,28 +114,28 @@ impl Verdict {
     }
 }
 
-/// A verdict with where it came from, as the job's history keeps it.
+/// A verdict with its rule and policy version, as recorded in the job's history.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Decision {
     #[n(0)]
     pub at: Millis,
     #[n(1)]
     pub verdict: Verdict,
-    /// The rule that spoke.
+    /// The deciding rule.
     #[n(2)]
     pub rule: String,
     #[n(3)]
     pub message: Option<String>,
-    /// The set of rules it belongs to. Absent in records of servers that had none.
+    /// Version of the policy. Absent if the server had no policy.
     #[n(4)]
     pub policy: Option<PolicyVersion>,
-    /// With [`Verdict::RequireApproval`]: what limits the job once it is approved. Other rules than the one that asks
-    /// may have put them on it, and an approval is not meant to lift those.
+    /// With [`Verdict::RequireApproval`]: constraints that apply after the approval. They may come from other rules
+    /// than the deciding one; an approval does not lift them.
     #[n(5)]
     pub constraints: Option<Box<Constraints>>,
 }
 
-/// A person's word on a job, good for this very content and the rule that asked.
+/// A person's answer to a job that requires approval. Bound to the spec's digest and the requiring rule.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Approval {
     #[n(0)]
@@ -153,33 +152,35 @@ pub struct Approval {
     pub rule: String,
 }
 
-/// When the policy looks at a result.
+/// Phase of the output policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
 #[cbor(index_only)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Phase {
-    /// Before the job counts as succeeded, at what is known about its result.
+    /// Metadata check, before the job is succeeded.
     #[n(0)]
     Metadata,
-    /// At the result itself.
+    /// Content scan.
     #[n(1)]
     Content,
 }
 
-/// A policy's answer about a result.
+/// A policy's verdict on a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
 #[cbor(index_only)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum OutputVerdict {
     #[n(0)]
     Allow,
-    /// Nobody gets it until an operator has looked.
+    /// The result is withheld until an operator releases it.
     #[n(1)]
     Quarantine,
-    /// The same, said more firmly.
+    /// Same effect as `quarantine`, recorded as a denial.
     #[n(2)]
     Deny,
-    /// A copy without what was found takes its place.
+    /// A redacted copy replaces the result.
     #[n(3)]
     Redact,
 }
@@ -194,7 +195,7 @@ impl OutputVerdict {
         }
     }
 
-    /// Whether the result may be seen.
+    /// Whether the result, or its redacted copy, is shown.
     pub fn lets_pass(self) -> bool {
         match self {
             Self::Allow | Self::Redact => true,
@@ -203,20 +204,21 @@ impl OutputVerdict {
     }
 }
 
-/// What the scanners found, without the thing itself: a secret does not belong into a record.
+/// Matches of a scan pattern. The matched text is not stored: it may be a secret.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct FindingCount {
-    /// The pattern's name.
+    /// Name of the pattern.
     #[n(0)]
     pub pattern: String,
-    /// `result`, `log` or the path of a file.
+    /// `result`, `log` or the path of an artifact.
     #[n(1)]
     pub place: String,
     #[n(2)]
     pub count: u32,
 }
 
-/// A verdict on a result, as the job's history keeps it.
+/// A verdict on a result, as recorded in the job's history.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct OutputDecision {
     #[n(0)]
@@ -234,7 +236,7 @@ pub struct OutputDecision {
     /// At most [`crate::limits::FINDINGS_MAX`].
     #[cbor(n(6), skip_if = "Vec::is_empty")]
     pub findings: Vec<FindingCount>,
-    /// Whose result it is about. Filled in where it is put on record.
+    /// Attempt that produced the result. Set when the decision is recorded.
     #[cbor(n(7), default)]
     pub attempt: Attempt,
 }

@@ -1,15 +1,15 @@
-//! Workflows: durable graphs of tasks, as records.
+//! Records of workflows, tasks and schedules.
 //!
-//! A workflow's own record is small and changes with every step of it. What it was started with stands beside it, once.
-//! Every task, and every item of a task that runs for each of a list, has a row of its own as soon as it has begun.
+//! A workflow's record is small and rewritten with every step. Its spec is stored once, under a key of its own. Every
+//! started task, and every started item of a `for_each` task, has a record of its own.
 
 mod record;
 mod schedule;
 mod states;
 
 pub use record::{
-    AfterStop, Compensation, CompensationState, FromSchedule, Note, NoteKind, Origin, Place, Progress, Rollback,
-    RollbackState, Signal, Tally, TaskRecord, Totals, Workflow, WorkflowSpec,
+    AfterStop, Compensation, CompensationState, FromSchedule, Note, NoteKind, Origin, Progress, Rollback,
+    RollbackState, Signal, Tally, TaskKey, TaskRecord, Totals, Workflow, WorkflowSpec,
 };
 pub use schedule::{CatchUp, Overlap, Schedule, ScheduleSpec};
 pub use states::{TaskState, UnknownState, WorkflowState};

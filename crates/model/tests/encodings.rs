@@ -1,7 +1,7 @@
-//! What earlier versions have written is read, and what has not changed is written as they wrote it.
+//! Compatibility of encodings: records of earlier versions are readable, and unchanged types encode to the same bytes.
 //!
-//! The bytes were made by the version before inputs, limits, WebAssembly and artifacts. A spec's bytes must stay as they
-//! were also because its digest tells whether an idempotency key comes with the same job again.
+//! The bytes are from the version before inputs, limits, WebAssembly and artifacts. The encoding of a spec must not
+//! change: idempotency compares specs by the digest of their bytes.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ fn outcome() -> Outcome {
 }
 
 #[test]
-fn specs_are_read_and_written_as_before() {
+fn specs_are_decoded_and_encoded_as_in_earlier_versions() {
     let echo = JobSpec::new(Run::Echo(EchoRun { value: Json::of(&"hi"), delay_ms: 5, fail: None }));
     for (old, spec) in [(PROCESS_SPEC, process()), (ECHO_SPEC, echo)] {
         let old = bytes(old);
@@ -69,14 +69,14 @@ fn specs_are_read_and_written_as_before() {
 }
 
 #[test]
-fn outcomes_and_capacities_are_read_as_before() {
+fn outcomes_and_capacities_of_earlier_versions_are_decoded() {
     assert_eq!(codec::decode::<Outcome>(&bytes(OUTCOME)).unwrap(), outcome());
     let capacity: Capacity = codec::decode(&bytes(CAPACITY)).unwrap();
     assert_eq!(capacity, Capacity { process: 2, echo: 3, wasm: 0 });
 }
 
 #[test]
-fn records_are_read_and_written_as_before() {
+fn job_records_are_decoded_and_encoded_as_in_earlier_versions() {
     for (old, state, end) in [(RUNNING_JOB, State::Running, None), (DONE_JOB, State::Succeeded, Some(outcome()))] {
         let old = bytes(old);
         let job = Job::decode(&old).unwrap();
@@ -91,9 +91,9 @@ fn records_are_read_and_written_as_before() {
     }
 }
 
-/// A version that does not know the new fields yet skips them.
+/// An earlier version skips fields that it does not know.
 #[test]
-fn a_new_spec_is_read_by_the_version_before() {
+fn an_earlier_version_decodes_a_new_spec() {
     #[derive(minicbor::Decode)]
     struct Before {
         #[n(0)]

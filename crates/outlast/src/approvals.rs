@@ -1,14 +1,14 @@
-//! `outlast approvals`: jobs that wait for a person's word, and the word.
+//! `outlast approvals`: lists, approves and rejects jobs that require approval.
 
 use std::time::Duration;
 
 use anyhow::Result;
+use api::{ApprovalDetailView, ApprovalRequest, ApprovalView, JobView, OriginView, Page};
 use clap::{Args, Subcommand};
 use client::approvals::Filter;
-use model::view::{ApprovalDetailView, ApprovalView, ApprovalWord, JobView, OriginView, Page};
 
 use crate::context::Context;
-use crate::jobs::list::{now, run_as_text};
+use crate::jobs::list::{describe_run, now};
 use crate::jobs::show::{approval, constraints, decisions, labels};
 use crate::paint::{Paint, Tone};
 use crate::table::{Align, Cell, Pairs, Table, shorten};
@@ -17,7 +17,7 @@ use crate::{duration, exit, ids};
 const PAGE_APPROVALS: usize = 500;
 const MESSAGE_WIDTH: usize = 60;
 
-/// List jobs that wait for approval, look at one, approve or reject it.
+/// List, inspect, approve and reject jobs that require approval.
 #[derive(Args)]
 pub struct Options {
     #[command(subcommand)]
@@ -26,14 +26,17 @@ pub struct Options {
 
 #[derive(Subcommand)]
 enum Command {
-    /// List jobs that wait for somebody's word, oldest first.
+    /// List jobs waiting for approval, oldest first.
     List(ListOptions),
-    /// Show what is asked for, and everything the policy said of the job.
-    Show { id: String },
-    /// Let a job go on.
-    Approve(WordOptions),
-    /// Deny a job.
-    Reject(WordOptions),
+    /// Show a job waiting for approval, with the policy's decisions.
+    Show {
+        /// Job id.
+        id: String,
+    },
+    /// Approve a job.
+    Approve(DecisionOptions),
+    /// Reject a job.
+    Reject(DecisionOptions),
 }
 
 #[derive(Args, Default)]
@@ -44,28 +47,29 @@ struct ListOptions {
     /// Only jobs of this tenant.
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
-    /// At most this many.
+    /// Maximum number of approvals [default: all]
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
 }
 
 #[derive(Args)]
-struct WordOptions {
+struct DecisionOptions {
+    /// Job id.
     id: String,
-    /// Why, for the records.
+    /// Reason, recorded in the audit log.
     #[arg(long, value_name = "TEXT")]
     reason: String,
-    /// The hash that you looked at: if the job is another by now, nothing happens.
+    /// Expected job hash. Fails if the job has changed.
     #[arg(long, value_name = "HASH")]
     hash: Option<String>,
-    /// The rule that it is for: if another asks by now, nothing happens.
+    /// Expected rule. Fails if another rule requires the approval now.
     #[arg(long, value_name = "RULE")]
     rule: Option<String>,
 }
 
-impl WordOptions {
-    fn word(self) -> ApprovalWord {
-        ApprovalWord { comment: Some(self.reason), hash: self.hash, rule: self.rule }
+impl DecisionOptions {
+    fn request(self) -> ApprovalRequest {
+        ApprovalRequest { comment: Some(self.reason), hash: self.hash, rule: self.rule }
     }
 }
 
@@ -81,11 +85,11 @@ pub async fn run(options: Options, context: &Context) -> Result<u8> {
             context.printer.print(&approval, page)?;
         }
         Command::Approve(options) => {
-            let job = client.approve(ids::job(&options.id)?, &options.word()).await?;
+            let job = client.approve(ids::job(&options.id)?, &options.request()).await?;
             context.printer.print(&job, |job, _| decided(job, "approved"))?;
         }
         Command::Reject(options) => {
-            let job = client.reject(ids::job(&options.id)?, &options.word()).await?;
+            let job = client.reject(ids::job(&options.id)?, &options.request()).await?;
             context.printer.print(&job, |job, _| decided(job, "rejected"))?;
         }
     }
@@ -120,13 +124,13 @@ fn table(approvals: &[ApprovalView], now: Duration, paint: Paint) -> String {
         ("SUBMITTER", Align::Left),
         ("RULE", Align::Left),
         ("WORKFLOW", Align::Left),
-        ("WAITS", Align::Right),
+        ("WAITING", Align::Right),
         ("EXPIRES IN", Align::Right),
         ("MESSAGE", Align::Left),
     ]);
     for approval in approvals {
         let waits = now.saturating_sub(Duration::from_millis(approval.asked_at.0.0));
-        let left = approval.expires_at.map(|end| Duration::from_millis(end.0.0).saturating_sub(now));
+        let remaining = approval.expires_at.map(|end| Duration::from_millis(end.0.0).saturating_sub(now));
         table.row([
             Cell::new(approval.id),
             Cell::new(&approval.topic),
@@ -135,7 +139,7 @@ fn table(approvals: &[ApprovalView], now: Duration, paint: Paint) -> String {
             Cell::new(&approval.rule),
             Cell::option(approval.origin.as_ref().map(origin)),
             Cell::new(duration::show(waits)),
-            Cell::option(left.map(duration::show)),
+            Cell::option(remaining.map(duration::show)),
             Cell::option(approval.message.as_ref().map(|message| shorten(message, MESSAGE_WIDTH))),
         ]);
     }
@@ -143,34 +147,34 @@ fn table(approvals: &[ApprovalView], now: Duration, paint: Paint) -> String {
 }
 
 fn page(detail: &ApprovalDetailView, paint: Paint) -> String {
-    let ApprovalDetailView { approval: asked, job, decisions: said } = detail;
+    let ApprovalDetailView { approval: pending, job, decisions: policy_decisions } = detail;
     let mut pairs = Pairs::default();
-    pairs.add_cell("id", Cell::new(asked.id).tone(Tone::Strong));
+    pairs.add_cell("id", Cell::new(pending.id).tone(Tone::Strong));
     pairs.add_cell("state", Cell::new(job.state).tone(Tone::of_state(job.state)));
-    pairs.add("rule", &asked.rule);
-    pairs.add_option("message", asked.message.as_ref());
-    pairs.add("asked", asked.asked_at);
-    pairs.add_option("expires", asked.expires_at);
+    pairs.add("rule", &pending.rule);
+    pairs.add_option("message", pending.message.as_ref());
+    pairs.add("requested", pending.asked_at);
+    pairs.add_option("expires", pending.expires_at);
     pairs.add_option("decided", job.approval.as_ref().map(approval));
-    pairs.add_option("workflow", asked.origin.as_ref().map(origin));
-    pairs.add("run", run_as_text(&job.run));
-    pairs.add("topic", &asked.topic);
-    pairs.add("tenant", &asked.tenant);
-    pairs.add_option("submitter", asked.submitter.as_ref());
+    pairs.add_option("workflow", pending.origin.as_ref().map(origin));
+    pairs.add("run", describe_run(&job.run));
+    pairs.add("topic", &pending.topic);
+    pairs.add("tenant", &pending.tenant);
+    pairs.add_option("submitter", pending.submitter.as_ref());
     pairs.add_option("sandbox", job.sandbox.map(model::spec::Sandbox::as_str));
-    let limits = said.iter().rev().find_map(|decision| decision.constraints.as_ref());
+    let limits = policy_decisions.iter().rev().find_map(|decision| decision.constraints.as_ref());
     pairs.add_option("policy", limits.map(constraints));
-    pairs.add_option("labels", (!asked.labels.is_empty()).then(|| labels(&asked.labels)));
-    pairs.add("hash", &asked.hash);
-    format!("{}\n{}", pairs.render(paint), decisions(said).render(paint))
+    pairs.add_option("labels", (!pending.labels.is_empty()).then(|| labels(&pending.labels)));
+    pairs.add("hash", &pending.hash);
+    format!("{}\n{}", pairs.render(paint), decisions(policy_decisions).render(paint))
 }
 
-/// The workflow and the task of it that a job does.
+/// Workflow and task a job belongs to.
 pub fn origin(origin: &OriginView) -> String {
     let item = origin.item.map(|item| format!("[{item}]")).unwrap_or_default();
     let task = origin.task.as_ref().map(|task| format!(" {task}{item}")).unwrap_or_default();
-    let undoes = if origin.compensation { " (undoes it)" } else { "" };
-    format!("{}{task}{undoes}", origin.workflow)
+    let compensation = if origin.compensation { " (compensation)" } else { "" };
+    format!("{}{task}{compensation}", origin.workflow)
 }
 
 #[cfg(test)]
@@ -183,7 +187,7 @@ mod tests {
     use super::*;
     use crate::jobs::example;
 
-    fn asked() -> ApprovalView {
+    fn pending() -> ApprovalView {
         ApprovalView {
             id: JobId(1),
             topic: "deploy".to_owned(),
@@ -200,21 +204,21 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_one_line_per_job_with_the_time_that_is_left() {
+    fn a_list_is_one_line_per_job_with_the_remaining_time() {
         let expected = "\
-ID                 TOPIC   TENANT   SUBMITTER  RULE             WORKFLOW               WAITS  EXPIRES IN  MESSAGE
-job_0000000000001  deploy  default  ada        protected-topic  -                      1h00m      23h00m  an operator must approve it
-job_0000000000001  deploy  default  ada        protected-topic  wf_0000000000002 ship  1h00m      23h00m  an operator must approve it
+ID                 TOPIC   TENANT   SUBMITTER  RULE             WORKFLOW               WAITING  EXPIRES IN  MESSAGE
+job_0000000000001  deploy  default  ada        protected-topic  -                        1h00m      23h00m  an operator must approve it
+job_0000000000001  deploy  default  ada        protected-topic  wf_0000000000002 ship    1h00m      23h00m  an operator must approve it
 ";
         let step =
             OriginView { workflow: WorkflowId(2), task: Some("ship".to_owned()), item: None, compensation: false };
-        let approvals = [asked(), ApprovalView { origin: Some(step), ..asked() }];
+        let approvals = [pending(), ApprovalView { origin: Some(step), ..pending() }];
         assert_eq!(table(&approvals, Duration::from_secs(3600), Paint::NONE), expected);
     }
 
     #[test]
-    fn a_page_shows_what_would_run_and_the_hash_that_stands_for_it() {
-        let detail = ApprovalDetailView { approval: asked(), job: example::job(), decisions: Vec::new() };
+    fn a_page_shows_the_command_and_the_job_hash() {
+        let detail = ApprovalDetailView { approval: pending(), job: example::job(), decisions: Vec::new() };
         let text = page(&detail, Paint::NONE);
         for line in ["run        sh -c 'echo hi'\n", "hash       00000000000000000000000000000000\n"] {
             assert!(text.contains(line), "{text}");

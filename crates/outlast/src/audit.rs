@@ -1,4 +1,4 @@
-//! `outlast audit`: who decided what, and the proof that nobody has changed it since.
+//! `outlast audit`: lists, verifies and exports the audit log.
 
 mod export;
 mod verify;
@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
+use api::{AuditEntryView, Page};
 use clap::{Args, Subcommand};
-use client::audit::{Filter, Known};
-use model::view::{AuditEntryView, Page};
+use client::audit::{Filter, KnownLink};
 
 use crate::context::Context;
 use crate::jobs::list::now;
@@ -21,7 +21,7 @@ const PAGE_ENTRIES: usize = 500;
 const LIMIT_DEFAULT: usize = 50;
 const MESSAGE_WIDTH: usize = 60;
 
-/// List the audit log, verify its chain of hashes, or export it.
+/// List, verify and export the audit log.
 #[derive(Args)]
 pub struct Options {
     #[command(subcommand)]
@@ -30,20 +30,21 @@ pub struct Options {
 
 #[derive(Subcommand)]
 enum Command {
-    /// List decisions of the policy and acts of people, newest first.
+    /// List policy decisions and operations of people, newest first.
     List(ListOptions),
-    /// Walk the chain and say whether anything was changed or left out: on the server, or in an exported file.
+    /// Verify the hash chain for changes and omissions, on the server or in an exported file.
     Verify {
-        /// A file that `outlast audit export` has made; no server is asked.
+        /// File written by `outlast audit export`, verified without a server.
         file: Option<PathBuf>,
-        /// A link that was noted earlier, as shard:number:link: it must still be in the chain. May be given several times.
+        /// Link recorded earlier that the chain must still contain; repeatable.
         #[arg(long, value_name = "SHARD:NUMBER:LINK")]
-        head: Vec<Known>,
+        head: Vec<KnownLink>,
     },
-    /// Write the whole log to a file, with everything that it takes to verify it elsewhere; `-` is standard output.
+    /// Write the whole log to a file that can be verified elsewhere; `-` for standard output.
     Export {
+        /// Output file.
         file: PathBuf,
-        /// Replace the file if it is there.
+        /// Replace an existing file.
         #[arg(long)]
         force: bool,
     },
@@ -51,16 +52,16 @@ enum Command {
 
 #[derive(Args)]
 struct ListOptions {
-    /// Only what is about this job.
+    /// Only entries about this job.
     #[arg(long, value_name = "ID")]
     job: Option<String>,
-    /// Only this action, such as approved or denied.
+    /// Only entries with this action, such as approved or denied.
     #[arg(long, value_name = "ACTION")]
     action: Option<String>,
-    /// At most this many.
+    /// Maximum number of entries.
     #[arg(long, value_name = "N", default_value_t = LIMIT_DEFAULT)]
     limit: usize,
-    /// The oldest first.
+    /// List the oldest entries first.
     #[arg(long)]
     oldest_first: bool,
 }

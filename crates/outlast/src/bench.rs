@@ -1,4 +1,4 @@
-//! `outlast bench`: how many jobs a running server takes and finishes, and how long it takes to answer.
+//! `outlast bench`: measures throughput and latency of a running server.
 
 mod report;
 mod workload;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
+use api::QueueSpec;
 use clap::{Args, ValueEnum};
 use client::Client;
-use client::load::{self, Outcome, Plan, Progress};
+use client::load::{self, LoadPlan, LoadReport, Progress};
 use indicatif::{ProgressBar, ProgressStyle};
 use model::queue::{Counters, QueueRef};
-use model::view::QueueSpec;
 use tokio::time::sleep;
 
 use crate::cli::Global;
@@ -21,45 +21,45 @@ use crate::exit::{self, Usage};
 use report::Report;
 use workload::JobWorkload;
 
-/// How often a queue is asked how far it is.
+/// Poll interval of the queue counters.
 const POLL: Duration = Duration::from_millis(5);
-/// When the jobs of a queue make no progress for this long, they are given up.
+/// Time without progress after which the run fails.
 const STANDSTILL_MAX: Duration = Duration::from_secs(60);
 
-/// Measure a running server: jobs accepted and finished per second, and latencies.
+/// Measure the throughput and submit latency of a running server.
 #[derive(Args)]
 #[command(after_help = "\
-The jobs go to queues made for this run. Latencies are those of the submit, as the client sees it; with --wait, \
-from the submit to the answer that the job has ended.")]
+The jobs go to queues created for this run. Latencies are measured by the client, from the submission to its \
+response; with --wait, to the end of the job.")]
 pub struct Options {
-    /// How many jobs.
+    /// Number of jobs.
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     jobs: u64,
-    /// How many connections submit at the same time.
+    /// Concurrent connections.
     #[arg(long, value_name = "C", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..))]
     concurrency: u16,
-    /// How many jobs a request carries.
+    /// Jobs per request.
     #[arg(long, value_name = "B", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     batch: u64,
-    /// What the jobs do: return a value, or run `true`.
+    /// Executor of the jobs: echo, or a process that runs `true`.
     #[arg(long, value_enum, default_value_t = Executor::Echo)]
     executor: Executor,
-    /// The size of the value that an echo job returns.
+    /// Size of the value returned by an echo job.
     #[arg(long, value_name = "N", default_value_t = 16)]
     value_bytes: usize,
-    /// Give every job an idempotency key of its own.
+    /// Give every job a unique idempotency key.
     #[arg(long)]
     keys: bool,
-    /// Wait for each job to end before the next is submitted.
+    /// Wait for the end of each job before submitting the next.
     #[arg(long)]
     wait: bool,
-    /// How many queues the jobs are spread over: each is served by one shard.
+    /// Number of queues the jobs are spread over. Each queue belongs to one shard.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     queues: u16,
-    /// How many threads submit. They share the machine with the server, so few are better.
+    /// Client threads. They compete with a server on the same machine.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
-    /// Print the figures as JSON.
+    /// Print the results as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -72,7 +72,7 @@ pub enum Executor {
 
 pub fn run(options: Options, global: &Global) -> Result<u8> {
     if options.wait && options.batch > 1 {
-        return Err(Usage("--wait measures single jobs: leave --batch out".to_owned()).into());
+        return Err(Usage("--wait cannot be combined with --batch".to_owned()).into());
     }
     let mut context = Context::new(global)?;
     if options.json {
@@ -90,36 +90,36 @@ pub fn run(options: Options, global: &Global) -> Result<u8> {
 async fn measure(options: &Options, token: Option<&str>, context: &Context) -> Result<u8> {
     let client = &context.client;
     client.ready().await?;
-    let queues = make_queues(options.queues, client).await?;
+    let queues = create_queues(options.queues, client).await?;
     let workload = Arc::new(JobWorkload::new(options, &queues, client.address(), token, &run_name()?));
-    let plan = Plan {
+    let plan = LoadPlan {
         address: client.address().clone(),
         requests: workload.requests(),
         connections: options.concurrency.into(),
     };
     let progress = Progress::default();
-    let watching = watch(progress.clone(), options.jobs);
+    let progress_task = show_progress(progress.clone(), options.jobs);
     let started = Instant::now();
     let submitted = load::run(&plan, workload, &progress).await.context("cannot connect to the server")?;
-    watching.abort();
+    progress_task.abort();
     let mut ends = Counters::default();
     for queue in &queues {
-        add(&mut ends, &finished(*queue, client).await?);
+        add(&mut ends, &wait_until_idle(*queue, client).await?);
     }
     let seconds = started.elapsed();
     for queue in &queues {
-        // An empty queue is taken away in the end anyway; drained, nobody adds to it until then.
+        // Empty queues expire; draining keeps others from adding jobs until then.
         let _ = client.drain_queue(*queue).await;
     }
     let report = Report::new(options.jobs, &submitted, &ends, seconds);
     context.printer.print(&report, Report::table)?;
     if let (true, Some(failure)) = (report.failed > 0, first_failure(&submitted, &ends)) {
-        eprintln!("the first failure: {failure}");
+        eprintln!("first failure: {failure}");
     }
     Ok(if report.failed == 0 { exit::DONE } else { exit::FAILED })
 }
 
-async fn make_queues(count: u16, client: &Client) -> Result<Vec<QueueRef>> {
+async fn create_queues(count: u16, client: &Client) -> Result<Vec<QueueRef>> {
     let mut queues = Vec::new();
     for _ in 0..count {
         let spec = QueueSpec { tag: "bench".to_owned(), ..QueueSpec::default() };
@@ -128,14 +128,14 @@ async fn make_queues(count: u16, client: &Client) -> Result<Vec<QueueRef>> {
     Ok(queues)
 }
 
-/// Makes the keys of this run differ from those of any other.
+/// Unique prefix of the idempotency keys of this run.
 fn run_name() -> Result<String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).context("this machine's clock is before 1970")?;
     Ok(format!("bench-{:x}-{:x}", now.as_nanos(), std::process::id()))
 }
 
-/// The counters of a queue once none of its jobs is active.
-async fn finished(queue: QueueRef, client: &Client) -> Result<Counters> {
+/// Waits until a queue has no active jobs and returns its counters.
+async fn wait_until_idle(queue: QueueRef, client: &Client) -> Result<Counters> {
     let mut last_active = u64::MAX;
     let mut last_progress = Instant::now();
     loop {
@@ -148,7 +148,7 @@ async fn finished(queue: QueueRef, client: &Client) -> Result<Counters> {
             last_progress = Instant::now();
         }
         if last_progress.elapsed() > STANDSTILL_MAX {
-            bail!("{} jobs of {queue} have made no progress for {STANDSTILL_MAX:?}", counters.active);
+            bail!("{} jobs of {queue} made no progress for {STANDSTILL_MAX:?}", counters.active);
         }
         sleep(POLL).await;
     }
@@ -166,14 +166,14 @@ fn add(sum: &mut Counters, more: &Counters) {
     sum.abandoned += abandoned;
 }
 
-fn first_failure(submitted: &Outcome, ends: &Counters) -> Option<String> {
+fn first_failure(submitted: &LoadReport, ends: &Counters) -> Option<String> {
     let ended_badly = crate::queues::ended(ends) - ends.succeeded;
     let by_end = || (ended_badly > 0).then(|| format!("{ended_badly} jobs ended without success"));
     submitted.first_failure.clone().or_else(by_end)
 }
 
-/// Moves a bar along, where there is a terminal to show it on.
-fn watch(progress: Progress, jobs: u64) -> tokio::task::JoinHandle<()> {
+/// Updates a progress bar, hidden if standard error is not a terminal.
+fn show_progress(progress: Progress, jobs: u64) -> tokio::task::JoinHandle<()> {
     let bar = ProgressBar::new(jobs);
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} submitted  {per_sec}  {elapsed}");
     let bar = if let Ok(style) = style { bar.with_style(style) } else { bar };
@@ -187,7 +187,7 @@ fn watch(progress: Progress, jobs: u64) -> tokio::task::JoinHandle<()> {
     })
 }
 
-/// A task that is aborted can do nothing more than drop what it has.
+/// Clears the bar when its task is aborted.
 struct ClearOnDrop(ProgressBar);
 
 impl Drop for ClearOnDrop {

@@ -1,20 +1,20 @@
-//! `outlast blobs`: content by its hash.
+//! `outlast blobs`: uploads and downloads blobs.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use api::{BlobView, MissingView};
 use clap::{Args, Subcommand};
-use client::blobs::{Content, Named};
+use client::blobs::{Content, HashedContent};
 use model::blob::BlobId;
-use model::view::{BlobView, MissingView};
 use serde::Serialize;
 
 use crate::context::Context;
-use crate::download::Manner;
+use crate::download::FileOptions;
 use crate::exit::{NotFound, Usage};
 use crate::{download, exit, ids, output, upload};
 
-/// Upload a file, download a blob, or ask which blobs the server lacks.
+/// Upload and download blobs.
 #[derive(Args)]
 pub struct Options {
     #[command(subcommand)]
@@ -23,20 +23,25 @@ pub struct Options {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Upload a file, unless the server has it, and print its id.
-    Put { file: PathBuf },
+    /// Upload a file unless the server has it, and print its blob id.
+    Put {
+        /// File to upload.
+        file: PathBuf,
+    },
     /// Download a blob to standard output or to a file.
     Get {
+        /// Blob id.
         id: String,
-        /// Where to write it.
+        /// Target file [default: standard output]
         #[arg(long, value_name = "FILE")]
         to: Option<PathBuf>,
-        /// Replace the file if it is there.
+        /// Replace an existing file.
         #[arg(long, requires = "to")]
         force: bool,
     },
-    /// Print those of these blobs that the server lacks.
+    /// Print the blobs the server lacks.
     Missing {
+        /// Blob ids.
         #[arg(required = true)]
         ids: Vec<String>,
     },
@@ -47,8 +52,8 @@ pub async fn run(options: Options, context: &Context) -> Result<u8> {
         Command::Put { file } => put(&file, context).await?,
         Command::Get { id, to, force } => get(ids::blob(&id)?, to.as_deref(), force, context).await?,
         Command::Missing { ids: texts } => {
-            let asked: Vec<BlobId> = texts.iter().map(|text| ids::blob(text)).collect::<Result<_>>()?;
-            let view = MissingView { missing: context.client.missing(&asked).await? };
+            let ids: Vec<BlobId> = texts.iter().map(|text| ids::blob(text)).collect::<Result<_>>()?;
+            let view = MissingView { missing: context.client.missing(&ids).await? };
             context
                 .printer
                 .print(&view, |view: &MissingView, _| view.missing.iter().map(|id| format!("{id}\n")).collect())?;
@@ -57,28 +62,28 @@ pub async fn run(options: Options, context: &Context) -> Result<u8> {
     Ok(exit::DONE)
 }
 
-/// Finds out what a file is called.
-pub fn name(path: &Path) -> Result<Named> {
+/// Hashes a file.
+pub fn hash(path: &Path) -> Result<HashedContent> {
     match path.metadata() {
-        Ok(found) if found.is_file() => Ok(client::blobs::name(Content::File(path.to_owned()))?),
+        Ok(found) if found.is_file() => Ok(client::blobs::hash(Content::File(path.to_owned()))?),
         Ok(_) => Err(Usage(format!("{} is not a file", path.display())).into()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Err(NotFound(format!("there is no file {}", path.display())).into())
+            Err(NotFound(format!("no such file: {}", path.display())).into())
         }
-        Err(error) => Err(anyhow::Error::from(error).context(format!("cannot look at {}", path.display()))),
+        Err(error) => Err(anyhow::Error::from(error).context(format!("cannot read {}", path.display()))),
     }
 }
 
 async fn put(file: &Path, context: &Context) -> Result<()> {
-    let named = name(file)?;
-    let view = BlobView { id: named.id, bytes: named.bytes };
-    upload::make_sure(&context.client, vec![named]).await?;
+    let content = hash(file)?;
+    let view = BlobView { id: content.id, bytes: content.bytes };
+    upload::upload_missing(&context.client, vec![content]).await?;
     context.printer.print(&view, |view: &BlobView, _| format!("{}\n", view.id))
 }
 
-/// What programs get of a download.
+/// JSON and YAML output of a download.
 #[derive(Serialize)]
-struct Got {
+struct Downloaded {
     id: BlobId,
     bytes: u64,
     file: PathBuf,
@@ -87,13 +92,13 @@ struct Got {
 async fn get(id: BlobId, to: Option<&Path>, force: bool, context: &Context) -> Result<()> {
     let Some(file) = to else {
         let mut download = context.client.get_blob(id).await?;
-        while let Some(piece) = download.chunk().await? {
-            output::write(&piece)?;
+        while let Some(chunk) = download.chunk().await? {
+            output::write(&chunk)?;
         }
         return Ok(());
     };
-    let manner = Manner { executable: false, force };
-    let bytes = download::to_file(&context.client, id, file, manner, |_| {}).await?;
-    let got = Got { id, bytes, file: file.to_owned() };
-    context.printer.print(&got, |_, _| String::new())
+    let file_options = FileOptions { executable: false, force };
+    let bytes = download::to_file(&context.client, id, file, file_options, |_| {}).await?;
+    let downloaded = Downloaded { id, bytes, file: file.to_owned() };
+    context.printer.print(&downloaded, |_, _| String::new())
 }

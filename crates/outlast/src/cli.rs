@@ -1,4 +1,4 @@
-//! The command line as a whole: commands, and the options that every command takes.
+//! Commands and global options of the command line.
 
 use anyhow::{Context as _, Result};
 use clap::{Args, Parser, Subcommand};
@@ -10,13 +10,13 @@ use crate::{
     submit, tenants, up, workers, workflows,
 };
 
-/// Work that outlasts the machines it runs on.
+/// Durable jobs and workflows that survive the failure of the machines they run on.
 #[derive(Parser)]
 #[command(name = "outlast", version, propagate_version = true, arg_required_else_help = true)]
 #[command(
-    after_help = "Exit codes: 0 done, 1 the job or request failed, 2 bad usage, 3 not found, 4 server unreachable, \
-5 refused by policy or rights. With `submit --wait`: the job's own exit code; with `run --wait`: 0 or 1; \
-Outlast's own failures are then 120 + these."
+    after_help = "Exit codes: 0 success, 1 the job or request failed, 2 invalid usage, 3 not found, 4 server unreachable, \
+5 denied by policy or access rights. `submit --wait` returns the job's exit code, `run --wait` returns 0 or 1; \
+both return 120 plus the code above for Outlast's own failures."
 )]
 pub struct Cli {
     #[command(flatten)]
@@ -27,13 +27,13 @@ pub struct Cli {
 
 #[derive(Args)]
 pub struct Global {
-    /// The server to talk to.
+    /// URL of the server.
     #[arg(long, global = true, env = "OUTLAST_SERVER", default_value = "http://127.0.0.1:7070", value_name = "URL")]
     pub server: String,
-    /// Sent to the server as who you are.
+    /// Authentication token.
     #[arg(long, global = true, env = "OUTLAST_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
-    /// How results are printed.
+    /// Output format.
     #[arg(long, global = true, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
     pub output: Format,
 }
@@ -62,7 +62,7 @@ enum Command {
 }
 
 impl Cli {
-    /// Whether the exit code is to be that of the job or workflow.
+    /// Whether the exit code is that of the job or workflow.
     pub fn waits(&self) -> bool {
         match &self.command {
             Command::Submit(options) => options.wait,
@@ -87,7 +87,7 @@ impl Cli {
         }
     }
 
-    /// Gives the exit code of what went as it should.
+    /// Runs the command and returns its exit code.
     pub fn run(self) -> Result<u8> {
         let global = self.global;
         match self.command {
@@ -114,12 +114,12 @@ impl Cli {
     }
 }
 
-/// One thread is plenty for a command that mostly waits for its server.
+/// Single-threaded: commands mostly wait for the server.
 fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the asynchronous runtime")?;
     let result = runtime.block_on(future);
-    // A blocked read of standard input must not keep the process from ending.
+    // A blocked read of standard input must not delay the exit.
     runtime.shutdown_background();
     result
 }
@@ -136,14 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn global_options_are_taken_after_a_command_too() {
+    fn global_options_are_accepted_after_a_command() {
         let cli =
             Cli::try_parse_from(["outlast", "jobs", "list", "--output", "json", "--server", "http://x:1"]).unwrap();
         assert_eq!((cli.global.output, cli.global.server.as_str()), (Format::Json, "http://x:1"));
     }
 
     #[test]
-    fn only_a_waiting_submit_or_run_takes_the_exit_code_of_what_it_waits_for() {
+    fn only_submit_and_run_with_wait_return_the_exit_code_of_the_work() {
         let waits = |line: &str| Cli::try_parse_from(line.split(' ')).unwrap().waits();
         assert!(waits("outlast submit --wait -- true"));
         assert!(!waits("outlast submit -- true --wait"));

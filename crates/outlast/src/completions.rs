@@ -1,4 +1,4 @@
-//! `outlast completions`: what a shell needs to complete our commands.
+//! `outlast completions`: shell completion scripts.
 
 use anyhow::Result;
 use clap::{Args, CommandFactory};
@@ -7,10 +7,11 @@ use clap_complete::Shell;
 use crate::cli::Cli;
 use crate::{exit, output};
 
-/// Print the completion script of a shell.
+/// Print a shell completion script.
 #[derive(Args)]
-#[command(after_help = "For example: outlast completions bash > /etc/bash_completion.d/outlast")]
+#[command(after_help = "Example: outlast completions bash > /etc/bash_completion.d/outlast")]
 pub struct Options {
+    /// Shell.
     shell: Shell,
 }
 

@@ -1,4 +1,4 @@
-//! What most commands need: a client, and the way results are to be printed.
+//! Shared by most commands: the client and the printer.
 
 use anyhow::Result;
 use client::Client;
@@ -20,7 +20,7 @@ impl Context {
     }
 }
 
-/// Who asks, for the records: what the environment says, as long as it is a name.
+/// Name of the user for the audit log, from the environment; ignored if it is not a valid name.
 fn actor() -> Option<String> {
     let names = ["OUTLAST_ACTOR", "USER", "LOGNAME"].into_iter().filter_map(|name| std::env::var(name).ok());
     names.into_iter().find(|name| model::spec::name("actor", name).is_ok())

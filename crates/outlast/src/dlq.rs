@@ -1,25 +1,25 @@
-//! `outlast dlq`: dead letters, which are jobs that ended undone.
+//! `outlast dlq`: dead letters and rejected runner messages.
 
 use std::time::Duration;
 
 use anyhow::Result;
+use api::{DeadLetterDetailView, DeadLetterView, Page, PurgedView, RejectedMessageView};
 use clap::{Args, Subcommand};
-use client::letters::Filter;
-use model::view::{LetterDetailView, LetterView, Page, ParkedView, PurgedView};
+use client::dead_letters::Filter;
 
 use crate::context::Context;
 use crate::exit::Usage;
-use crate::jobs::act::{self, Act};
+use crate::jobs::actions::{self, JobAction};
 use crate::jobs::list::now;
 use crate::jobs::show::facts;
 use crate::paint::{Paint, Tone};
 use crate::table::{Align, Cell, Pairs, Table, shorten};
 use crate::{duration, exit, ids};
 
-const PAGE_LETTERS: usize = 500;
+const PAGE_DEAD_LETTERS: usize = 500;
 const MESSAGE_WIDTH: usize = 60;
 
-/// List jobs that ended undone, look at one, try it again or be done with it.
+/// List, inspect, retry and delete dead letters: jobs that failed for good.
 #[derive(Args)]
 pub struct Options {
     #[command(subcommand)]
@@ -32,25 +32,30 @@ enum Command {
     List {
         #[command(flatten)]
         filter: FilterOptions,
-        /// At most this many.
+        /// Maximum number of dead letters [default: all]
         #[arg(long, value_name = "N")]
         limit: Option<usize>,
     },
     /// Show a dead letter with its job.
-    Show { id: String },
-    /// List what runners said and could not be taken: their attempts count as failed.
-    Parked,
-    /// Give jobs another try, if their retry limits allow it.
+    Show {
+        /// Job id.
+        id: String,
+    },
+    /// List runner messages rejected for breaking a limit. Their attempts count as failed.
+    Rejected,
+    /// Retry jobs, within their retry budget.
     Retry {
+        /// Job ids.
         #[arg(required = true)]
         ids: Vec<String>,
     },
-    /// Remove dead letters, and their jobs with them: some by their ids, or those that the options name.
+    /// Delete dead letters and their jobs, by id or by filter.
     Purge {
+        /// Job ids.
         ids: Vec<String>,
         #[command(flatten)]
         filter: FilterOptions,
-        /// All there are.
+        /// Delete all dead letters.
         #[arg(long)]
         all: bool,
     },
@@ -58,16 +63,16 @@ enum Command {
 
 #[derive(Args, Default, Clone)]
 struct FilterOptions {
-    /// Only those of this topic.
+    /// Only dead letters of this topic.
     #[arg(long, value_name = "TOPIC")]
     topic: Option<String>,
-    /// Only those of this tenant.
+    /// Only dead letters of this tenant.
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
-    /// Only those with this reason.
+    /// Only dead letters with this reason code.
     #[arg(long, value_name = "CODE")]
     reason: Option<String>,
-    /// Only those that ended at least so long ago, such as 7d.
+    /// Only dead letters of at least this age, such as 7d.
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     older_than: Option<Duration>,
 }
@@ -84,52 +89,54 @@ pub async fn run(options: Options, context: &Context) -> Result<u8> {
     match options.command.unwrap_or(list) {
         Command::List { filter, limit } => {
             let page = fetch(&filter.filter(), limit.unwrap_or(usize::MAX), context).await?;
-            context.printer.print(&page, |page: &Page<LetterView>, paint| table(&page.items, now(), paint))?;
+            context.printer.print(&page, |page: &Page<DeadLetterView>, paint| table(&page.items, now(), paint))?;
         }
         Command::Show { id } => {
-            let letter = context.client.letter(ids::job(&id)?).await?;
-            context.printer.print(&letter, page)?;
+            let dead_letter = context.client.dead_letter(ids::job(&id)?).await?;
+            context.printer.print(&dead_letter, page)?;
         }
-        Command::Parked => {
-            let page = context.client.parked().await?;
-            context.printer.print(&page, |page: &Page<ParkedView>, paint| parked_table(&page.items, now(), paint))?;
+        Command::Rejected => {
+            let page = context.client.rejected_messages().await?;
+            context
+                .printer
+                .print(&page, |page: &Page<RejectedMessageView>, paint| rejected_table(&page.items, now(), paint))?;
         }
-        Command::Retry { ids } => return act::each(Act::Retry, &ids, context).await,
+        Command::Retry { ids } => return actions::run(JobAction::Retry, &ids, context).await,
         Command::Purge { ids, filter, all } => return purge(&ids, filter.filter(), all, context).await,
     }
     Ok(exit::DONE)
 }
 
 async fn purge(ids: &[String], filter: Filter, all: bool, context: &Context) -> Result<u8> {
-    let names_many = all || filter != Filter::default();
-    match (ids.is_empty(), names_many) {
-        (false, false) => return act::each(Act::Purge, ids, context).await,
-        (false, true) => return Err(Usage("name some ids, or say which are meant, but not both".to_owned()).into()),
+    let has_filter = all || filter != Filter::default();
+    match (ids.is_empty(), has_filter) {
+        (false, false) => return actions::run(JobAction::Purge, ids, context).await,
+        (false, true) => return Err(Usage("give ids or a filter, not both".to_owned()).into()),
         (true, false) => {
-            let which = "which ones? Name their ids, or say --all, --older-than, --topic, --tenant or --reason";
-            return Err(Usage(which.to_owned()).into());
+            let message = "nothing selected: give ids, or use --all, --older-than, --topic, --tenant or --reason";
+            return Err(Usage(message.to_owned()).into());
         }
         (true, true) => {}
     }
     let mut purged = 0;
-    // Each request takes away a bounded number.
+    // Each request deletes a bounded number.
     let more = loop {
-        let some = context.client.purge_letters(&filter, all).await?;
-        purged += some.purged;
-        if !some.more || some.purged == 0 {
-            break some.more;
+        let batch = context.client.purge_dead_letters(&filter, all).await?;
+        purged += batch.purged;
+        if !batch.more || batch.purged == 0 {
+            break batch.more;
         }
     };
-    context.printer.print(&PurgedView { purged, more }, |view, _| format!("{} purged\n", view.purged))?;
+    context.printer.print(&PurgedView { purged, more }, |view, _| format!("{} deleted\n", view.purged))?;
     Ok(exit::DONE)
 }
 
-async fn fetch(filter: &Filter, limit: usize, context: &Context) -> Result<Page<LetterView>> {
+async fn fetch(filter: &Filter, limit: usize, context: &Context) -> Result<Page<DeadLetterView>> {
     let mut items = Vec::new();
     let mut cursor = None;
     loop {
-        let page_limit = (limit - items.len()).min(PAGE_LETTERS);
-        let page = context.client.letters(filter, Some(page_limit), cursor.as_deref()).await?;
+        let page_limit = (limit - items.len()).min(PAGE_DEAD_LETTERS);
+        let page = context.client.dead_letters(filter, Some(page_limit), cursor.as_deref()).await?;
         items.extend(page.items);
         cursor = page.next_cursor;
         if items.len() >= limit || cursor.is_none() {
@@ -138,7 +145,7 @@ async fn fetch(filter: &Filter, limit: usize, context: &Context) -> Result<Page<
     }
 }
 
-fn table(letters: &[LetterView], now: Duration, paint: Paint) -> String {
+fn table(dead_letters: &[DeadLetterView], now: Duration, paint: Paint) -> String {
     let mut table = Table::new(&[
         ("ID", Align::Left),
         ("STATE", Align::Left),
@@ -148,45 +155,45 @@ fn table(letters: &[LetterView], now: Duration, paint: Paint) -> String {
         ("REASON", Align::Left),
         ("MESSAGE", Align::Left),
     ]);
-    for letter in letters {
-        let age = now.saturating_sub(Duration::from_millis(letter.at.0.0));
+    for dead_letter in dead_letters {
+        let age = now.saturating_sub(Duration::from_millis(dead_letter.at.0.0));
         table.row([
-            Cell::new(letter.id),
-            Cell::new(letter.state).tone(Tone::of_state(letter.state)),
-            Cell::new(&letter.topic),
-            Cell::new(&letter.tenant),
+            Cell::new(dead_letter.id),
+            Cell::new(dead_letter.state).tone(Tone::of_state(dead_letter.state)),
+            Cell::new(&dead_letter.topic),
+            Cell::new(&dead_letter.tenant),
             Cell::new(duration::show(age)),
-            Cell::option(letter.reason.as_ref()),
-            Cell::option(letter.message.as_ref().map(|message| shorten(message, MESSAGE_WIDTH))),
+            Cell::option(dead_letter.reason.as_ref()),
+            Cell::option(dead_letter.message.as_ref().map(|message| shorten(message, MESSAGE_WIDTH))),
         ]);
     }
     table.render(paint)
 }
 
-fn parked_table(words: &[ParkedView], now: Duration, paint: Paint) -> String {
+fn rejected_table(messages: &[RejectedMessageView], now: Duration, paint: Paint) -> String {
     let mut table = Table::new(&[
         ("JOB", Align::Left),
         ("ATTEMPT", Align::Right),
         ("RUNNER", Align::Left),
         ("AGE", Align::Right),
-        ("WHY", Align::Left),
+        ("REASON", Align::Left),
     ]);
-    for word in words {
-        let age = now.saturating_sub(Duration::from_millis(word.at.0.0));
+    for message in messages {
+        let age = now.saturating_sub(Duration::from_millis(message.at.0.0));
         table.row([
-            Cell::new(word.job),
-            Cell::new(word.attempt),
-            Cell::new(word.runner),
+            Cell::new(message.job),
+            Cell::new(message.attempt),
+            Cell::new(message.runner),
             Cell::new(duration::show(age)),
-            Cell::new(&word.why),
+            Cell::new(&message.why),
         ]);
     }
     table.render(paint)
 }
 
-fn page(detail: &LetterDetailView, paint: Paint) -> String {
+fn page(detail: &DeadLetterDetailView, paint: Paint) -> String {
     let mut pairs = Pairs::default();
-    pairs.add_cell("dead since", Cell::new(detail.letter.at).tone(Tone::Strong));
+    pairs.add_cell("failed at", Cell::new(detail.letter.at).tone(Tone::Strong));
     pairs.add_option("reason", detail.letter.reason.as_ref());
     pairs.add_option("message", detail.letter.message.as_ref());
     format!("{}\n{}", pairs.render(paint), facts(&detail.job).render(paint))
@@ -201,8 +208,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_one_line_per_letter_with_its_reason() {
-        let letter = LetterView {
+    fn a_list_is_one_line_per_dead_letter() {
+        let dead_letter = DeadLetterView {
             id: JobId(1),
             at: Timestamp(Millis(0)),
             state: State::Failed,
@@ -215,6 +222,6 @@ mod tests {
 ID                 STATE   TOPIC    TENANT     AGE  REASON             MESSAGE
 job_0000000000001  failed  reports  default  1m00s  retries_exhausted  exit code 3
 ";
-        assert_eq!(table(&[letter], Duration::from_secs(60), Paint::NONE), expected);
+        assert_eq!(table(&[dead_letter], Duration::from_secs(60), Paint::NONE), expected);
     }
 }

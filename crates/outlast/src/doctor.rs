@@ -1,4 +1,4 @@
-//! `outlast doctor`: looks at what commonly goes wrong and says what to do about it.
+//! `outlast doctor`: checks for common problems and suggests fixes.
 
 mod check;
 mod disk;
@@ -16,13 +16,13 @@ use crate::context::Context;
 use crate::exit;
 use check::{Checks, Mark};
 
-/// Check the server, the data directory and this machine.
+/// Check the server, its data directory and this machine.
 #[derive(Args)]
 pub struct Options {
-    /// Where a server on this machine keeps its data.
+    /// Data directory of the server on this machine.
     #[arg(long, value_name = "DIR", default_value = "outlast-data")]
     data_dir: PathBuf,
-    /// Also read and check every record in the data directory; no server may be using it.
+    /// Also verify every record in the data directory. The server must be stopped.
     #[arg(long)]
     verify: bool,
 }

@@ -1,10 +1,10 @@
-//! Lengths of time as people write and read them.
+//! Parsing and formatting of durations.
 
 use std::time::Duration;
 
-/// Reads `250ms`, `10s`, `5m`, `1h30m`, `2d`. For the command line, so errors are texts.
+/// Parses `250ms`, `10s`, `5m`, `1h30m`, `2d`. A clap value parser.
 pub fn parse(text: &str) -> Result<Duration, String> {
-    let malformed = || format!("`{text}` is not a duration; write it like 250ms, 10s, 5m or 1h30m");
+    let malformed = || format!("invalid duration `{text}`; expected a form such as 250ms, 10s, 5m or 1h30m");
     let mut rest = text;
     let mut millis: u64 = 0;
     let mut previous_unit = u64::MAX;
@@ -19,7 +19,9 @@ pub fn parse(text: &str) -> Result<Duration, String> {
             "m" | "min" => 60_000,
             "h" => 3_600_000,
             "d" => 86_400_000,
-            "" if !number.is_empty() => return Err(format!("`{text}` has no unit; write it like {text}s or {text}ms")),
+            "" if !number.is_empty() => {
+                return Err(format!("duration `{text}` has no unit; write {text}s or {text}ms"));
+            }
             _ => return Err(malformed()),
         };
         if unit_millis >= previous_unit {
@@ -35,7 +37,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     if text.is_empty() { Err(malformed()) } else { Ok(Duration::from_millis(millis)) }
 }
 
-/// Two units at most: nobody reads the milliseconds of an hour.
+/// Formats with at most two units.
 pub fn show(duration: Duration) -> String {
     let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let seconds = millis / 1000;
@@ -57,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read() {
+    fn durations_are_parsed() {
         for (text, millis) in [
             ("250ms", 250),
             ("10s", 10_000),
@@ -72,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_told_how_to_be_one() {
+    fn invalid_durations_are_rejected_with_a_hint() {
         for text in [
             "",
             "s",
@@ -89,11 +91,11 @@ mod tests {
         ] {
             assert!(parse(text).is_err(), "{text}");
         }
-        assert_eq!(parse("10").unwrap_err(), "`10` has no unit; write it like 10s or 10ms");
+        assert_eq!(parse("10").unwrap_err(), "duration `10` has no unit; write 10s or 10ms");
     }
 
     #[test]
-    fn durations_are_shown_in_two_units() {
+    fn durations_are_formatted_with_at_most_two_units() {
         let shown = |millis| show(Duration::from_millis(millis));
         let texts = [0, 999, 1500, 9_999, 10_000, 61_000, 3_600_000, 90_000_000].map(shown);
         assert_eq!(texts, ["0ms", "999ms", "1.5s", "9.9s", "10s", "1m01s", "1h00m", "1d01h"]);
@@ -101,7 +103,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_ends_without_a_panic(text in "([0-9]{0,3}(ms|s|m|h|d|é)?){0,4}.?") {
+        fn arbitrary_text_does_not_panic(text in "([0-9]{0,3}(ms|s|m|h|d|é)?){0,4}.?") {
             let _ = parse(&text);
         }
     }

@@ -1,12 +1,12 @@
-//! How the program ends: what is said about a failure, and the exit code that scripts rely on.
+//! Error reports and exit codes. Scripts rely on the exit codes.
 
 use std::io;
 use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::definition::Invalid;
-use crate::paint::{Paint, Tone, tame};
+use crate::definition::InvalidDefinition;
+use crate::paint::{Paint, Tone, sanitize};
 
 pub const DONE: u8 = 0;
 pub const FAILED: u8 = 1;
@@ -14,39 +14,39 @@ pub const USAGE: u8 = 2;
 const NOT_FOUND: u8 = 3;
 const UNREACHABLE: u8 = 4;
 pub const REFUSED: u8 = 5;
-/// As shells have it for a program that Ctrl-C ended.
+/// 128 + SIGINT, by shell convention.
 pub const INTERRUPTED: u8 = 130;
-/// As shells have it for a program that ended because nobody reads its output any more.
-pub const NOT_READ: u8 = 141;
-/// With `--wait` small numbers are the job's own, so Outlast's failures are moved up by this much.
+/// 128 + SIGPIPE, by shell convention.
+pub const OUTPUT_CLOSED: u8 = 141;
+/// Added to Outlast's own exit codes with `--wait`, where small numbers are the job's.
 pub const WAIT_OFFSET: u8 = 120;
 
-/// What was asked for makes no sense, beyond what the parser of the command line can see.
+/// InvalidDefinition usage that the command line parser cannot detect.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage(pub String);
 
-/// Something that cannot exist, known without asking a server.
+/// A missing resource, detected without a request to the server.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct NotFound(pub String);
 
-/// The last words and the exit code. `waits`: the command's exit code stands for a job's.
+/// Reports an error and returns the exit code. `waits`: the exit code is that of a job or workflow.
 pub fn finish(waits: bool, result: Result<u8>) -> ExitCode {
     let error = match result {
         Ok(code) => return ExitCode::from(code),
         Err(error) => error,
     };
     if is_broken_pipe(&error) {
-        // Whoever reads has seen enough, as with `| head`. That is no success of a job, though.
-        return ExitCode::from(if waits { NOT_READ } else { DONE });
+        // The reader closed the pipe, as with `| head`. With `--wait` that must not look like a successful job.
+        return ExitCode::from(if waits { OUTPUT_CLOSED } else { DONE });
     }
-    ExitCode::from(complain(&error) + if waits { WAIT_OFFSET } else { 0 })
+    ExitCode::from(report_error(&error) + if waits { WAIT_OFFSET } else { 0 })
 }
 
-/// Says what went wrong and what may help, and gives the exit code for it.
-pub fn complain(error: &anyhow::Error) -> u8 {
-    eprintln!("{} {}", Paint::for_stderr().apply(Tone::Bad, "error:"), in_words(error));
+/// Prints an error with its diagnostics and a hint. Returns the exit code.
+pub fn report_error(error: &anyhow::Error) -> u8 {
+    eprintln!("{} {}", Paint::for_stderr().apply(Tone::Bad, "error:"), describe(error));
     for line in diagnostics(error) {
         eprintln!("{line}");
     }
@@ -56,44 +56,44 @@ pub fn complain(error: &anyhow::Error) -> u8 {
     code_of(error)
 }
 
-/// The error and its causes, each said once: many errors already say their cause.
-fn in_words(error: &anyhow::Error) -> String {
-    let mut words = String::new();
+/// The error with its causes. Causes already contained in an outer message are omitted.
+fn describe(error: &anyhow::Error) -> String {
+    let mut message = String::new();
     for cause in error.chain() {
         let text = cause.to_string();
-        if words.is_empty() {
-            words = text;
-        } else if !words.contains(&text) {
-            words = format!("{words}: {text}");
+        if message.is_empty() {
+            message = text;
+        } else if !message.contains(&text) {
+            message = format!("{message}: {text}");
         }
-        // It says the innermost cause itself, and what is in between tells nobody anything.
+        // It already includes the innermost cause; the ones in between are not informative.
         if cause.is::<client::Error>() {
             break;
         }
     }
-    words
+    message
 }
 
-/// For a command line that could not be understood; help and version end here, too.
+/// Exit code of a command line that cannot be parsed, and of `--help` and `--version`.
 pub fn usage(error: &clap::Error) -> ExitCode {
-    // If not even that can be printed, the exit code must say it all.
+    // If printing fails, only the exit code remains.
     let _ = error.print();
     match error.exit_code() {
         0 => ExitCode::from(DONE),
-        _ if asks_to_wait(std::env::args()) => ExitCode::from(WAIT_OFFSET + USAGE),
+        _ if has_wait_flag(std::env::args()) => ExitCode::from(WAIT_OFFSET + USAGE),
         _ => ExitCode::from(USAGE),
     }
 }
 
-/// Whether a command line that cannot be understood is one of `submit --wait` or `run --wait`.
-fn asks_to_wait(arguments: impl Iterator<Item = String>) -> bool {
+/// Whether a command line that cannot be parsed is a `submit --wait` or `run --wait`.
+fn has_wait_flag(arguments: impl Iterator<Item = String>) -> bool {
     let own: Vec<String> = arguments.take_while(|argument| argument != "--").collect();
     own.iter().any(|argument| argument == "submit" || argument == "run")
         && own.iter().any(|argument| argument == "--wait")
 }
 
 fn code_of(error: &anyhow::Error) -> u8 {
-    if error.is::<Usage>() || error.is::<Invalid>() {
+    if error.is::<Usage>() || error.is::<InvalidDefinition>() {
         return USAGE;
     }
     if error.is::<NotFound>() {
@@ -112,15 +112,15 @@ fn code_of(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// What a server has found in a definition, a line for each problem and one for what helps.
+/// The server's diagnostics of a definition, one line per problem and suggestion.
 fn diagnostics(error: &anyhow::Error) -> Vec<String> {
     let Some(client::Error::Refused(problem)) = client_error(error) else { return Vec::new() };
     let mut lines = Vec::new();
-    for found in &problem.diagnostics {
-        let place = found.line.map(|line| format!("line {line}: ")).unwrap_or_default();
-        let field = if found.field.is_empty() { String::new() } else { format!("{}: ", found.field) };
-        lines.push(tame(&format!("  {place}{field}{}", found.message)));
-        lines.extend(found.suggestion.as_ref().map(|help| tame(&format!("    help: {help}"))));
+    for diagnostic in &problem.diagnostics {
+        let position = diagnostic.line.map(|line| format!("line {line}: ")).unwrap_or_default();
+        let field = if diagnostic.field.is_empty() { String::new() } else { format!("{}: ", diagnostic.field) };
+        lines.push(sanitize(&format!("  {position}{field}{}", diagnostic.message)));
+        lines.extend(diagnostic.suggestion.as_ref().map(|help| sanitize(&format!("    help: {help}"))));
     }
     lines
 }
@@ -128,13 +128,11 @@ fn diagnostics(error: &anyhow::Error) -> Vec<String> {
 fn hint(error: &anyhow::Error) -> Option<&'static str> {
     match client_error(error)? {
         client::Error::Unreachable { .. } => {
-            Some("`outlast up` starts a server here; --server or OUTLAST_SERVER names another one.")
+            Some("Start a server with `outlast up`, or set another one with --server or OUTLAST_SERVER.")
         }
-        client::Error::Refused(problem) if problem.status == 401 => {
-            Some("Say who you are with --token or OUTLAST_TOKEN.")
-        }
+        client::Error::Refused(problem) if problem.status == 401 => Some("Authenticate with --token or OUTLAST_TOKEN."),
         client::Error::Protocol(_) => {
-            Some("`outlast doctor` tells whether the server has another version than this command.")
+            Some("Run `outlast doctor` to compare the versions of the server and this command.")
         }
         client::Error::Refused(_) | client::Error::Address(_) | client::Error::File { .. } => None,
     }
@@ -146,14 +144,14 @@ fn client_error(error: &anyhow::Error) -> Option<&client::Error> {
 
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let kinds = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind);
-    // An HTTP connection that breaks has a client error around it, and is a failure.
+    // A broken HTTP connection is wrapped in a client error and is a failure.
     client_error(error).is_none() && kinds.into_iter().any(|kind| kind == io::ErrorKind::BrokenPipe)
 }
 
 #[cfg(test)]
 mod tests {
     use anyhow::Context;
-    use model::view::Problem;
+    use api::Problem;
 
     use super::*;
 
@@ -173,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn exit_codes_are_those_of_the_contract() {
+    fn exit_codes_match_the_documentation() {
         assert_eq!(code_of(&Usage(String::new()).into()), 2);
         assert_eq!(code_of(&NotFound(String::new()).into()), 3);
         assert_eq!(code_of(&refused(404, "job_not_found")), 3);
@@ -189,20 +187,20 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_said_once() {
+    fn a_cause_is_reported_once() {
         let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
         let wrapped = io::Error::other(anyhow::Error::from(refused()).context("tcp connect error"));
         let unreachable = client::Error::Unreachable { url: "http://x".to_owned(), source: wrapped.into() };
         let error = anyhow::Error::from(unreachable).context("while waiting");
         let expected = "while waiting: cannot reach the server at http://x: connection refused";
-        assert_eq!(in_words(&error), expected);
+        assert_eq!(describe(&error), expected);
         let error = anyhow::Error::from(refused()).context("it fails: connection refused. Try later");
-        assert_eq!(in_words(&error), "it fails: connection refused. Try later");
-        assert_eq!(in_words(&anyhow::Error::from(refused()).context("outer")), "outer: connection refused");
+        assert_eq!(describe(&error), "it fails: connection refused. Try later");
+        assert_eq!(describe(&anyhow::Error::from(refused()).context("outer")), "outer: connection refused");
     }
 
     #[test]
-    fn a_reader_that_has_seen_enough_is_no_failure_but_a_broken_connection_is() {
+    fn a_closed_pipe_is_no_failure_but_a_broken_connection_is() {
         let pipe = || io::Error::from(io::ErrorKind::BrokenPipe);
         assert!(is_broken_pipe(&Err::<(), _>(pipe()).context("cannot print").unwrap_err()));
         let connection = client::Error::Unreachable { url: String::new(), source: pipe().into() };
@@ -210,8 +208,8 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_submit_or_run_is_recognised_even_if_it_makes_no_sense() {
-        let waits = |line: &str| asks_to_wait(line.split(' ').map(str::to_owned));
+    fn submit_and_run_with_wait_are_recognised_in_invalid_command_lines() {
+        let waits = |line: &str| has_wait_flag(line.split(' ').map(str::to_owned));
         assert!(waits("outlast run --wait"));
         assert!(waits("outlast submit --wait --bogus -- true"));
         assert!(!waits("outlast submit --bogus -- x --wait"));

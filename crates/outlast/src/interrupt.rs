@@ -1,21 +1,21 @@
-//! Ctrl-C while something is waited for.
+//! Ctrl-C during a wait.
 
 use anyhow::Result;
 use tokio::signal;
 
-/// What came first.
-pub enum Raced<T> {
+/// A result, or Ctrl-C before it.
+pub enum OrInterrupt<T> {
     Done(T),
     Interrupted,
 }
 
-/// Waits for `work`, but not longer than until Ctrl-C.
-pub async fn race<T>(work: impl Future<Output = Result<T>>) -> Result<Raced<T>> {
+/// Waits for `work` until Ctrl-C.
+pub async fn or_interrupt<T>(work: impl Future<Output = Result<T>>) -> Result<OrInterrupt<T>> {
     tokio::select! {
-        result = work => result.map(Raced::Done),
+        result = work => result.map(OrInterrupt::Done),
         signal = signal::ctrl_c() => {
             signal?;
-            Ok(Raced::Interrupted)
+            Ok(OrInterrupt::Interrupted)
         }
     }
 }

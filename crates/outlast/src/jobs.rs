@@ -1,6 +1,6 @@
-//! `outlast jobs`: looking at jobs and deciding about them.
+//! `outlast jobs`: lists, inspects and controls jobs.
 
-pub mod act;
+pub mod actions;
 mod artifacts;
 #[cfg(test)]
 pub mod example;
@@ -10,11 +10,12 @@ mod why;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use client::jobs::List;
+use client::jobs::JobList;
 
 use crate::context::Context;
+use actions::JobAction;
 
-/// List jobs, look at one, fetch its files, cancel, retry, retract, release or remove them.
+/// List, inspect and control jobs.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Options {
@@ -26,48 +27,55 @@ pub struct Options {
 
 #[derive(Subcommand)]
 enum Command {
-    /// List jobs, newest first as the server has them.
+    /// List jobs, newest first.
     List(list::Options),
-    /// Show everything about a job.
+    /// Show a job with its history.
     Show {
+        /// Job id.
         id: String,
-        /// Only why it is where it is.
+        /// Explain the job's current state.
         #[arg(long)]
         why: bool,
     },
-    /// Stop jobs, running or not.
+    /// Cancel jobs, running or not.
     Cancel {
+        /// Job ids.
         #[arg(required = true)]
         ids: Vec<String>,
     },
-    /// Run jobs that did not succeed once more, if their retry limits allow it.
+    /// Retry unsuccessful jobs, within their retry budget.
     Retry {
+        /// Job ids.
         #[arg(required = true)]
         ids: Vec<String>,
     },
-    /// Take jobs away from their runners, to be started again; uses no retry.
+    /// Take jobs back from their runners and run them again, without using a retry.
     Retract {
+        /// Job ids.
         #[arg(required = true)]
         ids: Vec<String>,
     },
-    /// Let out the results of quarantined jobs.
+    /// Release the results of quarantined jobs.
     Release {
+        /// Job ids.
         #[arg(required = true)]
         ids: Vec<String>,
     },
-    /// Remove jobs that have ended.
+    /// Delete terminal jobs.
     Rm {
+        /// Job ids.
         #[arg(required = true)]
         ids: Vec<String>,
     },
-    /// List the jobs that run now.
+    /// List running jobs.
     Running(list::Options),
-    /// List the jobs that have ended.
+    /// List terminal jobs.
     Completed(list::Options),
-    /// Download the files that a job left behind and its outputs caught.
+    /// Download the artifacts of a job.
     Artifacts(artifacts::Options),
-    /// List jobs by what happened last, or show the history of one.
+    /// List jobs by their last change, or show the history of one job.
     History {
+        /// Job id.
         id: Option<String>,
         #[command(flatten)]
         list: list::Options,
@@ -76,18 +84,18 @@ enum Command {
 
 pub async fn run(options: Options, context: &Context) -> Result<u8> {
     match options.command.unwrap_or(Command::List(options.list)) {
-        Command::List(options) => list::run(List::All, &options, context).await,
-        Command::Running(options) => list::run(List::Running, &options, context).await,
-        Command::Completed(options) => list::run(List::Completed, &options, context).await,
-        Command::History { id: None, list } => list::run(List::History, &list, context).await,
+        Command::List(options) => list::run(JobList::All, &options, context).await,
+        Command::Running(options) => list::run(JobList::Running, &options, context).await,
+        Command::Completed(options) => list::run(JobList::Completed, &options, context).await,
+        Command::History { id: None, list } => list::run(JobList::History, &list, context).await,
         Command::History { id: Some(id), .. } => show::history(&id, context).await,
         Command::Artifacts(options) => artifacts::fetch(&options, context).await,
         Command::Show { id, why: false } => show::job(&id, context).await,
         Command::Show { id, why: true } => why::show(&id, context).await,
-        Command::Cancel { ids } => act::each(act::Act::Cancel, &ids, context).await,
-        Command::Retry { ids } => act::each(act::Act::Retry, &ids, context).await,
-        Command::Retract { ids } => act::each(act::Act::Retract, &ids, context).await,
-        Command::Release { ids } => act::each(act::Act::Release, &ids, context).await,
-        Command::Rm { ids } => act::each(act::Act::Remove, &ids, context).await,
+        Command::Cancel { ids } => actions::run(JobAction::Cancel, &ids, context).await,
+        Command::Retry { ids } => actions::run(JobAction::Retry, &ids, context).await,
+        Command::Retract { ids } => actions::run(JobAction::Retract, &ids, context).await,
+        Command::Release { ids } => actions::run(JobAction::Release, &ids, context).await,
+        Command::Rm { ids } => actions::run(JobAction::Remove, &ids, context).await,
     }
 }

@@ -1,38 +1,39 @@
-//! `outlast logs`: what a job wrote.
+//! `outlast logs`: prints the output of a job.
 
-mod absence;
 mod copy;
-mod show;
+mod outage;
+mod writer;
 
 use anyhow::Result;
 use clap::Args;
-use client::logs::{Request, Stream};
+use client::logs::{LogOptions, Stream};
 
 use crate::context::Context;
-use crate::interrupt::{Raced, race};
+use crate::interrupt::{OrInterrupt, or_interrupt};
 use crate::{exit, ids};
-pub use absence::{Absence, is_absence};
 pub use copy::follow;
-use show::Show;
+pub use outage::{Outage, is_outage};
+use writer::LogWriter;
 
-/// Print what a job wrote to its standard output or error.
+/// Print the standard output or standard error of a job.
 #[derive(Args)]
 pub struct Options {
-    /// Go on until the job ends; wait for it to start. A server that is replaced meanwhile is waited for.
+    /// Wait for the job to start and follow its output until it is terminal, across server restarts.
     #[arg(short, long)]
     follow: bool,
-    /// Standard error instead of standard output.
+    /// Print standard error instead of standard output.
     #[arg(long)]
     stderr: bool,
-    /// Both, each to where the job wrote it: standard error to standard error.
+    /// Print both, standard error to standard error.
     #[arg(long, conflicts_with = "stderr")]
     both: bool,
-    /// Put the time before each line.
+    /// Prefix each line with its time.
     #[arg(long)]
     timestamps: bool,
-    /// Only the last lines.
+    /// Print only the last N lines [default: all]
     #[arg(long, value_name = "N")]
     tail: Option<usize>,
+    /// Job id.
     id: String,
 }
 
@@ -44,17 +45,17 @@ pub async fn run(options: Options, context: &Context) -> Result<u8> {
         (false, true) => Some(Stream::Stderr),
         (false, false) => Some(Stream::Stdout),
     };
-    let request = Request { stream, follow: options.follow, tail: options.tail, attempt: None };
-    let mut show = Show::new(options.both, options.timestamps);
+    let log_options = LogOptions { stream, follow: options.follow, tail: options.tail, attempt: None };
+    let mut writer = LogWriter::new(options.both, options.timestamps);
     let copy = async {
         if options.follow {
-            // A job that is not there, or a server, is an error at once and nothing to wait for.
+            // A missing job or server is an immediate error; only later outages are tolerated.
             client.job(id).await?;
         }
-        copy::copy(client.logs(id, request), options.follow, |piece| show.piece(piece)).await
+        copy::copy(client.logs(id, log_options), options.follow, |chunk| writer.write(chunk)).await
     };
-    match race(copy).await? {
-        Raced::Done(()) => Ok(exit::DONE),
-        Raced::Interrupted => Ok(exit::INTERRUPTED),
+    match or_interrupt(copy).await? {
+        OrInterrupt::Done(()) => Ok(exit::DONE),
+        OrInterrupt::Interrupted => Ok(exit::INTERRUPTED),
     }
 }

@@ -1,7 +1,7 @@
-//! `outlast`: everything that can be done with Outlast from a terminal.
+//! `outlast`: the command line of Outlast.
 //!
-//! Each command has its file. What they share: [`context`] (the server and the way to print), [`exit`] (what the exit
-//! codes mean), [`output`], [`table`] and [`paint`] (how things look).
+//! One file per command. Shared: [`context`] (client and output format), [`exit`] (errors and exit codes), [`output`],
+//! [`table`] and [`paint`] (formatting).
 
 mod allocator;
 mod approvals;
@@ -16,8 +16,8 @@ mod dlq;
 mod doctor;
 mod download;
 mod duration;
-mod each;
 mod exit;
+mod for_each;
 mod ids;
 mod interrupt;
 mod jobs;
@@ -58,13 +58,13 @@ fn main() -> ExitCode {
     exit::finish(cli.waits(), cli.run())
 }
 
-/// Before anything else: a spawner has one thread, and knows nothing of the command line.
-#[expect(unsafe_code, reason = "only the start of the process can know that nothing allocated before is freed")]
+/// Must run first: a spawner is single-threaded and does not parse the command line.
+#[expect(unsafe_code, reason = "only the start of the process can guarantee that no earlier allocation is freed")]
 fn become_spawner_if_asked() {
-    if !spawner::is_asked_for() {
+    if !spawner::is_requested() {
         return;
     }
-    // SAFETY: nothing was kept from before this line, and `main` does not return in a spawner.
+    // SAFETY: nothing allocated before this line is still in use, and `main` does not return in a spawner.
     unsafe { allocator::use_system() };
-    spawner::become_spawner_if_asked();
+    spawner::run_if_requested();
 }

@@ -1,15 +1,15 @@
-//! `outlast nodes`: what runs jobs, how many at once, and what protects its host from them.
+//! `outlast nodes`: nodes with their capacity and protections.
 
 use anyhow::Result;
+use api::{NodeView, Page};
 use clap::{Args, Subcommand};
-use model::view::{NodeView, Page};
 
 use crate::context::Context;
 use crate::paint::{Paint, Tone};
 use crate::table::{Align, Cell, Pairs, Table};
 use crate::{exit, ids, size};
 
-/// List nodes, or show one with its protections and limits.
+/// List and inspect nodes.
 #[derive(Args)]
 pub struct Options {
     #[command(subcommand)]
@@ -18,10 +18,13 @@ pub struct Options {
 
 #[derive(Subcommand)]
 enum Command {
-    /// List nodes with how many jobs they take at once.
+    /// List nodes with their capacity.
     List,
-    /// Show a node, and how it keeps jobs from its host and within their limits.
-    Show { id: String },
+    /// Show a node with its capacity and protections.
+    Show {
+        /// Node id.
+        id: String,
+    },
 }
 
 pub async fn run(options: Options, context: &Context) -> Result<u8> {
@@ -42,7 +45,7 @@ fn table(nodes: &[NodeView], paint: Paint) -> String {
     let mut table = Table::new(&[
         ("ID", Align::Left),
         ("VERSION", Align::Left),
-        ("STARTS", Align::Right),
+        ("INCARNATION", Align::Right),
         ("PROCESSES", Align::Right),
         ("WASM", Align::Right),
         ("ECHO", Align::Right),
@@ -71,29 +74,29 @@ fn page(node: &NodeView, paint: Paint) -> String {
     let mut pairs = Pairs::default();
     pairs.add_cell("id", Cell::new(node.id).tone(Tone::Strong));
     pairs.add("version", &node.version);
-    pairs.add("starts", node.incarnation);
-    pairs.add("processes", format!("{} at once", node.capacity.process));
-    pairs.add("wasm", format!("{} at once", node.capacity.wasm));
-    pairs.add("echo", format!("{} at once", node.capacity.echo));
+    pairs.add("incarnation", node.incarnation);
+    pairs.add("processes", format!("{} at a time", node.capacity.process));
+    pairs.add("wasm", format!("{} at a time", node.capacity.wasm));
+    pairs.add("echo", format!("{} at a time", node.capacity.echo));
     pairs.add_option("free memory", node.memory_available_bytes.map(size::show));
     let columns = [("PROTECTION", Align::Left), ("IN FORCE", Align::Left), ("HOW", Align::Left)];
     let mut table = Table::new(&columns);
     for protection in &node.protections {
-        let (word, tone) = if protection.in_force { ("yes", Tone::Good) } else { ("no", Tone::Bad) };
-        table.row([Cell::new(&protection.name), Cell::new(word).tone(tone), Cell::new(&protection.how)]);
+        let (status, tone) = if protection.in_force { ("yes", Tone::Good) } else { ("no", Tone::Bad) };
+        table.row([Cell::new(&protection.name), Cell::new(status).tone(tone), Cell::new(&protection.how)]);
     }
     format!("{}\n{}", pairs.render(paint), table.render(paint))
 }
 
 #[cfg(test)]
 mod tests {
+    use api::{CapacityView, ProtectionView};
     use model::id::NodeId;
-    use model::view::{CapacityView, ProtectionView};
 
     use super::*;
 
     #[test]
-    fn a_node_is_shown_with_what_it_takes_and_what_protects_it() {
+    fn a_node_is_shown_with_its_capacity_and_protections() {
         let protection =
             |name: &str, in_force, how: &str| ProtectionView { name: name.to_owned(), in_force, how: how.to_owned() };
         let node = NodeView {
@@ -108,7 +111,7 @@ mod tests {
         assert!(listed.lines().nth(1).is_some_and(|line| line.ends_with("1.0 GiB  1 of 2")), "{listed}");
         let shown = page(&node, Paint::NONE);
         assert!(
-            shown.contains("processes    4 at once\n") && shown.contains("memory      no        no cgroups\n"),
+            shown.contains("processes    4 at a time\n") && shown.contains("memory      no        no cgroups\n"),
             "{shown}"
         );
     }

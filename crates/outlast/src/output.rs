@@ -1,4 +1,4 @@
-//! Printing results: tables for people, JSON and YAML for programs.
+//! Output of results: tables for people, JSON and YAML for programs.
 
 mod ordered;
 
@@ -21,7 +21,7 @@ pub enum Format {
     Yaml,
 }
 
-/// Prints in the format that was asked for.
+/// Prints in the requested format.
 #[derive(Debug, Clone, Copy)]
 pub struct Printer {
     pub format: Format,
@@ -32,10 +32,10 @@ impl Printer {
         Self { format }
     }
 
-    /// The value itself for programs, or what `for_people` makes of it.
-    pub fn print<T: Serialize>(self, value: &T, for_people: impl FnOnce(&T, Paint) -> String) -> Result<()> {
+    /// Prints the value as JSON or YAML, or rendered as a table by `render`.
+    pub fn print<T: Serialize>(self, value: &T, render: impl FnOnce(&T, Paint) -> String) -> Result<()> {
         let text = match self.format {
-            Format::Table => for_people(value, Paint::for_stdout()),
+            Format::Table => render(value, Paint::for_stdout()),
             Format::Json => serde_json::to_string_pretty(value)? + "\n",
             Format::Yaml => to_yaml(value)?,
         };
@@ -43,8 +43,8 @@ impl Printer {
         Ok(())
     }
 
-    /// Whether people are to read it.
-    pub fn is_for_people(self) -> bool {
+    /// Whether the output is the table format.
+    pub fn is_human_readable(self) -> bool {
         match self.format {
             Format::Table => true,
             Format::Json | Format::Yaml => false,
@@ -52,16 +52,16 @@ impl Printer {
     }
 }
 
-/// Writes to standard output. Unlike `print!`, a reader that has gone away is an error and no panic.
+/// Writes to standard output. Unlike `print!`, a closed pipe is an error, not a panic.
 pub fn write(bytes: &[u8]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes)?;
     stdout.flush()
 }
 
-/// Ends when nobody reads standard output any more, which a write would notice only when there is something to write.
-pub async fn unread() {
-    // What cannot be watched, such as a file, has no reader that could leave.
+/// Completes when the reader of standard output closes it. A write would notice that only with the next output.
+pub async fn closed() {
+    // Files and the like cannot be watched and are never closed by a reader.
     if let Ok(stdout) = watched_stdout()
         && stdout.ready(Interest::ERROR).await.is_ok()
     {
@@ -70,16 +70,16 @@ pub async fn unread() {
     std::future::pending().await
 }
 
-/// For watching only. Unchecked, because the checks would make standard output non-blocking, for everyone who shares it.
+/// For polling only. The checked constructor would make standard output non-blocking for all processes that share it.
 fn watched_stdout() -> io::Result<Sender> {
     Sender::from_owned_fd_unchecked(io::stdout().as_fd().try_clone_to_owned()?)
 }
 
-/// By way of JSON, because some values are carried as JSON texts that only a JSON writer can write.
+/// Converts via JSON, because some values are raw JSON texts that only a JSON serializer can write.
 fn to_yaml<T: Serialize>(value: &T) -> Result<String> {
     let json = serde_json::to_string(value)?;
     let ordered: Ordered = serde_json::from_str(&json)?;
-    let yaml = serde_saphyr::to_string(&ordered).context("this cannot be written as YAML; --output json can")?;
+    let yaml = serde_saphyr::to_string(&ordered).context("the result cannot be written as YAML; use --output json")?;
     Ok(if yaml.ends_with('\n') { yaml } else { yaml + "\n" })
 }
 
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn yaml_keeps_the_order_and_opens_carried_json() {
+    fn yaml_keeps_the_order_and_expands_raw_json() {
         #[derive(Serialize)]
         struct Shown {
             z: u8,

@@ -1,11 +1,11 @@
-//! Colour, used sparingly, and only where a person looks: never in a pipe, never with `NO_COLOR`.
+//! Terminal colours. Disabled in pipes and with `NO_COLOR`.
 
 use std::io::IsTerminal;
 
 use model::state::State;
 use model::workflow::{TaskState, WorkflowState};
 
-/// What a text is to look like.
+/// Style of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tone {
     #[default]
@@ -59,7 +59,7 @@ impl Tone {
     }
 }
 
-/// Knows whether there is colour.
+/// Applies styles if colours are enabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Paint {
     colours: bool,
@@ -69,11 +69,11 @@ impl Paint {
     pub const NONE: Self = Self { colours: false };
 
     pub fn for_stdout() -> Self {
-        Self { colours: std::io::stdout().is_terminal() && wanted() }
+        Self { colours: std::io::stdout().is_terminal() && colours_allowed() }
     }
 
     pub fn for_stderr() -> Self {
-        Self { colours: std::io::stderr().is_terminal() && wanted() }
+        Self { colours: std::io::stderr().is_terminal() && colours_allowed() }
     }
 
     pub fn apply(self, tone: Tone, text: &str) -> String {
@@ -84,13 +84,13 @@ impl Paint {
     }
 }
 
-fn wanted() -> bool {
+fn colours_allowed() -> bool {
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Takes away what a text of unknown origin could do to a terminal.
-pub fn tame(text: &str) -> String {
+/// Replaces control characters, so that untrusted text cannot control the terminal.
+pub fn sanitize(text: &str) -> String {
     text.chars().map(|character| if character.is_control() { '·' } else { character }).collect()
 }
 
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn escape_sequences_of_others_do_not_reach_the_terminal() {
-        assert_eq!(tame("a\x1b[31mb\nc"), "a·[31mb·c");
+    fn untrusted_escape_sequences_do_not_reach_the_terminal() {
+        assert_eq!(sanitize("a\x1b[31mb\nc"), "a·[31mb·c");
     }
 }

@@ -1,4 +1,4 @@
-//! `outlast policy`: what decides about jobs, what it would say, and whether the rules do as they should.
+//! `outlast policy`: shows, checks and tests the policy.
 
 mod check;
 mod test;
@@ -6,15 +6,15 @@ mod test;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use api::PolicyView;
 use clap::{Args, Subcommand};
-use model::view::PolicyView;
 
 use crate::context::Context;
 use crate::exit;
-use crate::paint::{Paint, Tone, tame};
+use crate::paint::{Paint, Tone, sanitize};
 use crate::table::{Cell, Pairs};
 
-/// Show the policy, ask what it says of a job, or test rules.
+/// Show the policy, check a job against it, or test rules.
 #[derive(Args)]
 pub struct Options {
     #[command(subcommand)]
@@ -23,12 +23,15 @@ pub struct Options {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show who decides about jobs, and how that is going.
+    /// Show the policy backend and its status.
     Show,
-    /// Ask what the policy says of a job, without submitting it. A job that would be denied gives exit code 5.
+    /// Check a job against the policy without submitting it. Exit code 5 if it would be denied.
     Check(check::Options),
-    /// Ask the rules in a directory about the cases beside them (`*_test.yaml`, `*_test.json`); no server is asked.
-    Test { directory: PathBuf },
+    /// Run the test cases (`*_test.yaml`, `*_test.json`) of the rules in a directory, without a server.
+    Test {
+        /// Directory with rules and test cases.
+        directory: PathBuf,
+    },
 }
 
 pub async fn run(options: Options, context: &Context) -> Result<u8> {
@@ -46,40 +49,40 @@ pub async fn run(options: Options, context: &Context) -> Result<u8> {
 fn page(policy: &PolicyView, paint: Paint) -> String {
     let mut pairs = Pairs::default();
     let mode = match policy.mode.as_str() {
-        "none" => "nobody is asked: every job may run",
+        "none" => "no policy: every job may run",
         "rules" => "rules in Rego",
-        "kernel" => "a kernel, asked over the network",
+        "kernel" => "policy service",
         other => other,
     };
-    pairs.add_cell("decided by", Cell::new(mode).tone(Tone::Strong));
+    pairs.add_cell("backend", Cell::new(mode).tone(Tone::Strong));
     pairs.add_option("version", policy.version);
-    pairs.add("while it cannot be asked", if policy.fail_mode == "open" { "jobs run" } else { "jobs wait" });
-    pairs.add_option("ran without being asked about", (policy.failed_open > 0).then_some(policy.failed_open));
+    pairs.add("when unavailable", if policy.fail_mode == "open" { "jobs run" } else { "jobs wait" });
+    pairs.add_option("ran without a decision", (policy.failed_open > 0).then_some(policy.failed_open));
     if let Some(rules) = &policy.rules {
         pairs.add("directory", &rules.directory);
         pairs.add("files", rules.files.join(" "));
         pairs.add("loaded", rules.loaded_at);
-        pairs.add("rules for results", if rules.has_output_rules { "yes" } else { "no" });
+        pairs.add("output rules", if rules.has_output_rules { "yes" } else { "no" });
         if let Some(error) = &rules.error {
-            pairs.add_cell("not in force", Cell::new(first_line(error)).tone(Tone::Bad));
+            pairs.add_cell("load error", Cell::new(first_line(error)).tone(Tone::Bad));
         }
     }
-    let kernel =
-        policy.kernel.as_ref().and_then(|kernel| serde_json::from_slice::<serde_json::Value>(kernel.as_bytes()).ok());
-    if let Some(kernel) = &kernel {
-        for (name, field) in [("address", &kernel["address"]), ("its own version", &kernel["kernel_version"])] {
+    let service =
+        policy.service.as_ref().and_then(|status| serde_json::from_slice::<serde_json::Value>(status.as_bytes()).ok());
+    if let Some(service) = &service {
+        for (name, field) in [("address", &service["address"]), ("service version", &service["kernel_version"])] {
             pairs.add_option(name, field.as_str());
         }
-        for (name, gate) in [("jobs", &kernel["input"]), ("results", &kernel["output"])] {
-            let state = gate["state"].as_str().unwrap_or_default();
-            pairs.add(name, format!("breaker {state}, {} calls, {} failed", gate["calls"], gate["failures"]));
+        for (name, calls) in [("input calls", &service["input"]), ("output calls", &service["output"])] {
+            let state = calls["state"].as_str().unwrap_or_default();
+            pairs.add(name, format!("circuit breaker {state}, {} calls, {} failed", calls["calls"], calls["failures"]));
         }
     }
     let mut text = pairs.render(paint);
     if let Some(error) = policy.rules.as_ref().and_then(|rules| rules.error.as_ref()) {
-        let lines: Vec<String> = error.lines().map(tame).collect();
+        let lines: Vec<String> = error.lines().map(sanitize).collect();
         text.push_str(&format!(
-            "\nWhat is in the directory cannot be used, those from before stay in force:\n{}\n",
+            "\nThe rules in the directory are invalid; the previously loaded rules stay in force:\n{}\n",
             lines.join("\n")
         ));
     }
@@ -92,9 +95,9 @@ fn first_line(text: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use api::RulesView;
     use model::json::Json;
     use model::time::{Millis, Timestamp};
-    use model::view::RulesView;
 
     use super::*;
 
@@ -105,12 +108,12 @@ mod tests {
             version: None,
             failed_open: 0,
             rules: None,
-            kernel: None,
+            service: None,
         }
     }
 
     #[test]
-    fn rules_that_cannot_be_used_are_told_of() {
+    fn invalid_rules_are_reported() {
         let rules = RulesView {
             directory: "rules".to_owned(),
             files: vec!["a.rego".to_owned()],
@@ -121,14 +124,14 @@ mod tests {
             has_output_rules: false,
         };
         let text = page(&PolicyView { rules: Some(rules), ..policy() }, Paint::NONE);
-        assert!(text.contains("not in force              a.rego:3: expected a brace\n"), "{text}");
+        assert!(text.contains("load error        a.rego:3: expected a brace\n"), "{text}");
         assert!(text.ends_with("  deny contains\n"), "{text}");
     }
 
     #[test]
-    fn a_kernel_is_shown_with_its_breakers() {
-        let kernel = br#"{"address":"k:1","input":{"state":"open","calls":5,"failures":3},"output":{"state":"closed","calls":0,"failures":0}}"#;
-        let text = page(&PolicyView { kernel: Json::parse(kernel), ..policy() }, Paint::NONE);
+    fn a_policy_service_is_shown_with_its_circuit_breakers() {
+        let status = br#"{"address":"k:1","input":{"state":"open","calls":5,"failures":3},"output":{"state":"closed","calls":0,"failures":0}}"#;
+        let text = page(&PolicyView { service: Json::parse(status), ..policy() }, Paint::NONE);
         assert!(text.contains("breaker open, 5 calls, 3 failed\n"), "{text}");
     }
 }

@@ -1,20 +1,20 @@
-//! `outlast queues`: making queues, looking at them, ending them.
+//! `outlast queues`: creates, inspects and closes queues.
 
-mod settle;
 mod show;
+mod wait;
 
 pub use show::ended;
 
 use anyhow::Result;
+use api::{Page, QueueSpec, QueueView};
 use clap::{Args, Subcommand};
-use model::view::{Page, QueueSpec, QueueView};
 
 use crate::context::Context;
 use crate::{exit, ids, output};
 
 const PAGE_QUEUES: usize = 500;
 
-/// List queues, create one, look at it, drain, cancel or remove it.
+/// List, create, inspect, drain, cancel and delete queues.
 #[derive(Args)]
 pub struct Options {
     #[command(subcommand)]
@@ -25,43 +25,51 @@ pub struct Options {
 enum Command {
     /// List queues.
     List {
-        /// At most this many.
+        /// Maximum number of queues [default: all]
         #[arg(long, value_name = "N")]
         limit: Option<usize>,
     },
-    /// Create a queue and print its id and its token, which is shown only now.
+    /// Create a queue and print its id and token. The token is shown only once.
     Create {
-        /// A name for people.
+        /// Display name.
         #[arg(long, default_value = "")]
         tag: String,
-        /// How many of its jobs may run at once.
+        /// Maximum number of running jobs [default: no limit]
         #[arg(long, value_name = "N")]
         max_running: Option<u32>,
-        /// Retries of its jobs that name no number of their own.
+        /// Default retry budget of its jobs.
         #[arg(long, value_name = "N")]
         max_retries: Option<u32>,
-        /// Whose queue it is.
+        /// Tenant of the queue.
         #[arg(long)]
         tenant: Option<String>,
     },
     /// Show a queue, by id or token.
-    Show { queue: String },
-    /// Take no new jobs and finish those there are.
+    Show {
+        /// Queue id or token.
+        queue: String,
+    },
+    /// Close a queue for new jobs and finish its jobs.
     Drain {
+        /// Queue id or token.
         queue: String,
-        /// Stay until the last job has ended.
+        /// Wait until all jobs are terminal.
         #[arg(long)]
         wait: bool,
     },
-    /// Take no new jobs and cancel those there are.
+    /// Close a queue for new jobs and cancel its jobs.
     Cancel {
+        /// Queue id or token.
         queue: String,
-        /// Stay until the last job has ended.
+        /// Wait until all jobs are terminal.
         #[arg(long)]
         wait: bool,
     },
-    /// Remove a queue.
-    Rm { queue: String },
+    /// Delete a queue.
+    Rm {
+        /// Queue id or token.
+        queue: String,
+    },
 }
 
 pub async fn run(options: Options, context: &Context) -> Result<u8> {
@@ -82,17 +90,17 @@ pub async fn run(options: Options, context: &Context) -> Result<u8> {
         Command::Drain { queue, wait } => {
             let queue = ids::queue(&queue)?;
             let drained = client.drain_queue(queue).await?;
-            return settle::show(queue, drained, wait, context).await;
+            return wait::show(queue, drained, wait, context).await;
         }
         Command::Cancel { queue, wait } => {
             let queue = ids::queue(&queue)?;
             let cancelled = client.cancel_queue(queue).await?;
-            return settle::show(queue, cancelled, wait, context).await;
+            return wait::show(queue, cancelled, wait, context).await;
         }
         Command::Rm { queue } => {
             client.remove_queue(ids::queue(&queue)?).await?;
-            if context.printer.is_for_people() {
-                output::write(format!("{queue} removed\n").as_bytes())?;
+            if context.printer.is_human_readable() {
+                output::write(format!("{queue} deleted\n").as_bytes())?;
             }
         }
     }

@@ -1,4 +1,4 @@
-//! `outlast schedules`: what starts workflows by the clock.
+//! `outlast schedules`: creates and controls schedules of workflows.
 
 mod file;
 mod show;
@@ -6,9 +6,9 @@ mod show;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use api::{Page, ScheduleView, WorkflowView};
 use clap::{Args, Subcommand};
 use client::schedules::ScheduleRef;
-use model::view::{Page, ScheduleView, WorkflowView};
 
 use crate::context::Context;
 use crate::jobs::list::now;
@@ -16,7 +16,7 @@ use crate::{exit, output};
 
 const PAGE_SCHEDULES: usize = 500;
 
-/// List schedules, look at one, create, pause, resume, trigger or remove it.
+/// List, create, inspect, pause, resume, trigger and delete schedules.
 #[derive(Args)]
 pub struct Options {
     #[command(subcommand)]
@@ -30,50 +30,51 @@ enum Command {
         /// Only schedules of this tenant.
         #[arg(long, value_name = "TENANT")]
         tenant: Option<String>,
-        /// At most this many.
+        /// Maximum number of schedules [default: all]
         #[arg(long, value_name = "N")]
         limit: Option<usize>,
     },
     /// Show a schedule, by name or id.
-    Show(Named),
-    /// Create the schedule of a file.
+    Show(ScheduleArgs),
+    /// Create a schedule from a file.
     #[command(after_help = "\
 The file is YAML or JSON:
   name: nightly
   cron: 30 2 * * *           # minute hour day month weekday, or @hourly, @daily …
-  timezone: Europe/Berlin    # UTC if absent
-  workflow: ./report.yaml    # a file, relative to this one, or the definition itself
+  timezone: Europe/Berlin    # default: UTC
+  workflow: ./report.yaml    # a file relative to this one, or an inline definition
   inputs: {days: 1}
-  catch_up: once             # slots that passed while no server ran: skip, once or all
-  overlap: forbid            # while the one before runs: allow, forbid or replace
+  catch_up: once             # slots missed while no server ran: skip, once or all
+  overlap: forbid            # while the previous one runs: allow, forbid or replace
   jitter: 30s
   paused: false
   queue: q_…
   tenant: default")]
     Create {
+        /// Schedule file.
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
-    /// Leave out slots until it is resumed.
-    Pause(Named),
-    /// Start workflows again when their time has come.
-    Resume(Named),
-    /// Start its workflow now.
-    Trigger(Named),
-    /// Remove a schedule; what it has started goes on.
-    Rm(Named),
+    /// Pause a schedule. Slots are skipped until it is resumed.
+    Pause(ScheduleArgs),
+    /// Resume a paused schedule.
+    Resume(ScheduleArgs),
+    /// Trigger a schedule immediately and print the workflow id.
+    Trigger(ScheduleArgs),
+    /// Delete a schedule. Workflows it has started continue.
+    Rm(ScheduleArgs),
 }
 
 #[derive(Args)]
-struct Named {
-    /// Its name or id.
+struct ScheduleArgs {
+    /// Name or id of the schedule.
     schedule: String,
-    /// Whose it is, where the name alone is not enough.
+    /// Tenant of the schedule, if the name alone is ambiguous.
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
 }
 
-impl Named {
+impl ScheduleArgs {
     fn reference(&self) -> ScheduleRef<'_> {
         ScheduleRef { name: &self.schedule, tenant: self.tenant.as_deref() }
     }
@@ -88,7 +89,7 @@ pub async fn run(options: Options, context: &Context) -> Result<u8> {
             let page = fetch(tenant.as_deref(), limit, context).await?;
             printer.print(&page, |page: &Page<ScheduleView>, paint| show::table(&page.items, now(), paint))?;
         }
-        Command::Show(named) => printer.print(&client.schedule(named.reference()).await?, show::page)?,
+        Command::Show(args) => printer.print(&client.schedule(args.reference()).await?, show::page)?,
         Command::Create { file } => {
             let schedule = client.create_schedule(&file::read(&file)?).await?;
             printer.print(&schedule, |schedule: &ScheduleView, _| {
@@ -96,16 +97,16 @@ pub async fn run(options: Options, context: &Context) -> Result<u8> {
                 format!("{} {}: {next}\n", schedule.id, schedule.name)
             })?;
         }
-        Command::Pause(named) => printer.print(&client.pause_schedule(named.reference()).await?, show::line)?,
-        Command::Resume(named) => printer.print(&client.resume_schedule(named.reference()).await?, show::line)?,
-        Command::Trigger(named) => {
-            let workflow = client.trigger_schedule(named.reference()).await?;
+        Command::Pause(args) => printer.print(&client.pause_schedule(args.reference()).await?, show::line)?,
+        Command::Resume(args) => printer.print(&client.resume_schedule(args.reference()).await?, show::line)?,
+        Command::Trigger(args) => {
+            let workflow = client.trigger_schedule(args.reference()).await?;
             printer.print(&workflow, |workflow: &WorkflowView, _| format!("{}\n", workflow.id))?;
         }
-        Command::Rm(named) => {
-            client.remove_schedule(named.reference()).await?;
-            if printer.is_for_people() {
-                output::write(format!("{} removed\n", named.schedule).as_bytes())?;
+        Command::Rm(args) => {
+            client.remove_schedule(args.reference()).await?;
+            if printer.is_human_readable() {
+                output::write(format!("{} deleted\n", args.schedule).as_bytes())?;
             }
         }
     }

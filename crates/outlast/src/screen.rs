@@ -1,4 +1,4 @@
-//! A few lines on a terminal that are drawn again and again in the same place.
+//! Terminal lines that are redrawn in place.
 
 use std::io::{self, IsTerminal};
 
@@ -7,8 +7,8 @@ use rustix::termios::tcgetwinsize;
 use crate::output;
 use crate::workflows::tree::width_of;
 
-/// For terminals that do not tell.
-const USUAL: Size = Size { width: 80, height: 24 };
+/// For terminals that do not report their size.
+const DEFAULT_SIZE: Size = Size { width: 80, height: 24 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
@@ -16,36 +16,39 @@ pub struct Size {
     pub height: usize,
 }
 
-/// The terminal that standard output is, if it can be drawn on.
+/// Size of the terminal, or `None` if standard output is not a terminal that can be redrawn.
 pub fn size() -> Option<Size> {
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     if is_dumb || !io::stdout().is_terminal() {
         return None;
     }
-    let told = tcgetwinsize(io::stdout()).ok().filter(|told| told.ws_col > 0 && told.ws_row > 1);
-    Some(told.map_or(USUAL, |told| Size { width: told.ws_col.into(), height: told.ws_row.into() }))
+    let reported = tcgetwinsize(io::stdout()).ok().filter(|reported| reported.ws_col > 0 && reported.ws_row > 1);
+    Some(
+        reported
+            .map_or(DEFAULT_SIZE, |reported| Size { width: reported.ws_col.into(), height: reported.ws_row.into() }),
+    )
 }
 
-/// How wide lines may be where there is no terminal.
+/// Terminal width; practically unlimited without a terminal.
 pub fn width() -> usize {
     size().map_or(usize::MAX / 8, |size| size.width)
 }
 
-/// What was drawn last.
+/// Widths of the lines drawn last.
 #[derive(Debug, Default)]
 pub struct Screen {
     widths: Vec<usize>,
 }
 
 impl Screen {
-    /// Draws these lines in the place of the last ones.
+    /// Replaces the previous lines.
     pub fn redraw(&mut self, lines: &[String], size: Size) -> io::Result<()> {
-        output::write(self.replaced(lines, size).as_bytes())
+        output::write(self.replacement(lines, size).as_bytes())
     }
 
-    /// In one piece, so that nothing flickers.
-    fn replaced(&mut self, lines: &[String], size: Size) -> String {
-        // A terminal that has become narrower has broken the lines that were drawn before.
+    /// The whole update as one write, to avoid flicker.
+    fn replacement(&mut self, lines: &[String], size: Size) -> String {
+        // A terminal that became narrower has wrapped the previous lines.
         let up: usize = self.widths.iter().map(|width| width.div_ceil(size.width.max(1)).max(1)).sum();
         let mut text = String::new();
         if up > 0 {
@@ -61,11 +64,11 @@ impl Screen {
     }
 }
 
-/// Without the colours.
+/// Width without colour codes.
 fn visible_width(line: &str) -> usize {
     let mut width = 0;
-    for (at, piece) in line.split("\x1b[").enumerate() {
-        let shown = if at == 0 { piece } else { piece.split_once('m').map_or("", |(_, shown)| shown) };
+    for (index, part) in line.split("\x1b[").enumerate() {
+        let shown = if index == 0 { part } else { part.split_once('m').map_or("", |(_, shown)| shown) };
         width += width_of(shown);
     }
     width
@@ -80,19 +83,22 @@ mod tests {
     }
 
     #[test]
-    fn each_drawing_takes_the_place_of_the_one_before() {
+    fn each_drawing_replaces_the_previous_one() {
         let size = Size { width: 20, height: 10 };
         let mut screen = Screen::default();
-        assert_eq!(screen.replaced(&lines(&["one", "two"]), size), "one\x1b[K\ntwo\x1b[K\n\x1b[J");
-        assert_eq!(screen.replaced(&lines(&["three"]), size), "\x1b[2A\rthree\x1b[K\n\x1b[J");
-        assert_eq!(screen.replaced(&[], size), "\x1b[1A\r\x1b[J");
+        assert_eq!(screen.replacement(&lines(&["one", "two"]), size), "one\x1b[K\ntwo\x1b[K\n\x1b[J");
+        assert_eq!(screen.replacement(&lines(&["three"]), size), "\x1b[2A\rthree\x1b[K\n\x1b[J");
+        assert_eq!(screen.replacement(&[], size), "\x1b[1A\r\x1b[J");
     }
 
     #[test]
-    fn lines_that_a_narrower_terminal_has_broken_are_replaced_as_well() {
+    fn lines_wrapped_by_a_narrower_terminal_are_replaced() {
         let mut screen = Screen::default();
-        screen.replaced(&lines(&["\x1b[32mten\x1b[0m letters", "x", ""]), Size { width: 20, height: 10 });
+        screen.replacement(&lines(&["\x1b[32mten\x1b[0m letters", "x", ""]), Size { width: 20, height: 10 });
         let narrow = Size { width: 5, height: 10 };
-        assert!(screen.replaced(&[], narrow).starts_with("\x1b[5A"), "three for the first, one for each of the others");
+        assert!(
+            screen.replacement(&[], narrow).starts_with("\x1b[5A"),
+            "three rows for the first line, one for each of the others"
+        );
     }
 }

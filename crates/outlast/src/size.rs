@@ -1,8 +1,8 @@
-//! Numbers of bytes as people read and write them.
+//! Parsing and formatting of byte sizes.
 
 const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
 
-/// In the unit that suits it.
+/// Formats with the largest fitting unit.
 pub fn show(bytes: u64) -> String {
     let mut value = bytes as f64;
     let mut unit = 0;
@@ -13,7 +13,7 @@ pub fn show(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
-/// Reads `4096`, `64K`, `512M`, `2GiB`: always powers of 1024. For the command line, so errors are texts.
+/// Parses `4096`, `64K`, `512M`, `2GiB`: always powers of 1024. A clap value parser.
 pub fn parse(text: &str) -> Result<u64, String> {
     let digits = text.len() - text.trim_start_matches(|character: char| character.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
@@ -26,7 +26,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
             .map(|at| at + 1),
     };
     let (Ok(number), Some(power)) = (number.parse::<u64>(), power) else {
-        return Err(format!("`{text}` is not a size; write it like 4096, 64K, 512M or 2G"));
+        return Err(format!("invalid size `{text}`; expected a form such as 4096, 64K, 512M or 2G"));
     };
     number.checked_mul(1 << (10 * power)).ok_or_else(|| format!("`{text}` is too large"))
 }
@@ -36,13 +36,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_have_a_fitting_unit() {
+    fn sizes_are_formatted_with_a_fitting_unit() {
         let texts = [0, 1023, 1024, 5 << 40].map(show);
         assert_eq!(texts, ["0 B", "1023 B", "1.0 KiB", "5.0 TiB"]);
     }
 
     #[test]
-    fn sizes_are_read_as_people_write_them() {
+    fn sizes_are_parsed() {
         for (text, bytes) in [("0", 0), ("17", 17), ("17B", 17), ("64K", 64 << 10), ("512m", 512 << 20)] {
             assert_eq!(parse(text), Ok(bytes), "{text}");
         }

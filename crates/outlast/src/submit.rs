@@ -1,4 +1,4 @@
-//! `outlast submit`: one job from the command line, or one or many from a file.
+//! `outlast submit`: submits a job from the command line, or jobs from a file.
 
 mod chunk;
 mod content;
@@ -11,10 +11,10 @@ mod wait;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use api::AcceptedView;
 use bytes::Bytes;
 use clap::{ArgGroup, Args};
-use client::jobs::Submit;
-use model::view::AcceptedView;
+use client::jobs::SubmitOptions;
 
 use crate::context::Context;
 use crate::exit::{self, Usage};
@@ -22,7 +22,7 @@ use crate::ids;
 use source::Source;
 pub use spec::parse_pair;
 
-/// Submit a job and print its id.
+/// Submit jobs and print their ids.
 #[derive(Args)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true).args(["command", "echo", "file", "wasm", "function"]))]
 #[command(override_usage = "\
@@ -32,9 +32,9 @@ outlast submit [OPTIONS] [--] COMMAND [ARGUMENT]...
        outlast submit [OPTIONS] --echo JSON
        outlast submit [OPTIONS] --file FILE")]
 #[command(after_help = "\
-A command runs in a working directory of its own, with its inputs in inputs/ and its worker in worker/; what it \
-leaves in outputs/ can be kept. It is not a shell line: for pipes, variables and the like use sh -c.
-It is kept from its host by the `standard` sandbox unless --sandbox says otherwise.
+A command runs in its own working directory, with its inputs in inputs/ and its worker in worker/. Files it writes to \
+outputs/ can be stored as artifacts. It is not run by a shell: for pipes and variables use sh -c.
+It runs in the `standard` sandbox unless --sandbox sets another one.
 
 Examples:
   outlast submit --wait -- sh -c 'echo hello; exit 3'
@@ -45,48 +45,49 @@ Examples:
   outlast submit --wait --echo '{\"answer\": 42}'
   generate-jobs | outlast submit --file -")]
 pub struct Options {
-    /// Show the job's output as it comes and exit with its exit code.
+    /// Print the job's output while it runs and exit with its exit code.
     #[arg(long)]
     pub wait: bool,
     #[command(flatten)]
     job: spec::Options,
-    /// The queue it goes to, by id or token.
+    /// Queue of the job, by id or token [default: the tenant's implicit queue]
     #[arg(long, value_name = "QUEUE")]
     queue: Option<String>,
-    /// Names this submit: the same key again gives the same job, not another one.
+    /// Idempotency key. Repeating it returns the same job.
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// Submit a job that returns this JSON value.
+    /// Submit an echo job, which returns this JSON value.
     #[arg(long, value_name = "JSON", conflicts_with_all = spec::Options::NOT_FOR_ECHO, conflicts_with_all = ["command", "wasm"])]
     echo: Option<String>,
-    /// Run this WebAssembly component, a file or a blob; COMMAND is then its arguments.
+    /// WebAssembly component to run, a file or a blob. COMMAND is its arguments.
     #[arg(long, value_name = "FILE|blob:…", conflicts_with_all = spec::Options::NOT_FOR_WASM)]
     wasm: Option<content::Source>,
-    /// Submit what is in a file: JSON or YAML with one job, a list or `jobs:`, or NDJSON with a job per line; `-` is standard input.
+    /// Submit the jobs in a file: JSON or YAML with one job, a list or `jobs:`, or NDJSON; `-` for standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = spec::Options::NAMES, conflicts_with_all = ["command", "echo", "wasm"])]
     file: Option<PathBuf>,
-    /// The program to run and its arguments; options of this command go before it.
-    // Hyphens are the command's own only behind its name: before it, a mistyped option of ours must not become a program.
+    /// Program and its arguments. Options of `outlast submit` go before it.
+    // Hyphenated arguments belong to the command only after its name: a mistyped option before it must not become a
+    // program.
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
 pub async fn run(mut options: Options, context: &Context) -> Result<u8> {
     if options.wait && options.queue.is_none() && options.file.is_none() {
-        // Whoever waits wants to see a failure when it happens, and each output once.
+        // With --wait, a failure is reported immediately and output is printed once.
         options.job.retries.get_or_insert(0);
     }
     let queue = options.queue.as_deref().map(ids::queue).transpose()?;
-    let submit = Submit { idempotency_key: options.key, queue };
+    let submit_options = SubmitOptions { idempotency_key: options.key, queue };
     let job = match (&options.file, &options.echo, &options.wasm) {
         (Some(file), _, _) => match source::open(file)? {
             Source::One(job) => job,
-            Source::Many(_) if options.wait || submit.idempotency_key.is_some() => {
+            Source::Many(_) if options.wait || submit_options.idempotency_key.is_some() => {
                 return Err(
-                    Usage("--wait and --key are for a single job, and this file may have many".to_owned()).into()
+                    Usage("--wait and --key require a single job; this file may contain several".to_owned()).into()
                 );
             }
-            Source::Many(jobs) => return many::submit(jobs, &submit, context).await,
+            Source::Many(jobs) => return many::submit(jobs, &submit_options, context).await,
         },
         (None, Some(value), _) => spec::echo(&options.job, value)?,
         (None, None, Some(component)) => {
@@ -99,11 +100,11 @@ pub async fn run(mut options: Options, context: &Context) -> Result<u8> {
             spec::process(&options.job, inputs, options.command)?
         }
     };
-    one(job, &submit, options.wait, context).await
+    submit_one(job, &submit_options, options.wait, context).await
 }
 
-async fn one(job: Bytes, submit: &Submit, wait: bool, context: &Context) -> Result<u8> {
-    let accepted = context.client.submit_raw(job, submit).await?;
+async fn submit_one(job: Bytes, options: &SubmitOptions, wait: bool, context: &Context) -> Result<u8> {
+    let accepted = context.client.submit_raw(job, options).await?;
     if wait {
         return wait::until_terminal(accepted.id, context).await;
     }

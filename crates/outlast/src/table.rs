@@ -1,8 +1,8 @@
-//! Aligned columns without borders, and aligned pairs of name and value.
+//! Text tables without borders, and aligned name-value pairs.
 
-use crate::paint::{Paint, Tone, tame};
+use crate::paint::{Paint, Tone, sanitize};
 
-/// One field of a table.
+/// Cell of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cell {
     text: String,
@@ -11,10 +11,10 @@ pub struct Cell {
 
 impl Cell {
     pub fn new(text: impl ToString) -> Self {
-        Self { text: tame(&text.to_string()), tone: Tone::Plain }
+        Self { text: sanitize(&text.to_string()), tone: Tone::Plain }
     }
 
-    /// A dash for what is absent.
+    /// A dash for `None`.
     pub fn option(value: Option<impl ToString>) -> Self {
         value.map_or_else(|| Self::new("-").tone(Tone::Quiet), Self::new)
     }
@@ -35,7 +35,7 @@ pub enum Align {
     Right,
 }
 
-/// A heading and how its column is aligned.
+/// Heading and alignment.
 pub type Column = (&'static str, Align);
 
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl Table {
     }
 }
 
-/// Names on the left, values on the right; pairs without a value are left out.
+/// Name-value pairs, one per line. Pairs without a value are omitted.
 #[derive(Debug, Default)]
 pub struct Pairs {
     pairs: Vec<(&'static str, Cell)>,
@@ -113,7 +113,7 @@ impl Pairs {
     }
 }
 
-/// The text, cut if it is longer than `width`.
+/// Truncates the text to `width` characters.
 pub fn shorten(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_leave_out_what_is_absent() {
+    fn pairs_without_a_value_are_omitted() {
         let mut pairs = Pairs::default();
         pairs.add("id", "job_1");
         pairs.add_option("exit code", Some(3));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_cut_at_characters() {
+    fn long_texts_are_truncated_at_character_boundaries() {
         assert_eq!(shorten("äöü", 3), "äöü");
         assert_eq!(shorten("äöüß", 3), "äö…");
     }

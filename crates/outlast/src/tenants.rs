@@ -1,8 +1,8 @@
-//! `outlast tenants`: whose work there is, and what they may have.
+//! `outlast tenants`: tenants with their limits.
 
 use anyhow::Result;
+use api::{Page, TenantView};
 use clap::Args;
-use model::view::{Page, TenantView};
 
 use crate::context::Context;
 use crate::exit;
@@ -11,10 +11,10 @@ use crate::table::{Align, Cell, Table};
 
 const PAGE_TENANTS: usize = 500;
 
-/// List tenants that have work or limits.
+/// List tenants that have jobs or limits.
 #[derive(Args)]
 pub struct Options {
-    /// At most this many.
+    /// Maximum number of tenants [default: all]
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
 }
@@ -61,12 +61,12 @@ fn table(tenants: &[TenantView], paint: Paint) -> String {
 
 #[cfg(test)]
 mod tests {
-    use model::view::TenantLimitsView;
+    use api::TenantLimitsView;
 
     use super::*;
 
     #[test]
-    fn what_is_not_limited_is_a_dash() {
+    fn a_missing_limit_is_a_dash() {
         let limits = TenantLimitsView { max_running: Some(2), ..TenantLimitsView::default() };
         let tenant = TenantView { tenant: "guests".to_owned(), live: 5, limits };
         let expected = "\

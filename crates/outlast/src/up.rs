@@ -1,4 +1,4 @@
-//! `outlast up`: a server on this machine, with everything on it.
+//! `outlast up`: starts a server on this machine.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,26 +12,26 @@ use crate::exit::{self, Usage};
 use crate::output;
 use crate::paint::{Paint, Tone};
 
-/// Start a server on this machine; Ctrl-C stops it and what it runs.
+/// Start a server on this machine. Ctrl-C stops it and its processes.
 #[derive(Args)]
 #[command(
-    after_help = "SIGTERM stops the server alone: its processes go on, and the next server on the same data takes them over.
-What the server logs is set with OUTLAST_LOG: error, warn (the default), info, debug or trace."
+    after_help = "SIGTERM stops only the server: its processes continue, and the next server with the same data directory adopts them.
+OUTLAST_LOG sets the log level: error, warn (default), info, debug or trace."
 )]
 pub struct Options {
-    /// Where everything is kept [default: outlast-data]
+    /// Data directory [default: outlast-data]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// The address to listen on [default: 127.0.0.1:7070]
+    /// Listen address [default: 127.0.0.1:7070]
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
-    /// A YAML file with settings; what is also said on the command line counts more.
+    /// YAML configuration file. Command line options take precedence.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Listen on an address that other machines can reach, although nothing protects it.
+    /// Allow a listen address that other machines can reach without authentication.
     #[arg(long)]
     insecure: bool,
-    /// Into how many shards a new data directory is divided.
+    /// Number of shards of a new data directory [default: 1]
     #[arg(long, value_name = "N")]
     shards: Option<u16>,
 }
@@ -40,14 +40,14 @@ pub fn run(options: Options) -> Result<u8> {
     start_logging();
     let settings = options.settings()?;
     let data_dir = settings.data_dir.clone();
-    server::run(settings, |address| greet(&address.url(), &data_dir.display().to_string())).map_err(explain)?;
+    server::run(settings, |address| print_banner(&address.url(), &data_dir.display().to_string())).map_err(classify)?;
     Ok(exit::DONE)
 }
 
 impl Options {
     fn settings(self) -> Result<server::Options> {
         let mut settings = match &self.config {
-            Some(file) => server::Options::from_file(file).map_err(explain)?,
+            Some(file) => server::Options::from_file(file).map_err(classify)?,
             None => server::Options::default(),
         };
         if let Some(data_dir) = self.data_dir {
@@ -64,8 +64,8 @@ impl Options {
     }
 }
 
-/// What was asked for cannot be, or what was right did not work out: scripts want to know which.
-fn explain(error: Error) -> anyhow::Error {
+/// Separates invalid settings (exit code 2) from run-time failures.
+fn classify(error: Error) -> anyhow::Error {
     match error {
         Error::NotLoopback(_)
         | Error::ShardCount { .. }
@@ -83,17 +83,17 @@ fn explain(error: Error) -> anyhow::Error {
     }
 }
 
-fn greet(url: &str, data_dir: &str) {
+fn print_banner(url: &str, data_dir: &str) {
     let paint = Paint::for_stdout();
     let name = |text: &str| paint.apply(Tone::Quiet, text);
     let ready = paint.apply(Tone::Strong, &format!("Outlast {} is ready", env!("CARGO_PKG_VERSION")));
     let text = format!(
-        "{ready}\n  {}   {url}\n  {}  {url}/docs\n  {}  {data_dir}\nCtrl-C stops it cleanly.\n",
+        "{ready}\n  {}   {url}\n  {}  {url}/docs\n  {}  {data_dir}\nPress Ctrl-C to stop.\n",
         name("API"),
         name("docs"),
         name("data")
     );
-    // A server whose greeting nobody reads is a server all the same.
+    // The server starts even if the banner cannot be printed.
     let _ = output::write(text.as_bytes());
 }
 
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_counts_more_than_the_file() {
+    fn the_command_line_overrides_the_file() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("outlast.yaml");
         std::fs::write(&file, "listen: 127.0.0.1:9\nshards: 3\ninsecure: true\n").unwrap();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_used_is_bad_usage() {
+    fn an_unreadable_configuration_file_is_invalid_usage() {
         assert!(settings(&["--config", "/does/not/exist.yaml"]).unwrap_err().is::<Usage>());
     }
 }

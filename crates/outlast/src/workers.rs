@@ -1,14 +1,14 @@
-//! `outlast workers`: directories of executables, registered so that jobs can run what is in them.
+//! `outlast workers`: registers directories of executables for jobs to run.
 
 mod show;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use api::{Page, WorkerView};
 use blobs::workers::{LocalFile, scan_directory};
 use clap::{Args, Subcommand};
-use client::blobs::{Content, Named};
-use model::view::{Page, WorkerView};
+use client::blobs::{Content, HashedContent};
 
 use crate::context::Context;
 use crate::exit::{NotFound, Usage};
@@ -16,13 +16,13 @@ use crate::{exit, ids, output, size, upload};
 
 const PAGE_WORKERS: usize = 500;
 
-/// List workers, register a directory as one, look at it or remove it.
+/// List, register, inspect and delete workers.
 #[derive(Args)]
 #[command(after_help = "\
-A directory becomes a worker as it is. A file worker.json at its top says what the worker offers:
+A worker is the content of a directory. The file worker.json at its top declares its functions:
   {\"name\": \"images\", \"version\": \"1\", \"env\": {\"LEVEL\": \"9\"},
    \"functions\": [{\"name\": \"resize\", \"command\": [\"bin/resize\", \"--fast\"]}]}
-`outlast submit --worker w_… --function resize -- ARGUMENT` then runs it.")]
+`outlast submit --worker w_… --function resize -- ARGUMENT` runs a function.")]
 pub struct Options {
     #[command(subcommand)]
     command: Option<Command>,
@@ -32,12 +32,21 @@ pub struct Options {
 enum Command {
     /// List workers by name and version.
     List,
-    /// Upload what the server lacks of a directory, register it and print the worker's id.
-    Register { directory: PathBuf },
+    /// Register a directory as a worker and print its id. Uploads only the files the server lacks.
+    Register {
+        /// Directory of the worker.
+        directory: PathBuf,
+    },
     /// Show a worker with its functions and files.
-    Show { id: String },
-    /// Remove a worker; jobs that name it fail from then on.
-    Rm { id: String },
+    Show {
+        /// Worker id.
+        id: String,
+    },
+    /// Delete a worker. Jobs that use it fail from then on.
+    Rm {
+        /// Worker id.
+        id: String,
+    },
 }
 
 pub async fn run(options: Options, context: &Context) -> Result<u8> {
@@ -53,8 +62,8 @@ pub async fn run(options: Options, context: &Context) -> Result<u8> {
         }
         Command::Rm { id } => {
             context.client.remove_worker(ids::worker(&id)?).await?;
-            if context.printer.is_for_people() {
-                output::write(format!("{id} removed\n").as_bytes())?;
+            if context.printer.is_human_readable() {
+                output::write(format!("{id} deleted\n").as_bytes())?;
             }
         }
     }
@@ -76,25 +85,25 @@ async fn fetch(context: &Context) -> Result<Page<WorkerView>> {
 
 async fn register(directory: &Path, context: &Context) -> Result<()> {
     if !directory.is_dir() {
-        return Err(NotFound(format!("there is no directory {}", directory.display())).into());
+        return Err(NotFound(format!("no such directory: {}", directory.display())).into());
     }
-    let scanned = scan_directory(directory).map_err(unusable)?;
+    let scanned = scan_directory(directory).map_err(classify)?;
     let files = scanned.files.len();
-    let contents = scanned.files.into_iter().map(named).collect();
-    let sent = upload::make_sure(&context.client, contents).await?;
+    let contents = scanned.files.into_iter().map(hashed_content).collect();
+    let uploaded = upload::upload_missing(&context.client, contents).await?;
     let worker = context.client.register_worker(&scanned.manifest).await?;
-    if context.printer.is_for_people() {
-        eprintln!("{} of {files} files sent, {}", sent.files, size::show(sent.bytes));
+    if context.printer.is_human_readable() {
+        eprintln!("{} of {files} files uploaded, {}", uploaded.files, size::show(uploaded.bytes));
     }
     context.printer.print(&worker, |worker: &WorkerView, _| format!("{}\n", worker.id))
 }
 
-fn named(file: LocalFile) -> Named {
-    Named { content: Content::File(file.path), id: file.blob, bytes: file.bytes }
+fn hashed_content(file: LocalFile) -> HashedContent {
+    HashedContent { content: Content::File(file.path), id: file.blob, bytes: file.bytes }
 }
 
-/// What is wrong with the directory itself is for its owner to mend.
-fn unusable(error: blobs::Error) -> anyhow::Error {
+/// Problems of the directory itself are invalid usage.
+fn classify(error: blobs::Error) -> anyhow::Error {
     match &error {
         blobs::Error::BadManifest { .. } | blobs::Error::BadPath { .. } | blobs::Error::TooMany { .. } => {
             Usage(error.to_string()).into()

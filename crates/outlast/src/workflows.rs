@@ -1,6 +1,6 @@
-//! `outlast workflows`: looking at workflows, steering them, and working on their definitions.
+//! `outlast workflows`: lists, inspects and controls workflows, and validates definitions.
 
-mod act;
+mod actions;
 mod graph;
 mod history;
 mod list;
@@ -18,8 +18,9 @@ use clap::{Args, Subcommand};
 
 use crate::context::Context;
 use crate::{exit, output};
+use actions::WorkflowAction;
 
-/// List workflows, look at one, steer it, run it again; check and draw definitions.
+/// List, inspect and control workflows; validate and draw definitions.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Options {
@@ -33,57 +34,64 @@ pub struct Options {
 enum Command {
     /// List workflows, newest first.
     List(list::Options),
-    /// Show a workflow with all its tasks.
+    /// Show a workflow with its tasks.
     Show {
+        /// Workflow id.
         id: String,
-        /// Stay and show what happens until it has ended.
+        /// Show changes until the workflow has ended.
         #[arg(long)]
         watch: bool,
     },
-    /// Stop workflows and what they run.
+    /// Cancel workflows and their jobs.
     Cancel {
+        /// Workflow ids.
         #[arg(required = true)]
         ids: Vec<String>,
-        /// Undo what was done, last first, where the tasks say how.
+        /// Roll back: compensate the succeeded tasks, last first.
         #[arg(long)]
         compensate: bool,
     },
-    /// Let workflows begin nothing new; what runs goes on.
+    /// Pause workflows. Running tasks continue, no new ones start.
     Pause {
+        /// Workflow ids.
         #[arg(required = true)]
         ids: Vec<String>,
     },
-    /// Let paused workflows go on.
+    /// Resume paused workflows.
     Resume {
+        /// Workflow ids.
         #[arg(required = true)]
         ids: Vec<String>,
     },
-    /// Give a workflow the signal that a task of it waits for.
-    Signal(act::SignalOptions),
-    /// Run a workflow that has ended again: what had not succeeded, or everything from a task on.
+    /// Send a signal to a workflow.
+    Signal(actions::SignalOptions),
+    /// Rerun an ended workflow: its unsuccessful tasks, or everything from one task on.
     Rerun {
+        /// Workflow id.
         id: String,
-        /// The task to begin with.
+        /// First task to rerun.
         #[arg(long, value_name = "TASK")]
         from: Option<String>,
     },
-    /// Show what has happened in a workflow, oldest first.
+    /// Show the events of a workflow, oldest first.
     History(history::Options),
-    /// List the tasks of a workflow and their items, or show one task with its result.
+    /// List the tasks and items of a workflow, or show one task with its result.
     Tasks(tasks::Options),
-    /// Remove workflows that have ended.
+    /// Delete ended workflows.
     Rm {
+        /// Workflow ids.
         #[arg(required = true)]
         ids: Vec<String>,
     },
-    /// Check the definition in a file; needs no server.
+    /// Validate a definition file, without a server.
     Validate {
+        /// Definition file; `-` for standard input.
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
-    /// Draw the tasks of a file, or those of a workflow with their states.
+    /// Draw the task graph of a file, or of a workflow with its states.
     Graph(graph::Options),
-    /// Print the JSON Schema of definitions, for editors; needs no server.
+    /// Print the JSON Schema of definitions, for editors, without a server.
     Schema,
 }
 
@@ -92,12 +100,12 @@ pub async fn run(options: Options, context: &Context) -> Result<u8> {
         Command::List(options) => list::run(&options, context).await,
         Command::Show { id, watch: false } => show::once(&id, context).await,
         Command::Show { id, watch: true } => show::until_end(&id, context).await,
-        Command::Cancel { ids, compensate } => act::each(act::Act::Cancel { compensate }, &ids, context).await,
-        Command::Pause { ids } => act::each(act::Act::Pause, &ids, context).await,
-        Command::Resume { ids } => act::each(act::Act::Resume, &ids, context).await,
-        Command::Rm { ids } => act::each(act::Act::Remove, &ids, context).await,
-        Command::Signal(options) => act::signal(&options, context).await,
-        Command::Rerun { id, from } => act::rerun(&id, from.as_deref(), context).await,
+        Command::Cancel { ids, compensate } => actions::run(WorkflowAction::Cancel { compensate }, &ids, context).await,
+        Command::Pause { ids } => actions::run(WorkflowAction::Pause, &ids, context).await,
+        Command::Resume { ids } => actions::run(WorkflowAction::Resume, &ids, context).await,
+        Command::Rm { ids } => actions::run(WorkflowAction::Remove, &ids, context).await,
+        Command::Signal(options) => actions::signal(&options, context).await,
+        Command::Rerun { id, from } => actions::rerun(&id, from.as_deref(), context).await,
         Command::History(options) => history::run(&options, context).await,
         Command::Tasks(options) => tasks::run(&options, context).await,
         Command::Validate { file } => validate::run(&file, context),

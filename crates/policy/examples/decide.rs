@@ -1,5 +1,4 @@
-//! How long a decision takes: asked of the rules, and looked up. By the clock on the wall, and by that of the thread,
-//! which stands still while a busy machine runs something else.
+//! Measures the latency of decisions, evaluated and cached, in wall-clock time and in thread CPU time.
 //!
 //! `cargo run --release -p policy --example decide [directory of rules]`
 
@@ -17,19 +16,19 @@ const DECISIONS: usize = 100_000;
 const NOW: Millis = Millis(1_767_787_200_000);
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let samples = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/policy");
-    let directory = std::env::args().nth(1).map_or(samples, PathBuf::from);
-    let begun = Instant::now();
+    let example = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/policy");
+    let directory = std::env::args().nth(1).map_or(example, PathBuf::from);
+    let started = Instant::now();
     let policy = Policy::open(&directory, Cache::default(), NOW)?;
-    println!("loaded in {:.1} ms; reads {}", begun.elapsed().as_secs_f64() * 1e3, policy.status().reads.join(", "));
+    println!("loaded in {:.1} ms; reads {}", started.elapsed().as_secs_f64() * 1e3, policy.status().reads.join(", "));
     for (name, spec) in [("echo", echo()), ("process", process()), ("needs approval", approval())] {
         let facts = JobFacts { spec: &spec, submitter: Some("someone@example.com"), queue: None };
         let rules = policy.rules();
         println!("{name}: {} by {}", rules.decide(&facts, NOW).verdict.as_str(), rules.decide(&facts, NOW).rule);
-        measure("asked", || drop(black_box(rules.decide(&facts, NOW))));
+        measure("evaluated", || drop(black_box(rules.decide(&facts, NOW))));
         policy.decide(&facts, NOW);
         if policy.cached(&facts, NOW).is_some() {
-            measure("looked up", || drop(black_box(policy.cached(&facts, NOW))));
+            measure("cached", || drop(black_box(policy.cached(&facts, NOW))));
         }
     }
     Ok(())
@@ -59,14 +58,14 @@ fn measure(name: &str, mut decide: impl FnMut()) {
     (0..DECISIONS / 10).for_each(|_| decide());
     let (mut wall, mut thread) = (Vec::with_capacity(DECISIONS), Vec::with_capacity(DECISIONS));
     for _ in 0..DECISIONS {
-        let begun = Instant::now();
+        let started = Instant::now();
         decide();
-        wall.push(begun.elapsed());
+        wall.push(started.elapsed());
     }
     for _ in 0..DECISIONS {
-        let begun = thread_time();
+        let started = thread_time();
         decide();
-        thread.push(thread_time() - begun);
+        thread.push(thread_time() - started);
     }
     for (clock, times) in [("wall", &mut wall), ("thread", &mut thread)] {
         times.sort_unstable();

@@ -1,65 +1,64 @@
-//! Answers that were given before, by what the rules had read of the job.
+//! Cache of answers, by the parts of a job that the rules read.
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
+use crate::combine::JobAnswer;
 use crate::key::Key;
 use crate::limits;
-use crate::weigh::JobAnswer;
 
-/// Parts with a lock each, so that those who ask at the same time seldom meet.
-const PARTS: usize = 16;
+/// Separately locked segments, against lock contention.
+const SEGMENTS: usize = 16;
 
-/// A bounded number of answers. Each part has a young and an old half; when the young one is full, it becomes the old
-/// one, and what nobody has asked for since the last time is gone.
+/// Bounded cache with two generations per segment. When the young one is full it replaces the old one, and with it all
+/// answers that were not used since.
 pub struct Cache {
-    parts: Vec<Mutex<Part>>,
-    /// Answers in one half of one part.
-    half: usize,
+    segments: Vec<Mutex<Segment>>,
+    /// Capacity of one generation of one segment.
+    generation_max: usize,
 }
 
 type Answers = HashMap<Key, JobAnswer, foldhash::fast::FixedState>;
 
 #[derive(Default)]
-struct Part {
+struct Segment {
     young: Answers,
     old: Answers,
 }
 
 impl Cache {
-    /// A cache for about so many answers, and never for more.
+    /// Holds at most `capacity` answers.
     pub fn new(capacity: usize) -> Self {
-        let half = capacity / PARTS / 2;
-        Self { parts: (0..PARTS).map(|_| Mutex::default()).collect(), half }
+        let generation_max = capacity / SEGMENTS / 2;
+        Self { segments: (0..SEGMENTS).map(|_| Mutex::default()).collect(), generation_max }
     }
 
-    /// How many answers it holds.
+    /// Number of cached answers.
     pub fn len(&self) -> usize {
-        self.parts.iter().map(|part| part.lock()).map(|part| part.young.len() + part.old.len()).sum()
+        self.segments.iter().map(|segment| segment.lock()).map(|segment| segment.young.len() + segment.old.len()).sum()
     }
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Forgets everything.
     pub fn clear(&self) {
-        self.parts.iter().for_each(|part| *part.lock() = Part::default());
+        self.segments.iter().for_each(|segment| *segment.lock() = Segment::default());
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<JobAnswer> {
-        let mut part = self.parts[key.part(PARTS)].lock();
-        if let Some(answer) = part.young.get(key) {
+        let mut segment = self.segments[key.segment(SEGMENTS)].lock();
+        if let Some(answer) = segment.young.get(key) {
             return Some(answer.clone());
         }
-        let answer = part.old.remove(key)?;
-        part.put(*key, answer.clone(), self.half);
+        let answer = segment.old.remove(key)?;
+        segment.put(*key, answer.clone(), self.generation_max);
         Some(answer)
     }
 
     pub(crate) fn put(&self, key: Key, answer: JobAnswer) {
-        if self.half > 0 {
-            self.parts[key.part(PARTS)].lock().put(key, answer, self.half);
+        if self.generation_max > 0 {
+            self.segments[key.segment(SEGMENTS)].lock().put(key, answer, self.generation_max);
         }
     }
 }
@@ -70,9 +69,9 @@ impl Default for Cache {
     }
 }
 
-impl Part {
-    fn put(&mut self, key: Key, answer: JobAnswer, half: usize) {
-        if self.young.len() >= half {
+impl Segment {
+    fn put(&mut self, key: Key, answer: JobAnswer, generation_max: usize) {
+        if self.young.len() >= generation_max {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(key, answer);
@@ -84,21 +83,21 @@ mod tests {
     use model::verdict::Verdict;
 
     use super::*;
-    use crate::reads::Reads;
-    use crate::weigh::Weighed;
+    use crate::combine::Answer;
+    use crate::read_set::ReadSet;
 
     fn key(number: usize) -> Key {
-        let mut reads = Reads::default();
+        let mut reads = ReadSet::default();
         reads.add([]);
         Key::of(b"", &number, reads.extent()).unwrap()
     }
 
     fn answer(number: usize) -> JobAnswer {
-        (Weighed { verdict: Verdict::Allow, rule: format!("rule{number}"), message: None }, None)
+        (Answer { verdict: Verdict::Allow, rule: format!("rule{number}"), message: None }, None)
     }
 
     #[test]
-    fn it_never_holds_more_than_it_may() {
+    fn it_never_exceeds_its_capacity() {
         let cache = Cache::new(320);
         for number in 0..10_000 {
             cache.put(key(number), answer(number));
@@ -111,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_stays() {
+    fn used_answers_stay() {
         let cache = Cache::new(320);
         cache.put(key(0), answer(0));
         for number in 1..10_000 {
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_it_keeps_nothing() {
+    fn a_capacity_of_zero_disables_the_cache() {
         let cache = Cache::new(0);
         cache.put(key(0), answer(0));
         assert_eq!(cache.get(&key(0)), None);

@@ -1,23 +1,24 @@
-//! Cases beside the rules: a job or a result, and what the rules should say of it.
+//! Test cases for rules: a job or a result, and the expected decision.
 
 use std::path::Path;
 
+use api::ConstraintsView;
 use model::spec::JobSpec;
 use model::time::Timestamp;
 use model::verdict::Phase;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::LoadError;
-use crate::explain::{ConstraintsView, Explanation};
+use crate::explain::Explanation;
 use crate::facts::{FindingFacts, JobFacts, OutcomeFacts, OutputFacts};
 use crate::files::{self, SourceFile};
 use crate::limits;
 use crate::rules::Rules;
 
-/// Noon of a Wednesday, for cases that name no time: within everyone's working hours.
+/// Time of cases without one: a Wednesday noon, within usual working hours.
 const TIME_DEFAULT: Timestamp = Timestamp(model::time::Millis(1_767_787_200_000));
 
-/// One case, as it is written down.
+/// One case in a file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {
@@ -26,14 +27,14 @@ struct Case {
     submitter: Option<String>,
     queue: Option<String>,
     time: Option<Timestamp>,
-    /// With one of these three it is about a result.
+    /// A case with `phase`, `outcome` or `findings` is about a result.
     phase: Option<Phase>,
     outcome: Option<OutcomeFacts>,
     findings: Option<Vec<FindingFacts>>,
     expect: Expected,
 }
 
-/// What the rules should say. What is left out is not compared.
+/// Expected decision. Absent fields are not compared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expected {
@@ -42,26 +43,40 @@ pub struct Expected {
     pub rule: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason_contains: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "known_constraints")]
     pub constraints: Option<ConstraintsView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_original: Option<bool>,
 }
 
-/// What came of one case.
+/// Reads constraints and refuses unknown names, which the view itself ignores: a misspelt one would expect nothing.
+fn known_constraints<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ConstraintsView>, D::Error> {
+    use serde::de::Error as _;
+    let Some(given) = Option::<serde_json::Map<String, serde_json::Value>>::deserialize(deserializer)? else {
+        return Ok(None);
+    };
+    let view: ConstraintsView = serde_json::from_value(given.clone().into()).map_err(D::Error::custom)?;
+    let known = serde_json::to_value(view).map_err(D::Error::custom)?;
+    match given.iter().find(|(name, value)| !value.is_null() && known.get(name.as_str()).is_none()) {
+        Some((name, _)) => Err(D::Error::custom(format!("`{name}` is not a constraint"))),
+        None => Ok(Some(view)),
+    }
+}
+
+/// Result of one case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CaseResult {
     pub file: String,
     pub name: String,
     pub passed: bool,
-    /// What was expected, of what was not met.
+    /// Unmet expectations.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub expected: String,
-    /// What the rules said, with every rule that spoke.
+    /// The decision, with all rule verdicts.
     pub got: String,
 }
 
-/// What came of all cases.
+/// Results of all cases.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
     pub cases: Vec<CaseResult>,
@@ -73,14 +88,14 @@ impl Report {
     }
 }
 
-/// Asks the rules in a directory about every case beside them.
+/// Runs all cases in a directory against its rules.
 pub fn run_cases(directory: &Path) -> Result<Report, LoadError> {
     let rules = Rules::load(directory)?;
     let mut cases = Vec::new();
     for file in files::read_cases(directory)? {
         for case in parse(&file)? {
             if cases.len() == limits::CASES_MAX {
-                let message = format!("more than {} cases: spread them over several directories", limits::CASES_MAX);
+                let message = format!("more than {} cases: split them over several directories", limits::CASES_MAX);
                 return Err(LoadError::In { file: file.name, message });
             }
             cases.push(run(&rules, &file.name, case));
@@ -90,11 +105,11 @@ pub fn run_cases(directory: &Path) -> Result<Report, LoadError> {
 }
 
 fn parse(file: &SourceFile) -> Result<Vec<Case>, LoadError> {
-    let wrong = |message: String| LoadError::In { file: file.name.clone(), message };
+    let error = |message: String| LoadError::In { file: file.name.clone(), message };
     if file.name.ends_with(".json") {
-        serde_json::from_str(&file.text).map_err(|error| wrong(format!("these are no cases: {error}")))
+        serde_json::from_str(&file.text).map_err(|cause| error(format!("invalid test cases: {cause}")))
     } else {
-        serde_saphyr::from_str(&file.text).map_err(|error| wrong(format!("these are no cases: {error}")))
+        serde_saphyr::from_str(&file.text).map_err(|cause| error(format!("invalid test cases: {cause}")))
     }
 }
 
@@ -108,25 +123,25 @@ fn run(rules: &Rules, file: &str, case: Case) -> CaseResult {
     };
     let spec = match spec(&case) {
         Ok(spec) => spec,
-        Err(problem) => return result(false, "a job".to_owned(), problem),
+        Err(problem) => return result(false, "a valid job".to_owned(), problem),
     };
-    let explanation = ask(rules, &case, &spec);
+    let explanation = evaluate(rules, &case, &spec);
     let unmet = unmet(&case.expect, &explanation);
-    result(unmet.is_empty(), unmet.join(", "), shown(&explanation))
+    result(unmet.is_empty(), unmet.join(", "), describe(&explanation))
 }
 
-/// The job through text, as it would come in. A case that says nothing of what it runs means an echo.
+/// Parses the job from JSON text, as the API does. A job without `run` is an echo.
 fn spec(case: &Case) -> Result<JobSpec, String> {
     let mut job = case.job.clone();
     if let Some(job) = job.as_object_mut() {
         job.entry("run").or_insert_with(|| serde_json::json!({"echo": {}}));
     }
-    let spec: JobSpec = serde_json::from_str(&job.to_string()).map_err(|error| format!("`job` is no job: {error}"))?;
-    spec.validate().map_err(|error| format!("`job` would not be accepted: {error}"))?;
+    let spec: JobSpec = serde_json::from_str(&job.to_string()).map_err(|error| format!("invalid `job`: {error}"))?;
+    spec.validate().map_err(|error| format!("the server would reject `job`: {error}"))?;
     Ok(spec)
 }
 
-fn ask(rules: &Rules, case: &Case, spec: &JobSpec) -> Explanation {
+fn evaluate(rules: &Rules, case: &Case, spec: &JobSpec) -> Explanation {
     let now = case.time.unwrap_or(TIME_DEFAULT).0;
     let job = JobFacts { spec, submitter: case.submitter.as_deref(), queue: case.queue.clone() };
     if case.phase.is_none() && case.outcome.is_none() && case.findings.is_none() {
@@ -138,7 +153,7 @@ fn ask(rules: &Rules, case: &Case, spec: &JobSpec) -> Explanation {
     rules.explain_output(&OutputFacts { job, phase, outcome: &outcome, findings }, now)
 }
 
-/// What was expected and is not so.
+/// Unmet expectations.
 fn unmet(expected: &Expected, got: &Explanation) -> Vec<String> {
     let Expected { verdict, rule, reason_contains, constraints, keep_original } = expected;
     let mut unmet = Vec::new();
@@ -161,7 +176,7 @@ fn unmet(expected: &Expected, got: &Explanation) -> Vec<String> {
     unmet
 }
 
-fn shown(got: &Explanation) -> String {
+fn describe(got: &Explanation) -> String {
     let mut text = format!("verdict {}, rule {}", got.verdict, got.rule);
     if let Some(message) = &got.message {
         text.push_str(&format!(", reason `{message}`"));
@@ -169,9 +184,10 @@ fn shown(got: &Explanation) -> String {
     if let Some(constraints) = &got.constraints {
         text.push_str(&format!(", constraints {}", json(constraints)));
     }
-    if got.spoke.len() > 1 {
-        let spoke: Vec<String> = got.spoke.iter().map(|said| format!("{} ({})", said.rule, said.verdict)).collect();
-        text.push_str(&format!("; rules that spoke: {}", spoke.join(", ")));
+    if got.rule_verdicts.len() > 1 {
+        let verdicts: Vec<String> =
+            got.rule_verdicts.iter().map(|verdict| format!("{} ({})", verdict.rule, verdict.verdict)).collect();
+        text.push_str(&format!("; all rule verdicts: {}", verdicts.join(", ")));
     }
     text
 }

@@ -1,31 +1,31 @@
-//! The input of the rules, made straight from the job without a detour through text.
+//! Builds the `input` value of the rules directly from the job, without a detour through JSON text.
 
 use std::collections::BTreeMap;
 
 use regorus::Value;
 use serde::Serialize;
 
-use crate::reads::Extent;
-use crate::walk::{Sink, WalkError, walk};
+use crate::project::{ProjectError, Sink, project};
+use crate::read_set::Extent;
 
-/// Those parts of a document that are read, as a value for the rules.
-pub(crate) fn value_of<T: Serialize>(document: &T, extent: Extent<'_>) -> Result<Value, WalkError> {
+/// The parts of a document within `extent`, as a value for the rules.
+pub(crate) fn value_of<T: Serialize>(document: &T, extent: Extent<'_>) -> Result<Value, ProjectError> {
     if extent.is_nothing() {
         return Ok(Value::new_object());
     }
     let mut builder = Builder { open: Vec::with_capacity(8), done: Value::Undefined };
-    walk(document, extent, &mut builder)?;
+    project(document, extent, &mut builder)?;
     Ok(builder.done)
 }
 
-/// A value that is still being filled, with the key that waits for its value.
-enum Open {
+/// An unfinished array or object, the latter with the key of its next value.
+enum Container {
     Array(Vec<Value>),
     Object(BTreeMap<Value, Value>, Value),
 }
 
 struct Builder {
-    open: Vec<Open>,
+    open: Vec<Container>,
     done: Value,
 }
 
@@ -33,8 +33,8 @@ impl Builder {
     fn put(&mut self, value: Value) {
         match self.open.last_mut() {
             None => self.done = value,
-            Some(Open::Array(values)) => values.push(value),
-            Some(Open::Object(values, key)) => {
+            Some(Container::Array(values)) => values.push(value),
+            Some(Container::Object(values, key)) => {
                 values.insert(std::mem::replace(key, Value::Undefined), value);
             }
         }
@@ -43,8 +43,8 @@ impl Builder {
     fn close(&mut self) {
         match self.open.pop() {
             None => {}
-            Some(Open::Array(values)) => self.put(Value::from(values)),
-            Some(Open::Object(values, _)) => self.put(Value::from(values)),
+            Some(Container::Array(values)) => self.put(Value::from(values)),
+            Some(Container::Object(values, _)) => self.put(Value::from(values)),
         }
     }
 }
@@ -74,15 +74,16 @@ impl Sink for Builder {
         self.put(Value::from(value));
     }
 
-    fn json(&mut self, text: &str) -> Result<(), WalkError> {
-        let value = Value::from_json_str(text)
-            .map_err(|error| WalkError(format!("the job's value cannot be shown to rules: {error}")))?;
+    fn json(&mut self, text: &str) -> Result<(), ProjectError> {
+        let value = Value::from_json_str(text).map_err(|error| {
+            ProjectError(format!("the JSON value of the job cannot be converted for the rules: {error}"))
+        })?;
         self.put(value);
         Ok(())
     }
 
     fn begin_array(&mut self) {
-        self.open.push(Open::Array(Vec::new()));
+        self.open.push(Container::Array(Vec::new()));
     }
 
     fn end_array(&mut self) {
@@ -90,11 +91,11 @@ impl Sink for Builder {
     }
 
     fn begin_object(&mut self) {
-        self.open.push(Open::Object(BTreeMap::new(), Value::Undefined));
+        self.open.push(Container::Object(BTreeMap::new(), Value::Undefined));
     }
 
     fn key(&mut self, name: &str) {
-        if let Some(Open::Object(_, key)) = self.open.last_mut() {
+        if let Some(Container::Object(_, key)) = self.open.last_mut() {
             *key = Value::from(name);
         }
     }

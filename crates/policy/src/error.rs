@@ -1,11 +1,11 @@
-//! Why a set of rules is not taken. What goes wrong while rules are asked is not an error but a verdict.
+//! Errors of loading rules. An error of an evaluation is not an error but a denial.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::limits;
 
-/// A set of rules that cannot be loaded. Whatever was loaded before stays.
+/// Invalid set of rules. A set that was loaded before stays in force.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     #[error("cannot {action} `{}`: {source}", path.display())]
@@ -23,14 +23,14 @@ pub enum LoadError {
     TooManyFiles { directory: PathBuf },
 
     #[error(
-        "`{}` has more than {} entries: keep the rules in a directory of their own",
+        "`{}` has more than {} entries: move the rules into a directory of their own",
         directory.display(),
         limits::DIRECTORY_ENTRIES_MAX
     )]
     TooManyEntries { directory: PathBuf },
 
     #[error(
-        "`{}` lies deeper than {} directories: is there a link that leads back? Bring the rules closer to the top",
+        "`{}` is nested deeper than {} directories: check for cyclic links, or move the rules up",
         path.display(),
         limits::DIRECTORY_DEPTH_MAX
     )]
@@ -39,7 +39,7 @@ pub enum LoadError {
     #[error("`{file}` is larger than {} bytes: split it", limits::FILE_BYTES_MAX)]
     FileTooLarge { file: String },
 
-    #[error("all files together are larger than {} bytes: remove what is not needed", limits::SET_BYTES_MAX)]
+    #[error("all files together are larger than {} bytes: remove unused files", limits::SET_BYTES_MAX)]
     SetTooLarge,
 
     #[error("`{file}` is not UTF-8 at byte {byte}: save it as UTF-8")]
@@ -48,11 +48,11 @@ pub enum LoadError {
     #[error("the name `{}` is not UTF-8: rename the file", path.display())]
     BadName { path: PathBuf },
 
-    /// Something in a file is not as it must be.
+    /// Error at a position in a file.
     #[error("{file}:{line}:{column}: {message}")]
     At { file: String, line: usize, column: usize, message: String },
 
-    /// Something in a file, or between files, without a place that could be named.
+    /// Error in a file, or between files, without a position.
     #[error("{file}: {message}")]
     In { file: String, message: String },
 }
@@ -63,18 +63,18 @@ impl LoadError {
         move |source| Self::Io { action, path, source }
     }
 
-    /// From the parser's text, which names the place in a line `--> file:line:column` and ends with what is wrong.
+    /// From the text of a parser error: a line `--> file:line:column` and a line `error: message`.
     pub(crate) fn from_parser(file: &str, error: &anyhow::Error) -> Self {
         let text = error.to_string();
-        let place = text.lines().find_map(|line| {
+        let position = text.lines().find_map(|line| {
             let mut parts = line.strip_prefix("--> ")?.rsplitn(3, ':');
             let column = parts.next()?.parse().ok()?;
             Some((parts.next()?.parse().ok()?, column, parts.next()?.to_owned()))
         });
-        let said = text.lines().find_map(|line| line.strip_prefix("error: ")).unwrap_or_else(|| text.trim());
-        match place {
-            Some((line, column, file)) => Self::At { file, line, column, message: said.to_owned() },
-            None => Self::In { file: file.to_owned(), message: said.to_owned() },
+        let message = text.lines().find_map(|line| line.strip_prefix("error: ")).unwrap_or_else(|| text.trim());
+        match position {
+            Some((line, column, file)) => Self::At { file, line, column, message: message.to_owned() },
+            None => Self::In { file: file.to_owned(), message: message.to_owned() },
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a policy is asked about, and the document that rules see of it as `input`.
+//! Facts about jobs and results, and the `input` document of the rules.
 
 use std::collections::BTreeMap;
 
@@ -7,34 +7,34 @@ use model::time::{Millis, Timestamp};
 use model::verdict::Phase;
 use serde::{Deserialize, Serialize};
 
-/// A job on its way in.
+/// A job to be checked.
 #[derive(Debug, Clone)]
 pub struct JobFacts<'a> {
     pub spec: &'a JobSpec,
-    /// Who handed it in, where that is known.
+    /// Absent if unknown.
     pub submitter: Option<&'a str>,
-    /// The name of the queue that it belongs to, if it has one.
+    /// Name of its queue, if it has one.
     pub queue: Option<String>,
 }
 
 impl<'a> JobFacts<'a> {
-    /// A job of which nothing else is known.
+    /// A job without submitter and queue.
     pub fn of(spec: &'a JobSpec) -> Self {
         Self { spec, submitter: None, queue: None }
     }
 }
 
-/// A result on its way out, with the job that it belongs to.
+/// A result to be checked, with its job.
 #[derive(Debug, Clone)]
 pub struct OutputFacts<'a> {
     pub job: JobFacts<'a>,
     pub phase: Phase,
     pub outcome: &'a OutcomeFacts,
-    /// What the scanners found. Before the result itself is looked at there is nothing.
+    /// Findings of the content scan. Empty in the metadata phase.
     pub findings: &'a [FindingFacts],
 }
 
-/// What is known about a result without opening it.
+/// Metadata of a result.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OutcomeFacts {
@@ -47,7 +47,7 @@ pub struct OutcomeFacts {
     pub artifacts: Vec<ArtifactFacts>,
 }
 
-/// A file that a job left behind.
+/// A file in the job's outputs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArtifactFacts {
@@ -55,24 +55,23 @@ pub struct ArtifactFacts {
     pub bytes: u64,
 }
 
-/// What sort of thing a pattern looks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingKind {
     /// A key, a password, a token.
     Secret,
-    /// Data about a person.
+    /// Personal data.
     Personal,
 }
 
-/// How often a scanner's pattern was found in one place.
+/// Matches of one pattern in one place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FindingFacts {
-    /// The pattern's name.
+    /// Name of the pattern.
     pub pattern: String,
     pub kind: FindingKind,
-    /// `result`, `log` or the path of a file.
+    /// `result`, `log` or the path of an artifact.
     pub place: String,
     pub count: u32,
 }
@@ -125,14 +124,14 @@ impl<'a> OutputDocument<'a> {
     }
 }
 
-/// A point in time in the words that rules need, all in UTC.
+/// The `input.time` object, in UTC.
 struct Time(Millis);
 
 const WEEKDAYS: [&str; 7] = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
 const MINUTE_MS: u64 = 60 * 1000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 const DAY_MS: u64 = 24 * HOUR_MS;
-/// The first day of 1970 was a Thursday, three days after a Monday.
+/// The Unix epoch was a Thursday, three days after a Monday.
 const FIRST_WEEKDAY: u64 = 3;
 
 impl Serialize for Time {

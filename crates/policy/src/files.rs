@@ -1,4 +1,4 @@
-//! The files of a set of rules: which belong to it, what is in them, and whether they have changed since.
+//! Files of a set of rules: discovery, reading, and change detection.
 
 use std::fs;
 use std::io::Read as _;
@@ -10,14 +10,14 @@ use model::verdict::PolicyVersion;
 use crate::error::LoadError;
 use crate::limits;
 
-/// A file with its path below the directory of the set, with `/` on every platform.
+/// A file with its path relative to the directory of the set, with `/` on every platform.
 #[derive(Debug)]
 pub(crate) struct SourceFile {
     pub name: String,
     pub text: String,
 }
 
-/// Everything a set is made of, each kind in the order of its names.
+/// All files of a set, each kind in the order of names.
 #[derive(Debug)]
 pub(crate) struct Sources {
     pub rules: Vec<SourceFile>,
@@ -32,7 +32,7 @@ enum Kind {
     Cases,
 }
 
-/// What a file is, by its name. Tests in Rego are for other tools, and files of no kind are nobody's business.
+/// Kind of a file by its name. Tests in Rego (for other tools) and all other files are ignored.
 fn kind(name: &str) -> Option<Kind> {
     let (stem, extension) = name.rsplit_once('.')?;
     match (extension, stem.ends_with("_test")) {
@@ -43,9 +43,9 @@ fn kind(name: &str) -> Option<Kind> {
     }
 }
 
-/// A file that was found, not yet opened.
+/// A file's directory entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Found {
+struct FileEntry {
     name: String,
     kind: Kind,
     path: PathBuf,
@@ -53,29 +53,29 @@ struct Found {
     modified: Option<SystemTime>,
 }
 
-/// What can be seen of the files without opening them. Equal as long as nobody has touched them.
+/// Names, sizes and modification times of the files. Unequal after any change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Fingerprint(Vec<Found>);
+pub(crate) struct Fingerprint(Vec<FileEntry>);
 
 impl Fingerprint {
-    /// Of the rules and data in a directory; files with cases do not count.
+    /// Covers rules and data, not test cases.
     pub fn of(directory: &Path) -> Result<Self, LoadError> {
-        let mut found = walk(directory)?;
-        found.retain(|file| file.kind != Kind::Cases);
-        Ok(Self(found))
+        let mut entries = find(directory)?;
+        entries.retain(|entry| entry.kind != Kind::Cases);
+        Ok(Self(entries))
     }
 }
 
 /// Reads all rules and data in a directory.
 pub(crate) fn read(directory: &Path) -> Result<Sources, LoadError> {
     let (mut rules, mut data, mut bytes, mut content) = (Vec::new(), Vec::new(), 0, Vec::new());
-    for found in walk(directory)? {
-        let into = match found.kind {
+    for entry in find(directory)? {
+        let into = match entry.kind {
             Kind::Rules => &mut rules,
             Kind::Data => &mut data,
             Kind::Cases => continue,
         };
-        let file = read_file(&found.path, found.name)?;
+        let file = read_file(&entry.path, entry.name)?;
         bytes += file.text.len();
         if bytes > limits::SET_BYTES_MAX {
             return Err(LoadError::SetTooLarge);
@@ -95,22 +95,22 @@ pub(crate) fn read(directory: &Path) -> Result<Sources, LoadError> {
     Ok(Sources { rules, data, version: PolicyVersion::of(&content) })
 }
 
-/// Reads all files with cases in a directory.
+/// Reads all test cases in a directory.
 pub(crate) fn read_cases(directory: &Path) -> Result<Vec<SourceFile>, LoadError> {
-    let mut cases = walk(directory)?;
-    cases.retain(|file| file.kind == Kind::Cases);
+    let mut cases = find(directory)?;
+    cases.retain(|entry| entry.kind == Kind::Cases);
     if cases.len() > limits::CASE_FILES_MAX {
         return Err(LoadError::TooManyFiles { directory: directory.to_path_buf() });
     }
-    cases.into_iter().map(|found| read_file(&found.path, found.name)).collect()
+    cases.into_iter().map(|entry| read_file(&entry.path, entry.name)).collect()
 }
 
-/// Reads one file, no more of it than it may have.
+/// Reads one file, up to its size limit.
 fn read_file(path: &Path, name: String) -> Result<SourceFile, LoadError> {
     let file = fs::File::open(path).map_err(LoadError::io("open", path))?;
     let mut bytes = Vec::new();
-    let most = limits::FILE_BYTES_MAX as u64 + 1;
-    file.take(most).read_to_end(&mut bytes).map_err(LoadError::io("read", path))?;
+    let limit = limits::FILE_BYTES_MAX as u64 + 1;
+    file.take(limit).read_to_end(&mut bytes).map_err(LoadError::io("read", path))?;
     if bytes.len() > limits::FILE_BYTES_MAX {
         return Err(LoadError::FileTooLarge { file: name });
     }
@@ -120,24 +120,24 @@ fn read_file(path: &Path, name: String) -> Result<SourceFile, LoadError> {
     }
 }
 
-/// Finds all files of some kind, in the order of their names.
-fn walk(directory: &Path) -> Result<Vec<Found>, LoadError> {
-    let mut search = Search { directory, entries: 0, found: Vec::new() };
-    search.enter(directory, "", 0)?;
-    search.found.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(search.found)
+/// Finds all rules, data and test cases, in the order of names.
+fn find(directory: &Path) -> Result<Vec<FileEntry>, LoadError> {
+    let mut search = Search { directory, entries: 0, files: Vec::new() };
+    search.visit(directory, "", 0)?;
+    search.files.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(search.files)
 }
 
 struct Search<'a> {
     directory: &'a Path,
     entries: usize,
-    found: Vec<Found>,
+    files: Vec<FileEntry>,
 }
 
 impl Search<'_> {
-    /// Links are followed, for that is how containers get their configuration. The depth and the number of entries end
-    /// the search where they lead in a circle.
-    fn enter(&mut self, path: &Path, prefix: &str, depth: usize) -> Result<(), LoadError> {
+    /// Follows symbolic links: container platforms mount configuration that way. The limits on depth and entries end
+    /// the search in a cycle.
+    fn visit(&mut self, path: &Path, prefix: &str, depth: usize) -> Result<(), LoadError> {
         if depth > limits::DIRECTORY_DEPTH_MAX {
             return Err(LoadError::TooDeep { path: path.to_path_buf() });
         }
@@ -150,17 +150,17 @@ impl Search<'_> {
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
                 return Err(LoadError::BadName { path });
             };
-            // Hidden names belong to editors, to version control and to whatever mounts the directory.
+            // Hidden files belong to editors, version control and mounts.
             if name.starts_with('.') {
                 continue;
             }
             let name = format!("{prefix}{name}");
-            let metadata = fs::metadata(&path).map_err(LoadError::io("look at", &path))?;
+            let metadata = fs::metadata(&path).map_err(LoadError::io("read the metadata of", &path))?;
             if metadata.is_dir() {
-                self.enter(&path, &format!("{name}/"), depth + 1)?;
+                self.visit(&path, &format!("{name}/"), depth + 1)?;
             } else if let Some(kind) = kind(&name) {
                 let modified = metadata.modified().ok();
-                self.found.push(Found { name, kind, path, bytes: metadata.len(), modified });
+                self.files.push(FileEntry { name, kind, path, bytes: metadata.len(), modified });
             }
         }
         Ok(())

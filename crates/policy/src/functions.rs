@@ -1,5 +1,4 @@
-//! Functions of the language in a form that fits here: what they make has a bound, and their clock is the time of the
-//! question.
+//! Replacements of built-in functions: results are bounded, and the clock is the time of the decision.
 
 use std::cell::Cell;
 
@@ -10,7 +9,7 @@ use regorus::{Engine, Value};
 use crate::limits;
 
 thread_local! {
-    /// The time of the question that this thread is asking.
+    /// Time of the evaluation on this thread.
     static NOW: Cell<Millis> = const { Cell::new(Millis(0)) };
 }
 
@@ -19,7 +18,7 @@ pub(crate) fn set_now(now: Millis) {
     NOW.set(now);
 }
 
-/// Puts them in the place of those that the language brings along.
+/// Replaces the built-in functions.
 pub(crate) fn install(engine: &mut Engine) -> Result<()> {
     engine.add_extension("time.now_ns".to_owned(), 0, Box::new(|_: Vec<Value>| Ok(now_ns())))?;
     engine.add_extension("numbers.range".to_owned(), 2, Box::new(|arguments: Vec<Value>| range(&arguments)))?;
@@ -31,14 +30,14 @@ fn now_ns() -> Value {
     Value::from(u128::from(NOW.get().0) * 1_000_000)
 }
 
-/// All numbers from the first to the second, in steps of the third or of one, upwards or downwards.
+/// All numbers from the first to the second argument, up or down. The step is the third argument or 1.
 fn range(arguments: &[Value]) -> Result<Value> {
-    let whole = |at: usize| match arguments.get(at).map(Value::as_i64) {
+    let integer = |index: usize| match arguments.get(index).map(Value::as_i64) {
         Some(Ok(number)) => Ok(i128::from(number)),
-        Some(Err(_)) | None => bail!("a range goes from one whole number to another"),
+        Some(Err(_)) | None => bail!("the bounds and the step of a range must be integers"),
     };
-    let (first, last) = (whole(0)?, whole(1)?);
-    let step = if arguments.len() > 2 { whole(2)? } else { 1 };
+    let (first, last) = (integer(0)?, integer(1)?);
+    let step = if arguments.len() > 2 { integer(2)? } else { 1 };
     if step < 1 {
         bail!("the step of a range must be at least 1");
     }
@@ -54,14 +53,14 @@ fn range(arguments: &[Value]) -> Result<Value> {
 
 fn shift(arguments: &[Value]) -> Result<Value> {
     let [Value::Number(number), Value::Number(bits)] = arguments else {
-        bail!("`bits.lsh` shifts a number by a number");
+        bail!("`bits.lsh` needs two numbers");
     };
     if bits.as_u64().is_none_or(|bits| bits > limits::SHIFT_BITS_MAX) {
         bail!("`bits.lsh` shifts by at most {} bits", limits::SHIFT_BITS_MAX);
     }
     match number.lsh(bits) {
         Some(shifted) => Ok(Value::from(shifted)),
-        None => bail!("`bits.lsh` shifts whole numbers"),
+        None => bail!("`bits.lsh` needs integers"),
     }
 }
 
@@ -74,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_go_both_ways_in_steps() {
+    fn ranges_go_up_and_down_in_steps() {
         assert_eq!(range(&numbers(&[1, 3])).unwrap(), Value::from(numbers(&[1, 2, 3])));
         assert_eq!(range(&numbers(&[3, 1])).unwrap(), Value::from(numbers(&[3, 2, 1])));
         assert_eq!(range(&numbers(&[0, 7, 3])).unwrap(), Value::from(numbers(&[0, 3, 6])));
@@ -84,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_ends_at_its_limit() {
+    fn ranges_are_limited_in_length() {
         let max = i64::try_from(limits::RANGE_NUMBERS_MAX).unwrap();
         assert_eq!(range(&numbers(&[1, max])).unwrap().as_array().unwrap().len(), limits::RANGE_NUMBERS_MAX as usize);
         assert!(range(&numbers(&[0, max])).unwrap_err().to_string().contains("too long"));
@@ -92,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shift_ends_at_its_limit() {
+    fn shifts_are_limited() {
         assert_eq!(shift(&numbers(&[3, 2])).unwrap(), Value::from(12_u64));
         assert!(shift(&numbers(&[1, limits::SHIFT_BITS_MAX as i64])).is_ok());
         assert!(shift(&numbers(&[1, limits::SHIFT_BITS_MAX as i64 + 1])).is_err());

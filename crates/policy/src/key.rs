@@ -1,42 +1,42 @@
-//! The key under which an answer is cached: everything that the rules read, in bytes that can be told apart.
+//! Cache keys: a hash of everything that the rules read of a job.
 
 use serde::Serialize;
 
 use crate::limits;
-use crate::reads::Extent;
-use crate::walk::{Sink, WalkError, walk};
+use crate::project::{ProjectError, Sink, project};
+use crate::read_set::Extent;
 
-/// A hash of what was read. It is one that nobody can find a second text for, for jobs come from anywhere.
+/// A collision-resistant hash, because jobs may come from anyone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key([u8; 32]);
 
 impl Key {
-    /// Of those parts of a document that are read, together with a text that tells one use from another. Nothing if
-    /// that is more than a key may have.
+    /// Hashes the parts of a document within `extent`, with a salt that separates uses. None if they are larger than
+    /// [`limits::CACHE_KEY_BYTES_MAX`].
     pub fn of<T: Serialize>(salt: &[u8], document: &T, extent: Extent<'_>) -> Option<Self> {
-        let mut bytes = Bytes { content: Vec::with_capacity(256) };
-        bytes.content.extend_from_slice(salt);
+        let mut encoder = Encoder { content: Vec::with_capacity(256) };
+        encoder.content.extend_from_slice(salt);
         if !extent.is_nothing() {
-            walk(document, extent, &mut bytes).ok()?;
+            project(document, extent, &mut encoder).ok()?;
         }
-        if bytes.content.len() > limits::CACHE_KEY_BYTES_MAX {
+        if encoder.content.len() > limits::CACHE_KEY_BYTES_MAX {
             return None;
         }
-        Some(Self(*blake3::hash(&bytes.content).as_bytes()))
+        Some(Self(*blake3::hash(&encoder.content).as_bytes()))
     }
 
-    /// Which of so many parts of the cache it belongs to.
-    pub fn part(&self, parts: usize) -> usize {
-        usize::from(self.0[0]) % parts
+    /// Cache segment of the key.
+    pub fn segment(&self, segments: usize) -> usize {
+        usize::from(self.0[0]) % segments
     }
 }
 
-/// Each value begins with what it is, each text with how long it is, so that no two values look the same.
-struct Bytes {
+/// Unambiguous encoding: each value starts with its type, each text with its length.
+struct Encoder {
     content: Vec<u8>,
 }
 
-impl Bytes {
+impl Encoder {
     fn text(&mut self, kind: u8, text: &str) {
         self.content.push(kind);
         self.content.extend_from_slice(&(text.len() as u64).to_le_bytes());
@@ -44,7 +44,7 @@ impl Bytes {
     }
 }
 
-impl Sink for Bytes {
+impl Sink for Encoder {
     fn null(&mut self) {
         self.content.push(b'n');
     }
@@ -72,7 +72,7 @@ impl Sink for Bytes {
         self.text(b's', value);
     }
 
-    fn json(&mut self, text: &str) -> Result<(), WalkError> {
+    fn json(&mut self, text: &str) -> Result<(), ProjectError> {
         self.text(b'j', text);
         Ok(())
     }

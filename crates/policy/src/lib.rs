@@ -1,17 +1,16 @@
-//! Verdicts on jobs on their way in and on results on their way out, by rules that operators write in Rego.
+//! Policy decisions about jobs and results, by operators' rules in Rego.
 //!
-//! [`Rules`] is a set of rules that was loaded from a directory and checked. It is asked about a job with
-//! [`Rules::decide`] and about a result with [`Rules::decide_output`]; it takes the time as a parameter, touches nothing,
-//! and gives the same answer to the same question. Where the rules cannot be asked, or say something that means
-//! nothing, jobs are denied and results are held back.
+//! [`Rules`] is a validated set of rules from one directory. [`Rules::decide`] decides about a job,
+//! [`Rules::decide_output`] about a result. Both are deterministic and without side effects; the time is a parameter.
+//! If the evaluation fails or gives an invalid answer, jobs are denied and results quarantined.
 //!
-//! [`Policy`] is the set in force: it caches what was decided, by exactly those parts of a job that the rules read, and
-//! takes new rules while others are asking. [`run_cases`] and [`Rules::explain`] are for those who write them.
+//! [`Policy`] is the set in force. It caches decisions by exactly those parts of a job that the rules read, and reloads
+//! rules without blocking callers. [`run_cases`] and [`Rules::explain`] are for authors of rules.
 
 mod analysis;
-mod answer;
 mod cache;
 mod cases;
+mod combine;
 mod document;
 mod error;
 mod evaluator;
@@ -21,17 +20,17 @@ mod files;
 mod functions;
 mod key;
 pub mod limits;
+mod nesting;
 mod policy;
-mod reads;
+mod project;
+mod read_set;
 mod rules;
-mod shape;
-mod walk;
-mod weigh;
+mod verdicts;
 
 pub use cache::Cache;
 pub use cases::{CaseResult, Expected, Report, run_cases};
 pub use error::LoadError;
-pub use explain::{ConstraintsView, Explanation, SpokenRule};
+pub use explain::{Explanation, RuleVerdict};
 pub use facts::{ArtifactFacts, FindingFacts, FindingKind, JobFacts, OutcomeFacts, OutputFacts};
 pub use policy::{Policy, PolicyStatus, Reloaded};
-pub use rules::{OutputRuling, Rules};
+pub use rules::{OutputCheck, Rules};

@@ -1,4 +1,4 @@
-//! The rules in force: asked, cached, and exchanged when their files change.
+//! The policy in force: rules with a cache, reloaded when their files change.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use crate::cache::Cache;
 use crate::error::LoadError;
 use crate::facts::{JobFacts, OutputFacts};
 use crate::files::Fingerprint;
-use crate::rules::{OutputRuling, Rules};
+use crate::rules::{OutputCheck, Rules};
 
-/// The policy of a node. All of it may be called from any thread.
+/// Policy of a node. Thread-safe.
 pub struct Policy {
     directory: PathBuf,
     cache: Cache,
     current: RwLock<Current>,
-    /// What the files looked like when they were last loaded, or when that was last tried.
-    seen: Mutex<Option<Fingerprint>>,
+    /// Fingerprint of the files at the last attempt to load them.
+    fingerprint: Mutex<Option<Fingerprint>>,
 }
 
 struct Current {
@@ -29,39 +29,39 @@ struct Current {
     error: Option<String>,
 }
 
-/// What came of a look at the files.
+/// Result of a reload.
 #[derive(Debug)]
 pub enum Reloaded {
     Unchanged,
     Changed(PolicyVersion),
-    /// The rules in force stay as they are.
+    /// The rules in force stay.
     Refused(LoadError),
 }
 
-/// The policy as an operator sees it.
+/// Status for operators.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PolicyStatus {
     pub version: PolicyVersion,
     pub directory: PathBuf,
     pub files: Vec<String>,
     pub loaded_at: Timestamp,
-    /// Why what is in the directory now is not in force.
+    /// Why the current files are not in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     pub cacheable: bool,
-    /// The parts of their input that the rules for jobs read.
+    /// Paths of `input` that the rules for jobs read.
     pub reads: Vec<String>,
     pub has_output_rules: bool,
 }
 
 impl Policy {
-    /// Loads the rules in a directory, for the first time.
+    /// Loads the rules in a directory.
     pub fn open(directory: &Path, cache: Cache, now: Millis) -> Result<Self, LoadError> {
-        // Looked at first: a change in between is then found by the next look.
-        let seen = Fingerprint::of(directory)?;
+        // Before loading: the next check then detects a change in between.
+        let fingerprint = Fingerprint::of(directory)?;
         let rules = Arc::new(Rules::load(directory)?);
         let current = RwLock::new(Current { rules, loaded_at: now, error: None });
-        Ok(Self { directory: directory.to_path_buf(), cache, current, seen: Mutex::new(Some(seen)) })
+        Ok(Self { directory: directory.to_path_buf(), cache, current, fingerprint: Mutex::new(Some(fingerprint)) })
     }
 
     /// The rules in force.
@@ -69,43 +69,43 @@ impl Policy {
         Arc::clone(&self.current.read().rules)
     }
 
-    /// The answer about a job, if one is known already. Much faster than asking.
+    /// Cached decision about a job. Much faster than an evaluation.
     pub fn cached(&self, facts: &JobFacts<'_>, now: Millis) -> Option<Decision> {
         let rules = self.rules();
         let answer = self.cache.get(&rules.key(facts, now)?)?;
         Some(rules.decision(answer, now))
     }
 
-    /// The answer about a job, remembered for the next like it.
+    /// Decides about a job, from the cache if possible.
     pub fn decide(&self, facts: &JobFacts<'_>, now: Millis) -> Decision {
         let rules = self.rules();
         let key = rules.key(facts, now);
         if let Some(answer) = key.and_then(|key| self.cache.get(&key)) {
             return rules.decision(answer, now);
         }
-        let answer = rules.hear(facts, now, rules.job_extent()).answer;
-        if let Some(key) = key.filter(|_| Rules::is_sound(&answer)) {
+        let answer = rules.evaluate(facts, now, rules.job_extent()).answer;
+        if let Some(key) = key.filter(|_| Rules::is_valid(&answer)) {
             self.cache.put(key, answer.clone());
         }
         rules.decision(answer, now)
     }
 
-    /// The answer about a result.
-    pub fn decide_output(&self, facts: &OutputFacts<'_>, now: Millis) -> OutputRuling {
+    /// Decides about a result.
+    pub fn decide_output(&self, facts: &OutputFacts<'_>, now: Millis) -> OutputCheck {
         self.rules().decide_output(facts, now)
     }
 
-    /// Whether the files look other than when they were last loaded. Reads names, sizes and times only, so that it can
-    /// be asked every second.
+    /// Whether the files changed since the last attempt to load them. Compares names, sizes and times only: cheap
+    /// enough for every second.
     pub fn needs_reload(&self) -> bool {
-        *self.seen.lock() != Fingerprint::of(&self.directory).ok()
+        *self.fingerprint.lock() != Fingerprint::of(&self.directory).ok()
     }
 
-    /// Loads the rules anew. What is wrong with them is kept for [`Policy::status`], and the old ones stay in force.
+    /// Loads the rules again. On an error the old rules stay in force, and [`Policy::status`] shows it.
     pub fn reload(&self, now: Millis) -> Reloaded {
-        // One at a time: the slower of two must not put its older rules over the newer ones.
-        let mut seen = self.seen.lock();
-        *seen = Fingerprint::of(&self.directory).ok();
+        // The lock serialises reloads: a slow one must not replace newer rules.
+        let mut fingerprint = self.fingerprint.lock();
+        *fingerprint = Fingerprint::of(&self.directory).ok();
         let loaded = Rules::load(&self.directory);
         let mut current = self.current.write();
         match loaded {
@@ -117,7 +117,7 @@ impl Policy {
                 let version = rules.version();
                 current.rules = Arc::new(rules);
                 current.loaded_at = now;
-                // Keys carry the version, so what is cached is not wrong, only useless.
+                // Keys contain the version: old entries are not wrong, only useless.
                 self.cache.clear();
                 Reloaded::Changed(version)
             }

@@ -1,4 +1,4 @@
-//! A set of rules: loaded and checked once, then asked about any number of jobs and results.
+//! A validated set of rules and its decisions about jobs and results.
 
 use std::fmt;
 use std::path::Path;
@@ -10,17 +10,17 @@ use model::verdict::{Decision, FindingCount, OutputDecision, OutputVerdict, Poli
 use regorus::Value;
 
 use crate::analysis::{Analysis, DEFAULT_VERDICT, Package, analyse};
-use crate::answer::{self, JobVerdict, Spoken};
+use crate::combine::{self, Answer, DEFAULT_RULE, ERROR_RULE, JobAnswer};
 use crate::document::value_of;
 use crate::error::LoadError;
 use crate::evaluator::{EvaluationError, Evaluator, Printed};
 use crate::facts::{JobDocument, JobFacts, OutputDocument, OutputFacts};
 use crate::files::{self, Sources};
 use crate::key::Key;
-use crate::reads::Extent;
-use crate::weigh::{self, DEFAULT_RULE, ERROR_RULE, JobAnswer, Weighed};
+use crate::read_set::Extent;
+use crate::verdicts::{self, JobVerdict, ParsedVerdict, ResultVerdict};
 
-/// A set of rules in force.
+/// A set of rules.
 pub struct Rules {
     version: PolicyVersion,
     files: Vec<String>,
@@ -28,18 +28,26 @@ pub struct Rules {
     evaluator: Evaluator,
 }
 
-/// What the rules say of a result.
+/// Decision about a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OutputRuling {
+pub struct OutputCheck {
     pub decision: OutputDecision,
-    /// Whether the original stays beside a copy from which something was taken out.
+    /// Whether the original is stored beside the redacted copy.
     pub keep_original: bool,
 }
 
-/// Everything that was said about a job.
-pub(crate) struct Heard {
-    pub spoken: Vec<Spoken<JobVerdict>>,
+/// Evaluation of the rules for one job.
+pub(crate) struct JobEvaluation {
+    pub verdicts: Vec<ParsedVerdict<JobVerdict>>,
     pub answer: JobAnswer,
+    pub printed: Printed,
+}
+
+/// Evaluation of the rules for one result.
+pub(crate) struct OutputEvaluation {
+    pub verdicts: Vec<ParsedVerdict<ResultVerdict>>,
+    pub answer: Answer<OutputVerdict>,
+    pub keep_original: bool,
     pub printed: Printed,
 }
 
@@ -54,65 +62,55 @@ impl Rules {
         let analysis = analyse(&modules)?;
         let verdicts =
             |defined: &[&'static str]| defined.iter().copied().filter(|name| *name != DEFAULT_VERDICT).collect();
-        let asked =
+        let packages =
             [(Package::Job, verdicts(&analysis.job.defined)), (Package::Output, verdicts(&analysis.output.defined))];
-        let evaluator = Evaluator::new(engine, &asked)?;
+        let evaluator = Evaluator::new(engine, &packages)?;
         let Sources { rules, data, version } = sources;
         let mut files: Vec<String> = rules.into_iter().chain(data).map(|file| file.name).collect();
         files.sort_unstable();
         Ok(Self { version, files, analysis, evaluator })
     }
 
-    /// A hash of the names and contents of all files.
+    /// Hash of the names and contents of all files.
     pub fn version(&self) -> PolicyVersion {
         self.version
     }
 
-    /// The files it was made of.
+    /// Names of its rule and data files.
     pub fn files(&self) -> &[String] {
         &self.files
     }
 
-    /// Whether there is anything to ask about results.
+    /// Whether there are rules for results.
     pub fn has_output_rules(&self) -> bool {
         !self.analysis.output.defined.is_empty()
     }
 
-    /// Whether the rules for results may depend on what scanners find in them.
+    /// Whether the rules for results may depend on the content scan.
     pub fn needs_content(&self) -> bool {
         let reads = self.analysis.output.reads.extent();
         self.has_output_rules() && ["findings", "phase"].iter().any(|name| !reads.below(name).is_nothing())
     }
 
-    /// Whether the same job always gets the same answer, whenever it is asked about.
+    /// Whether answers about jobs are independent of the time.
     pub fn is_cacheable(&self) -> bool {
         !self.analysis.job.reads_time
     }
 
-    /// The parts of their input that the rules for jobs read.
+    /// Paths of `input` that the rules for jobs read.
     pub fn reads(&self) -> Vec<String> {
         self.analysis.job.reads.paths()
     }
 
-    /// What the rules say of a job. The same facts at the same time always get the same answer.
+    /// Decides about a job. Deterministic in `facts` and `now`.
     pub fn decide(&self, facts: &JobFacts<'_>, now: Millis) -> Decision {
-        self.decision(self.hear(facts, now, self.job_extent()).answer, now)
+        self.decision(self.evaluate(facts, now, self.job_extent()).answer, now)
     }
 
-    /// What the rules say of a result. Where they cannot say, nobody gets it until an operator has looked.
-    pub fn decide_output(&self, facts: &OutputFacts<'_>, now: Millis) -> OutputRuling {
-        let (weighed, keep_original) = self.hear_output(facts, now).1;
-        self.ruling(weighed, keep_original, facts, now)
-    }
-
-    pub(crate) fn ruling(
-        &self,
-        weighed: Weighed<OutputVerdict>,
-        keep_original: bool,
-        facts: &OutputFacts<'_>,
-        now: Millis,
-    ) -> OutputRuling {
-        let Weighed { verdict, rule, message } = weighed;
+    /// Decides about a result. Quarantines it if the evaluation fails.
+    pub fn decide_output(&self, facts: &OutputFacts<'_>, now: Millis) -> OutputCheck {
+        let OutputEvaluation { answer: Answer { verdict, rule, message }, keep_original, .. } =
+            self.evaluate_output(facts, now);
         let findings = facts.findings.iter().take(FINDINGS_MAX).map(|finding| FindingCount {
             pattern: finding.pattern.clone(),
             place: finding.place.clone(),
@@ -122,30 +120,31 @@ impl Rules {
         let findings = findings.collect();
         let decision =
             OutputDecision { at: now, phase, verdict, rule, message, policy, findings, attempt: Attempt::default() };
-        OutputRuling { decision, keep_original }
+        OutputCheck { decision, keep_original }
     }
 
-    pub(crate) fn hear_output(
-        &self,
-        facts: &OutputFacts<'_>,
-        now: Millis,
-    ) -> (Vec<Spoken<answer::ResultVerdict>>, (Weighed<OutputVerdict>, bool), Printed) {
-        let failed = |message: String| (weigh::error(OutputVerdict::Quarantine, self.problem(&message)), false);
+    pub(crate) fn evaluate_output(&self, facts: &OutputFacts<'_>, now: Millis) -> OutputEvaluation {
+        let failed = |message: String, printed: Printed| OutputEvaluation {
+            verdicts: Vec::new(),
+            answer: combine::error_answer(OutputVerdict::Quarantine, self.error_message(&message)),
+            keep_original: false,
+            printed,
+        };
         let document = OutputDocument::new(facts, now);
         let input = match value_of(&document, self.analysis.output.reads.extent()) {
             Ok(input) => input,
-            Err(error) => return (Vec::new(), failed(error.to_string()), Printed::new()),
+            Err(error) => return failed(error.to_string(), Printed::new()),
         };
         let (value, printed) = match self.evaluator.verdicts(Package::Output, input, now) {
-            Ok(answer) => answer,
-            Err(error) => return (Vec::new(), failed(error.to_string()), Printed::new()),
+            Ok(evaluated) => evaluated,
+            Err(error) => return failed(error.to_string(), Printed::new()),
         };
-        match answer::of_result(&value) {
-            Ok(spoken) => {
-                let weighed = weigh::result(&spoken);
-                (spoken, weighed, printed)
+        match verdicts::parse_output(&value) {
+            Ok(verdicts) => {
+                let (answer, keep_original) = combine::combine_output(&verdicts);
+                OutputEvaluation { verdicts, answer, keep_original, printed }
             }
-            Err(nonsense) => (Vec::new(), failed(nonsense.to_string()), printed),
+            Err(invalid) => failed(invalid.to_string(), printed),
         }
     }
 
@@ -153,41 +152,41 @@ impl Rules {
         self.analysis.job.reads.extent()
     }
 
-    /// Asks the rules, and shows them only so much of the job.
-    pub(crate) fn hear(&self, facts: &JobFacts<'_>, now: Millis, extent: Extent<'_>) -> Heard {
-        self.try_hear(facts, now, extent).unwrap_or_else(|problem| {
-            let answer = (weigh::error(Verdict::Deny, self.problem(&problem)), None);
-            Heard { spoken: Vec::new(), answer, printed: Printed::new() }
+    /// Evaluates the rules for a job with only the given extent of it as input.
+    pub(crate) fn evaluate(&self, facts: &JobFacts<'_>, now: Millis, extent: Extent<'_>) -> JobEvaluation {
+        self.try_evaluate(facts, now, extent).unwrap_or_else(|message| {
+            let answer = (combine::error_answer(Verdict::Deny, self.error_message(&message)), None);
+            JobEvaluation { verdicts: Vec::new(), answer, printed: Printed::new() }
         })
     }
 
-    fn try_hear(&self, facts: &JobFacts<'_>, now: Millis, extent: Extent<'_>) -> Result<Heard, String> {
+    fn try_evaluate(&self, facts: &JobFacts<'_>, now: Millis, extent: Extent<'_>) -> Result<JobEvaluation, String> {
         let input = value_of(&JobDocument::new(facts, now), extent).map_err(|error| error.to_string())?;
         let failed = |error: EvaluationError| error.to_string();
         let (value, mut printed) = self.evaluator.verdicts(Package::Job, input.clone(), now).map_err(failed)?;
-        let spoken = answer::of_job(&value).map_err(|nonsense| nonsense.to_string())?;
-        let mut default = Weighed { verdict: Verdict::Allow, rule: DEFAULT_RULE.to_owned(), message: None };
-        if spoken.is_empty() && self.analysis.job.defined.contains(&DEFAULT_VERDICT) {
+        let verdicts = verdicts::parse_job(&value).map_err(|invalid| invalid.to_string())?;
+        let mut default = Answer { verdict: Verdict::Allow, rule: DEFAULT_RULE.to_owned(), message: None };
+        if verdicts.is_empty() && self.analysis.job.defined.contains(&DEFAULT_VERDICT) {
             let rule = "data.outlast.job.default_verdict";
             let (value, more) = self.evaluator.run(rule, input, now).map_err(failed)?;
             printed.extend(more);
             default.verdict = default_verdict(&value)?;
         }
-        let answer = weigh::job(&spoken, || default);
-        Ok(Heard { spoken, answer, printed })
+        let answer = combine::combine_job(&verdicts, || default);
+        Ok(JobEvaluation { verdicts, answer, printed })
     }
 
-    fn problem(&self, message: &str) -> String {
-        format!("the policy {} gave no usable answer: {message}", self.version)
+    fn error_message(&self, message: &str) -> String {
+        format!("error in policy {}: {message}", self.version)
     }
 
-    pub(crate) fn decision(&self, (weighed, constraints): JobAnswer, now: Millis) -> Decision {
-        let Weighed { verdict, rule, message } = weighed;
-        let verdict = weigh::until(verdict, now);
+    pub(crate) fn decision(&self, (answer, constraints): JobAnswer, now: Millis) -> Decision {
+        let Answer { verdict, rule, message } = answer;
+        let verdict = combine::throttle_until(verdict, now);
         Decision { at: now, verdict, rule, message, policy: Some(self.version), constraints }
     }
 
-    /// Under which key the answer about a job may be cached, if it may.
+    /// Cache key of a job. None if its answer must not be cached.
     pub(crate) fn key(&self, facts: &JobFacts<'_>, now: Millis) -> Option<Key> {
         if !self.is_cacheable() {
             return None;
@@ -195,13 +194,13 @@ impl Rules {
         Key::of(&self.version.0, &JobDocument::new(facts, now), self.job_extent())
     }
 
-    /// Whether an answer says something about the job, and not about the rules or the machine.
-    pub(crate) fn is_sound((weighed, _): &JobAnswer) -> bool {
-        weighed.rule != ERROR_RULE
+    /// Whether an answer is about the job, and not an error of the evaluation.
+    pub(crate) fn is_valid((answer, _): &JobAnswer) -> bool {
+        answer.rule != ERROR_RULE
     }
 }
 
-/// Absent where the rule for it does not apply, as if there were none.
+/// Undefined if the rule does not apply, as if there were none.
 fn default_verdict(value: &Value) -> Result<Verdict, String> {
     match value {
         Value::Undefined => Ok(Verdict::Allow),
@@ -209,10 +208,10 @@ fn default_verdict(value: &Value) -> Result<Verdict, String> {
             "allow" => Ok(Verdict::Allow),
             "deny" => Ok(Verdict::Deny),
             "require_approval" => Ok(Verdict::RequireApproval),
-            _ => Err(format!("`{DEFAULT_VERDICT}` is none of `allow`, `deny`, `require_approval`")),
+            _ => Err(format!("`{DEFAULT_VERDICT}` must be `allow`, `deny` or `require_approval`")),
         },
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Set(_) | Value::Object(_) => {
-            Err(format!("`{DEFAULT_VERDICT}` must be a text"))
+            Err(format!("`{DEFAULT_VERDICT}` must be a string"))
         }
     }
 }

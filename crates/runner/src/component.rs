@@ -1,25 +1,25 @@
-//! The WebAssembly executor: a component inside the server, with its files and its output.
+//! WebAssembly executor: runs a component inside the server, with its files and its output.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use model::job::{End, Outcome, Usage};
-use model::message::Ticket;
+use model::message::AttemptRef;
 use model::spec::{Task, WasmRun};
 use model::time::Millis;
 use parking_lot::Mutex;
 use spawner::log::Writer;
-use wasm::{Ended, Executor, Limits, Metering, Refused, Sink, Stream, Verdict};
+use wasm::{Executor, GuestExit, Limits, Metering, PrepareError, RunOutcome, Sink, Stream};
 
 use crate::logs;
-use crate::place::{Place, failure};
-use crate::process::{Env, Note, RESULT_BYTES_MAX, collect, keep_log, result};
+use crate::process::{Env, Note, RESULT_BYTES_MAX, collect_artifacts, result, store_log};
+use crate::workspace::{Workspace, failure};
 
-/// The memory of a guest that does not say how much it needs.
+/// Memory limit of a guest without a limit of its own.
 const MEMORY_BYTES_DEFAULT: u64 = 256 << 20;
 
-/// Keeps what a guest prints. The file is made with the first byte: most guests that are many print nothing.
+/// Stores a guest's output. The log file is created with the first byte: most short-lived guests print nothing.
 pub(crate) struct Output {
     path: PathBuf,
     log_bytes: u64,
@@ -70,10 +70,10 @@ impl Sink for Output {
     }
 }
 
-/// A run that only has to be started.
-pub(crate) struct Prepared {
+/// Run that is ready to start.
+pub(crate) struct PreparedRun {
     pub program: Arc<wasm::Program>,
-    pub task: wasm::Task,
+    pub task: wasm::RunSpec,
     pub output: Arc<Output>,
 }
 
@@ -81,27 +81,27 @@ pub(crate) fn metering(task: &Task) -> Metering {
     if task.limits.fuel.is_some() { Metering::Fuel } else { Metering::Off }
 }
 
-/// What a guest is given.
+/// Builds the arguments, files, limits and output of a guest.
 pub(crate) fn prepare(
     env: &Env,
-    ticket: Ticket,
+    attempt_ref: AttemptRef,
     task: &Task,
     run: &WasmRun,
     program: Arc<wasm::Program>,
-    place: &Place,
+    workspace: &Workspace,
     now: fn() -> Millis,
-) -> Prepared {
-    let output = Arc::new(Output::new(logs::path(&env.logs, ticket), env.defaults.log_bytes, now));
-    let directory = |name: &str| place.path.as_ref().map(|path| path.join(name));
+) -> PreparedRun {
+    let output = Arc::new(Output::new(logs::path(&env.logs, attempt_ref), env.defaults.log_bytes, now));
+    let directory = |name: &str| workspace.path.as_ref().map(|path| path.join(name));
     let limits = Limits {
         memory_bytes: task.limits.memory_bytes.unwrap_or(MEMORY_BYTES_DEFAULT),
         fuel: task.limits.fuel,
         wall: None,
-        // The log has its own bound, and keeps the end as well as the beginning.
+        // The log limits itself, and stores the end as well as the beginning.
         output_bytes: u64::MAX,
         file_bytes: task.limits.output_bytes.unwrap_or(env.defaults.output_bytes),
     };
-    let task = wasm::Task {
+    let task = wasm::RunSpec {
         args: ["job".to_owned()].into_iter().chain(run.args.iter().cloned()).collect(),
         env: run.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
         stdin: Bytes::copy_from_slice(run.stdin.as_bytes()),
@@ -110,60 +110,70 @@ pub(crate) fn prepare(
         limits,
         sink: output.clone(),
     };
-    Prepared { program, task, output }
+    PreparedRun { program, task, output }
 }
 
-/// The result of a guest that left nothing to be kept: quick, for any thread. `None` when there is more to do.
-pub(crate) fn quick_outcome(ended: &Ended, note: &Note, output: &Output) -> Option<Outcome> {
+/// Outcome of a guest without log and artifacts, computed on any thread. `None` if there is something to store.
+pub(crate) fn immediate_outcome(ended: &RunOutcome, note: &Note, output: &Output) -> Option<Outcome> {
     let state = output.state.lock();
-    (state.writer.is_none() && state.failed.is_none() && note.outputs.is_empty()).then(|| judge(ended, &state.stdout))
+    (state.writer.is_none() && state.failed.is_none() && note.outputs.is_empty())
+        .then(|| outcome_of(ended, &state.stdout))
 }
 
-/// The result of any guest.
-pub(crate) async fn finish(env: &Env, ticket: Ticket, note: &Note, ended: &Ended, output: &Output) -> Outcome {
+/// Outcome of a guest: stores its log and artifacts.
+pub(crate) async fn finish(
+    env: &Env,
+    attempt_ref: AttemptRef,
+    note: &Note,
+    ended: &RunOutcome,
+    output: &Output,
+) -> Outcome {
     let (failed, stdout) = {
         let mut state = output.state.lock();
         state.writer = None;
         (state.failed.take(), std::mem::take(&mut state.stdout))
     };
-    let mut outcome = judge(ended, &stdout);
-    let kept = match failed {
+    let mut outcome = outcome_of(ended, &stdout);
+    let stored = match failed {
         Some(error) => Err(error.to_string()),
-        None => keep_log(&env.blobs, env.logs.clone(), ticket).await.map(|(log, _)| log),
+        None => store_log(&env.blobs, env.logs.clone(), attempt_ref).await.map(|(log, _)| log),
     };
-    match kept {
+    match stored {
         Ok(log) => outcome.log = log,
         Err(error) => {
-            let lost = failure(End::Infrastructure, format!("its output cannot be kept: {error}"));
+            let lost = failure(End::Infrastructure, format!("its output could not be stored: {error}"));
             return Outcome { usage: outcome.usage, ..lost };
         }
     }
     if outcome.end == End::Succeeded && !note.outputs.is_empty() {
-        return collect(env, ticket, note, outcome).await;
+        return collect_artifacts(env, attempt_ref, note, outcome).await;
     }
     outcome
 }
 
-fn judge(ended: &Ended, stdout: &[u8]) -> Outcome {
+fn outcome_of(ended: &RunOutcome, stdout: &[u8]) -> Outcome {
     let usage = Usage { cpu: Millis(ended.cpu.as_millis() as u64), memory_peak_bytes: ended.memory_peak_bytes };
     let base = Outcome { usage: Some(usage), ..Outcome::of(End::Error) };
-    let saying = |end: End, message: String| Outcome { end, message: Some(message), ..base.clone() };
-    match &ended.verdict {
-        Verdict::Succeeded => Outcome { end: End::Succeeded, exit_code: Some(0), result: Some(result(stdout)), ..base },
-        Verdict::ExitCode(code) => {
-            Outcome { exit_code: Some(i32::from(*code)), ..saying(End::Error, format!("it exited with code {code}")) }
+    let with_message = |end: End, message: String| Outcome { end, message: Some(message), ..base.clone() };
+    match &ended.exit {
+        GuestExit::Succeeded => {
+            Outcome { end: End::Succeeded, exit_code: Some(0), result: Some(result(stdout)), ..base }
         }
-        Verdict::Trapped(text) => saying(End::Error, format!("it trapped: {text}")),
-        Verdict::OutOfFuel => saying(End::Error, "it used up its fuel (`limits.fuel`)".to_owned()),
-        Verdict::OutOfMemory(text) => {
-            saying(End::Error, format!("it needed more memory than its limit (`limits.memory_bytes`): {text}"))
+        GuestExit::ExitCode(code) => Outcome {
+            exit_code: Some(i32::from(*code)),
+            ..with_message(End::Error, format!("it exited with code {code}"))
+        },
+        GuestExit::Trapped(text) => with_message(End::Error, format!("it trapped: {text}")),
+        GuestExit::OutOfFuel => with_message(End::Error, "it used up its fuel (`limits.fuel`)".to_owned()),
+        GuestExit::OutOfMemory(text) => {
+            with_message(End::Error, format!("it needed more memory than its limit (`limits.memory_bytes`): {text}"))
         }
-        Verdict::Stopped | Verdict::TimedOut => Outcome { end: End::Stopped, ..base },
-        Verdict::HostFailed(text) => saying(End::Infrastructure, text.clone()),
+        GuestExit::Stopped | GuestExit::TimedOut => Outcome { end: End::Stopped, ..base },
+        GuestExit::HostFailed(text) => with_message(End::Infrastructure, text.clone()),
     }
 }
 
-/// Makes a component ready that was not ready yet.
+/// Compiles a component that is not compiled yet.
 pub(crate) async fn load(
     executor: &Executor,
     env: &Env,
@@ -177,8 +187,8 @@ pub(crate) async fn load(
         Ok(Bytes::from(tokio::fs::read(pinned.path()).await?))
     };
     executor.prepare(id, metering, content).await.map_err(|refused| match refused {
-        Refused::Host { .. } => failure(End::Infrastructure, refused.to_string()),
-        // Most often it was never uploaded.
+        PrepareError::Host { .. } => failure(End::Infrastructure, refused.to_string()),
+        // Most often the component was never uploaded.
         _ => failure(End::Fatal, refused.to_string()),
     })
 }

@@ -1,103 +1,42 @@
-//! The runner itself: takes messages, starts attempts and passes on what they say.
+//! The runner: handles messages of shards, starts attempts and reports their ends.
 //!
-//! It has no thread of its own. Messages are obeyed on the sender's thread, so that a job that ends
-//! at once costs no hand-over to another; attempts that take their time run as tasks, under the spawner, or on the
-//! threads of the WebAssembly executor.
+//! It has no thread of its own. Messages are handled on the sender's thread, so that a job that ends immediately costs
+//! no thread switch. Longer attempts run as tasks, under the spawner, or on the threads of the WebAssembly executor.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use blobs::Blobs;
 use hashbrown::HashSet;
-use model::id::{Incarnation, NodeId, RunnerId, ShardId, Shards};
+use model::id::{Incarnation, ShardId};
 use model::job::{End, Outcome};
-use model::message::{Capacity, FromRunner, Load, Profile, ShardFace, Ticket, ToRunner};
-use model::spec::{Lane, Run, decode_run};
+use model::message::{AttemptRef, Capacity, Load, ShardEpoch, ToRunner};
+use model::spec::{ExecutorKind, Run, decode_run};
 use model::time::Millis;
 use parking_lot::Mutex;
-use spawner::protocol::{Order, Protections};
+use spawner::protocol::{Command, Protections};
 use tokio::sync::{Notify, oneshot};
 
-use crate::asked::Asked;
-use crate::component::Prepared;
+use crate::component::PreparedRun;
 use crate::echo::{self, Delays};
-use crate::link::{Held, Link};
+use crate::link::{InFlight, Link};
 use crate::load::LoadMeter;
-use crate::place::failure;
+use crate::options::{Options, Uplink};
 use crate::pressure::{self, Pressure};
 use crate::process::{Env, Note};
-use crate::progress::Said;
+use crate::run_request::RunRequest;
 use crate::sampling::Sampling;
-use crate::spawning::{Inherited, SpawnerOptions, Spawning, key_of};
-use crate::{component, end_leftovers, logs, place, process};
+use crate::spawner_client::{InheritedAttempt, SpawnerClient, key_of};
+use crate::workspace::failure;
+use crate::{component, kill_orphans, logs, process, workspace};
 
-/// How often the machine's memory is looked at.
+/// Interval of memory checks.
 const PRESSURE_INTERVAL: Duration = Duration::from_secs(1);
-/// How often its load is.
+/// Interval of load reports.
 const LOAD_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A runner's settings.
-#[derive(Debug, Clone)]
-pub struct Options {
-    pub id: RunnerId,
-    pub incarnation: Incarnation,
-    pub node: NodeId,
-    /// What each shard may give it at once.
-    pub capacity: Capacity,
-    /// What it is, for those who place jobs.
-    pub profile: Arc<Profile>,
-    pub shards: Shards,
-    /// Where the output of attempts is kept while they run.
-    pub logs: PathBuf,
-    /// Where attempts have their directories.
-    pub scratch: PathBuf,
-    /// Between asking a process to stop and making it.
-    pub stop_grace: Duration,
-    pub defaults: Defaults,
-    /// With less memory than this left on the machine nothing new is started.
-    pub memory_reserve_bytes: u64,
-    pub blobs: Blobs,
-    pub spawner: SpawnerOptions,
-    pub wasm: wasm::Options,
-    /// The wall clock.
-    pub now: fn() -> Millis,
-}
-
-/// What attempts get that do not ask for less.
-#[derive(Debug, Clone)]
-pub struct Defaults {
-    pub processes: u64,
-    /// In the directory of outputs.
-    pub output_bytes: u64,
-    /// Of output streams together: half for the beginning, half for the end.
-    pub log_bytes: u64,
-    /// The size of a private /tmp.
-    pub tmp_bytes: u64,
-    /// Topics whose jobs may reach the network.
-    pub network_topics: Vec<String>,
-    /// Whether anything may run without a sandbox. What asks for it is refused before it comes here, as far as that is
-    /// known then: a workflow may say so only when it comes to it.
-    pub allow_unsandboxed: bool,
-}
-
-/// The way from a runner to its shards. Words of one shard are delivered in their order.
-pub trait Uplink: Send + Sync + 'static {
-    /// Must not block, and must not call the runner.
-    fn deliver(&self, shard: ShardId, words: Vec<FromRunner>);
-
-    /// How busy the machine is, about every second. Must not block either.
-    fn load(&self, incarnation: Incarnation, load: Load);
-
-    /// How far a running attempt says it is. It may be lost, and nobody has to listen.
-    fn progress(&self, ticket: Ticket, said: Said) {
-        let _ = (ticket, said);
-    }
-}
-
-/// A runner; cheap to clone.
+/// Handle of a runner; cheap to clone.
 #[derive(Clone)]
 pub struct Handle(Arc<Inner>);
 
@@ -109,46 +48,46 @@ struct Inner {
     uplink: Arc<dyn Uplink>,
     tasks: tokio::runtime::Handle,
     state: Mutex<State>,
-    /// An earlier echo job may have become the next one to end.
+    /// The earliest end of a delayed echo job may have changed.
     delays_changed: Notify,
-    /// Something has ended.
+    /// An attempt has ended.
     ended: Notify,
 }
 
 struct State {
     links: BTreeMap<ShardId, Link>,
     delays: Delays,
-    /// Attempts with files that go away once their end is safe.
-    residue: HashSet<Ticket, foldhash::fast::FixedState>,
+    /// Attempts whose files are removed once their end is committed.
+    with_files: HashSet<AttemptRef, foldhash::fast::FixedState>,
     stopping: bool,
-    /// WebAssembly to be started at the end of this round.
-    guests: Vec<(ShardId, Ticket, Prepared, wasm::Stop, Note)>,
-    /// Attempts whose end has become safe in this round.
-    safe: Vec<Ticket>,
+    /// WebAssembly runs to start at the end of this round.
+    wasm_runs: Vec<(ShardId, AttemptRef, PreparedRun, wasm::Stop, Note)>,
+    /// Attempts whose end was committed in this round.
+    committed: Vec<AttemptRef>,
 }
 
-/// What happens to processes when a server stops.
+/// Treatment of running processes when a server stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Departure {
-    /// They are ended; their jobs begin again with the next start.
-    EndProcesses,
-    /// They go on, and the next server takes them over.
+pub enum StopMode {
+    /// Processes are stopped; their jobs run again after the next start.
+    StopProcesses,
+    /// Processes continue, and the next server adopts them.
     LeaveProcesses,
 }
 
-/// Starts a runner on the current tokio runtime; it says hello to its shards at once.
+/// Starts a runner on the current tokio runtime. It registers with its shards immediately.
 pub async fn start(options: Options, uplink: Arc<dyn Uplink>) -> io::Result<Handle> {
     let settings = options.spawner.clone();
     let claimed = tokio::task::spawn_blocking(move || settings.claim()).await.map_err(io::Error::other)??;
     if claimed.child.is_some() {
-        // The earlier spawner is dead. Whatever it had without a sandbox may have left something behind.
+        // The previous spawner is dead. Its unsandboxed attempts may have left processes behind.
         let node = options.node;
-        let ended = tokio::task::spawn_blocking(move || end_leftovers(node)).await.unwrap_or(0);
-        if ended > 0 {
-            tracing::warn!(ended, "processes of an earlier start were ended");
+        let killed = tokio::task::spawn_blocking(move || kill_orphans(node)).await.unwrap_or(0);
+        if killed > 0 {
+            tracing::warn!(killed, "killed processes left over from an earlier start");
         }
     }
-    let (spawning, inherited) = Spawning::new(options.spawner.clone(), options.node, claimed);
+    let (spawner, inherited) = SpawnerClient::new(options.spawner.clone(), options.node, claimed);
     let env = Arc::new(Env {
         node: options.node,
         logs: options.logs.clone(),
@@ -156,22 +95,23 @@ pub async fn start(options: Options, uplink: Arc<dyn Uplink>) -> io::Result<Hand
         stop_grace: options.stop_grace,
         defaults: options.defaults.clone(),
         blobs: options.blobs.clone(),
-        spawning,
+        spawner,
         uplink: uplink.clone(),
     });
     let executor = wasm::Executor::new(options.wasm.clone()).map_err(io::Error::other)?;
-    let mut adopted: BTreeMap<ShardId, Vec<(Ticket, oneshot::Sender<()>)>> = BTreeMap::new();
-    let mut attending = Vec::new();
-    for one in inherited {
-        let shard = options.shards.owner(one.ticket.job.slot());
+    let mut adopted: BTreeMap<ShardId, Vec<(AttemptRef, oneshot::Sender<()>)>> = BTreeMap::new();
+    let mut inherited_attempts = Vec::new();
+    for attempt in inherited {
+        let shard = options.shards.owner(attempt.attempt_ref.job.slot());
         let (stop, stopped) = oneshot::channel();
-        adopted.entry(shard).or_default().push((one.ticket, stop));
-        attending.push((shard, one, stopped));
+        adopted.entry(shard).or_default().push((attempt.attempt_ref, stop));
+        inherited_attempts.push((shard, attempt, stopped));
     }
-    let kept: Vec<String> = attending.iter().map(|(_, one, _)| place::name(one.ticket)).collect();
-    // Found before the first new attempt makes its own, removed when there is time.
-    let left = place::all_but(&options.scratch, &kept);
-    tokio::task::spawn_blocking(move || place::remove_all(&left));
+    let in_use: Vec<String> =
+        inherited_attempts.iter().map(|(_, attempt, _)| workspace::directory_name(attempt.attempt_ref)).collect();
+    // Listed before the first new attempt creates its own, removed in the background.
+    let stale = workspace::stale_directories(&options.scratch, &in_use);
+    tokio::task::spawn_blocking(move || workspace::remove_all(&stale));
     let new_link = |shard: ShardId| {
         let adopted = adopted.remove(&shard).unwrap_or_default();
         (shard, Link::new(options.id, options.incarnation, options.capacity, options.profile.clone(), adopted))
@@ -180,10 +120,10 @@ pub async fn start(options: Options, uplink: Arc<dyn Uplink>) -> io::Result<Hand
     let state = State {
         links,
         delays: Delays::default(),
-        residue: HashSet::default(),
+        with_files: HashSet::default(),
         stopping: false,
-        guests: Vec::new(),
-        safe: Vec::new(),
+        wasm_runs: Vec::new(),
+        committed: Vec::new(),
     };
     let inner = Arc::new(Inner {
         sampling: Sampling::new(&env),
@@ -197,74 +137,74 @@ pub async fn start(options: Options, uplink: Arc<dyn Uplink>) -> io::Result<Hand
         ended: Notify::new(),
     });
     inner.state.lock().deliver(inner.uplink.as_ref());
-    for (shard, one, stopped) in attending {
-        inner.adopt(shard, one, stopped);
+    for (shard, attempt, stopped) in inherited_attempts {
+        inner.adopt(shard, attempt, stopped);
     }
-    tokio::spawn(end_delays(inner.clone()));
+    tokio::spawn(run_delays(inner.clone()));
     tokio::spawn(watch_memory(Arc::downgrade(&inner)));
     tokio::spawn(watch_load(Arc::downgrade(&inner)));
     Ok(Handle(inner))
 }
 
 impl Handle {
-    /// Words for another incarnation are void: what they are about died with it.
-    pub fn send(&self, face: ShardFace, incarnation: Incarnation, messages: Vec<ToRunner>) {
+    /// Handles messages of a shard. Messages for another incarnation are ignored: their attempts ended with it.
+    pub fn send(&self, shard_epoch: ShardEpoch, incarnation: Incarnation, messages: Vec<ToRunner>) {
         if incarnation != self.incarnation() {
             return;
         }
         let mut state = self.0.state.lock();
-        if state.links.get_mut(&face.shard).is_some_and(|link| link.accepts(face.epoch)) {
+        if state.links.get_mut(&shard_epoch.shard).is_some_and(|link| link.accepts(shard_epoch.epoch)) {
             let now = (self.0.options.now)();
             for message in messages {
-                self.0.obey(&mut state, face.shard, message, now);
+                self.0.handle_message(&mut state, shard_epoch.shard, message, now);
             }
         }
-        let guests = std::mem::take(&mut state.guests);
-        let safe = std::mem::take(&mut state.safe);
+        let wasm_runs = std::mem::take(&mut state.wasm_runs);
+        let committed = std::mem::take(&mut state.committed);
         state.deliver(self.0.uplink.as_ref());
         drop(state);
-        self.0.run_guests(guests);
-        self.0.clean_up(safe);
+        self.0.run_wasm(wasm_runs);
+        self.0.remove_files(committed);
     }
 
     pub fn incarnation(&self) -> Incarnation {
         self.0.options.incarnation
     }
 
-    /// What this node's attempts are protected by.
+    /// Protections of this node's attempts.
     pub fn protections(&self) -> Protections {
-        self.0.env.spawning.protections()
+        self.0.env.spawner.protections()
     }
 
-    /// What running processes use right now.
+    /// Current resource usage of running processes.
     pub fn sampling(&self) -> &Sampling {
         &self.0.sampling
     }
 
-    /// What each shard may give it at once.
+    /// Slots per shard.
     pub fn capacity(&self) -> Capacity {
         self.0.options.capacity
     }
 
-    /// Stops what cannot go on, or everything, and returns when that has ended and the shards have been told.
-    pub async fn stop(&self, departure: Departure) {
-        let ends = move |lane: Lane| lane != Lane::Process || departure == Departure::EndProcesses;
-        self.0.begin_to_stop(ends);
+    /// Stops all attempts, or all but processes, and returns when they have ended and their ends are sent.
+    pub async fn stop(&self, mode: StopMode) {
+        let stops = move |executor: ExecutorKind| executor != ExecutorKind::Process || mode == StopMode::StopProcesses;
+        self.0.start_stopping(stops);
         loop {
             let ended = self.0.ended.notified();
-            if self.0.state.lock().links.values().all(|link| link.holding(ends).is_empty()) {
+            if self.0.state.lock().links.values().all(|link| link.in_flight_of(stops).is_empty()) {
                 break;
             }
             ended.await;
         }
-        if departure == Departure::EndProcesses {
-            self.end_spawner();
+        if mode == StopMode::StopProcesses {
+            self.stop_spawner();
         }
     }
 
-    /// Ends the spawner, and whatever it still runs.
-    pub fn end_spawner(&self) {
-        self.0.env.spawning.order(Order::Quit, Vec::new());
+    /// Stops the spawner and all attempts it still runs.
+    pub fn stop_spawner(&self) {
+        self.0.env.spawner.send(Command::Quit, Vec::new());
     }
 }
 
@@ -279,200 +219,227 @@ impl State {
 }
 
 impl Inner {
-    fn obey(self: &Arc<Self>, state: &mut State, shard: ShardId, message: ToRunner, now: Millis) {
+    fn handle_message(self: &Arc<Self>, state: &mut State, shard: ShardId, message: ToRunner, now: Millis) {
         let Some(link) = state.links.get_mut(&shard) else { return };
         match message {
-            ToRunner::Run { ticket, .. } if link.knows(ticket) => {}
-            ToRunner::Run { ticket, .. } if state.stopping => {
-                link.say_ended(ticket, now, Outcome::of(End::Stopped));
+            ToRunner::Run { attempt_ref, .. } if link.is_known(attempt_ref) => {}
+            ToRunner::Run { attempt_ref, .. } if state.stopping => {
+                link.send_ended(attempt_ref, now, Outcome::of(End::Stopped));
             }
-            ToRunner::Run { ticket, spec, constraints } => match decode_run(&spec) {
-                Ok(run) => self.begin(state, shard, ticket, run, Asked { spec, constraints }, now),
+            ToRunner::Run { attempt_ref, spec, constraints } => match decode_run(&spec) {
+                Ok(run) => self.start_attempt(state, shard, attempt_ref, run, RunRequest { spec, constraints }, now),
                 Err(error) => {
-                    link.say_ended(ticket, now, unreadable(&error));
+                    link.send_ended(attempt_ref, now, unreadable(&error));
                 }
             },
-            ToRunner::Stop { ticket } => self.stop(state, shard, ticket, now),
+            ToRunner::Stop { attempt_ref } => self.stop(state, shard, attempt_ref, now),
             ToRunner::Committed { sequence } => {
-                let safe = link.forget(sequence);
-                for ticket in safe {
-                    if state.residue.remove(&ticket) {
-                        state.safe.push(ticket);
+                for attempt_ref in link.acknowledge(sequence) {
+                    if state.with_files.remove(&attempt_ref) {
+                        state.committed.push(attempt_ref);
                     }
                 }
             }
-            ToRunner::Inventory { question } => {
-                link.repeat();
-                link.say_here(question);
+            ToRunner::Inventory { request } => {
+                link.retransmit();
+                link.send_register(request);
             }
         }
     }
 
-    fn stop(&self, state: &mut State, shard: ShardId, ticket: Ticket, now: Millis) {
+    fn stop(&self, state: &mut State, shard: ShardId, attempt_ref: AttemptRef, now: Millis) {
         let Some(link) = state.links.get_mut(&shard) else { return };
-        match link.take_stop(ticket) {
-            Some(Held::Echo { due }) => {
-                state.delays.remove(due, shard, ticket);
-                link.say_ended(ticket, now, Outcome::of(End::Stopped));
+        match link.take_stop(attempt_ref) {
+            Some(InFlight::Echo { due }) => {
+                state.delays.remove(due, shard, attempt_ref);
+                link.send_ended(attempt_ref, now, Outcome::of(End::Stopped));
                 self.ended.notify_waiters();
             }
-            // An attempt that has just ended does not hear it; its end is on the way.
-            Some(Held::Process { stop: Some(stop) }) => drop(stop.send(())),
-            Some(Held::Process { stop: None }) => {}
-            Some(Held::Wasm { stop }) => stop.stop(),
-            None if link.knows(ticket) => {}
-            None => link.say_ended(ticket, now, Outcome::of(End::Stopped)),
+            // Without effect if the attempt has just ended; its end is on the way.
+            Some(InFlight::Process { stop: Some(stop) }) => drop(stop.send(())),
+            Some(InFlight::Process { stop: None }) => {}
+            Some(InFlight::Wasm { stop }) => stop.stop(),
+            None if link.is_known(attempt_ref) => {}
+            None => link.send_ended(attempt_ref, now, Outcome::of(End::Stopped)),
         }
     }
 
-    fn begin(self: &Arc<Self>, state: &mut State, shard: ShardId, ticket: Ticket, run: Run, asked: Asked, now: Millis) {
-        let Some(link) = state.links.get_mut(&shard) else { return };
-        let at_once = matches!(&run, Run::Echo(echo) if echo.delay_ms == 0);
-        if !at_once && !link.has_room(run.lane()) {
-            return link.say_ended(ticket, now, Outcome::of(End::Busy));
-        }
-        link.say_started(ticket, now);
-        match run {
-            Run::Echo(echo) if at_once => link.say_ended(ticket, now, echo::outcome(echo)),
-            Run::Echo(echo) => {
-                let delay = Duration::from_millis(echo.delay_ms);
-                let due = state.delays.insert(shard, ticket, delay, asked.spec);
-                link.hold(ticket, Held::Echo { due });
-                self.delays_changed.notify_one();
-            }
-            Run::Process(process) => {
-                let task = match asked.task() {
-                    Ok(task) => task,
-                    Err(error) => return link.say_ended(ticket, now, unreadable(&error)),
-                };
-                let (stop, stopped) = oneshot::channel();
-                link.hold(ticket, Held::Process { stop: Some(stop) });
-                state.residue.insert(ticket);
-                let env = self.env.clone();
-                self.attend(shard, ticket, async move { process::run(env, ticket, task, process, stopped).await });
-            }
-            Run::Wasm(run) => {
-                let task = match asked.task() {
-                    Ok(task) => task,
-                    Err(error) => return link.say_ended(ticket, now, unreadable(&error)),
-                };
-                let stop = wasm::Stop::new();
-                link.hold(ticket, Held::Wasm { stop: stop.clone() });
-                self.begin_guest(state, shard, ticket, task, run, stop);
-            }
-        }
-    }
-
-    /// A component that is ready and needs no files is started with its batch; any other as soon as it can be.
-    fn begin_guest(
+    fn start_attempt(
         self: &Arc<Self>,
         state: &mut State,
         shard: ShardId,
-        ticket: Ticket,
+        attempt_ref: AttemptRef,
+        run: Run,
+        request: RunRequest,
+        now: Millis,
+    ) {
+        let Some(link) = state.links.get_mut(&shard) else { return };
+        let immediate = matches!(&run, Run::Echo(echo) if echo.delay_ms == 0);
+        if !immediate && !link.has_free_slot(run.executor()) {
+            return link.send_ended(attempt_ref, now, Outcome::of(End::Busy));
+        }
+        match run {
+            Run::Echo(echo) if immediate => {
+                link.send_started(attempt_ref, now);
+                link.send_ended(attempt_ref, now, echo::outcome(echo));
+            }
+            Run::Echo(echo) => {
+                link.send_started(attempt_ref, now);
+                let delay = Duration::from_millis(echo.delay_ms);
+                let due = state.delays.insert(shard, attempt_ref, delay, request.spec);
+                link.add(attempt_ref, InFlight::Echo { due });
+                self.delays_changed.notify_one();
+            }
+            Run::Process(process) => {
+                let task = match request.task() {
+                    Ok(task) => task,
+                    Err(error) => return link.send_ended(attempt_ref, now, unreadable(&error)),
+                };
+                let (stop, stopped) = oneshot::channel();
+                link.send_accepted(attempt_ref, now);
+                link.add(attempt_ref, InFlight::Process { stop: Some(stop) });
+                state.with_files.insert(attempt_ref);
+                let (env, on_start) = (self.env.clone(), self.on_start(shard, attempt_ref));
+                self.supervise(shard, attempt_ref, async move {
+                    process::run(env, attempt_ref, task, process, on_start, stopped).await
+                });
+            }
+            Run::Wasm(run) => {
+                let task = match request.task() {
+                    Ok(task) => task,
+                    Err(error) => return link.send_ended(attempt_ref, now, unreadable(&error)),
+                };
+                let stop = wasm::Stop::new();
+                link.add(attempt_ref, InFlight::Wasm { stop: stop.clone() });
+                self.start_wasm(state, shard, attempt_ref, task, run, stop);
+            }
+        }
+    }
+
+    /// Starts a compiled component without files with its batch; any other as soon as it is prepared.
+    fn start_wasm(
+        self: &Arc<Self>,
+        state: &mut State,
+        shard: ShardId,
+        attempt_ref: AttemptRef,
         task: model::spec::Task,
         run: model::spec::WasmRun,
         stop: wasm::Stop,
     ) {
+        let now = (self.options.now)();
         let note = Note::of(&task);
         let metering = component::metering(&task);
         let needs_files = !task.inputs.is_empty() || !task.outputs.is_empty();
         if !needs_files && let Some(Ok(program)) = self.wasm.prepared(run.component, metering) {
-            let nowhere = place::Place::default();
-            let prepared = component::prepare(&self.env, ticket, &task, &run, program, &nowhere, self.options.now);
-            return state.guests.push((shard, ticket, prepared, stop, note));
+            let empty = workspace::Workspace::default();
+            let prepared = component::prepare(&self.env, attempt_ref, &task, &run, program, &empty, self.options.now);
+            if let Some(link) = state.links.get_mut(&shard) {
+                link.send_started(attempt_ref, now);
+            }
+            return state.wasm_runs.push((shard, attempt_ref, prepared, stop, note));
         }
-        state.residue.insert(ticket);
-        let inner = self.clone();
+        if let Some(link) = state.links.get_mut(&shard) {
+            link.send_accepted(attempt_ref, now);
+        }
+        state.with_files.insert(attempt_ref);
+        let (inner, on_start) = (self.clone(), self.on_start(shard, attempt_ref));
         self.tasks.spawn(async move {
             let env = &inner.env;
             let program = match component::load(&inner.wasm, env, &run, metering).await {
                 Ok(program) => program,
-                Err(outcome) => return inner.end(shard, vec![(ticket, outcome)]),
+                Err(outcome) => return inner.end(shard, vec![(attempt_ref, outcome)]),
             };
-            let place = match place::make(&env.blobs, &env.scratch, ticket, &task).await {
-                Ok(place) => place,
-                Err(outcome) => return inner.end(shard, vec![(ticket, outcome)]),
+            let workspace = match workspace::create(&env.blobs, &env.scratch, attempt_ref, &task).await {
+                Ok(workspace) => workspace,
+                Err(outcome) => return inner.end(shard, vec![(attempt_ref, outcome)]),
             };
-            let prepared = component::prepare(env, ticket, &task, &run, program, &place, inner.options.now);
-            inner.run_guests(vec![(shard, ticket, prepared, stop, note)]);
+            let prepared = component::prepare(env, attempt_ref, &task, &run, program, &workspace, inner.options.now);
+            on_start();
+            inner.run_wasm(vec![(shard, attempt_ref, prepared, stop, note)]);
         });
     }
 
-    fn run_guests(self: &Arc<Self>, guests: Vec<(ShardId, Ticket, Prepared, wasm::Stop, Note)>) {
-        if guests.is_empty() {
+    fn run_wasm(self: &Arc<Self>, wasm_runs: Vec<(ShardId, AttemptRef, PreparedRun, wasm::Stop, Note)>) {
+        if wasm_runs.is_empty() {
             return;
         }
-        let tickets: Vec<(ShardId, Ticket)> = guests.iter().map(|(shard, ticket, ..)| (*shard, *ticket)).collect();
-        let runs = guests.into_iter().map(|(shard, ticket, prepared, stop, note)| {
-            let Prepared { program, task, output } = prepared;
+        let attempts: Vec<(ShardId, AttemptRef)> =
+            wasm_runs.iter().map(|(shard, attempt_ref, ..)| (*shard, *attempt_ref)).collect();
+        let runs = wasm_runs.into_iter().map(|(shard, attempt_ref, prepared, stop, note)| {
+            let PreparedRun { program, task, output } = prepared;
             let inner = self.clone();
-            let done = move |ended: wasm::Ended| match component::quick_outcome(&ended, &note, &output) {
-                Some(outcome) => inner.end(shard, vec![(ticket, outcome)]),
+            let on_end = move |ended: wasm::RunOutcome| match component::immediate_outcome(&ended, &note, &output) {
+                Some(outcome) => inner.end(shard, vec![(attempt_ref, outcome)]),
                 None => {
-                    inner.state.lock().residue.insert(ticket);
+                    inner.state.lock().with_files.insert(attempt_ref);
                     let tasks = inner.tasks.clone();
                     tasks.spawn(async move {
-                        let outcome = component::finish(&inner.env, ticket, &note, &ended, &output).await;
-                        inner.end(shard, vec![(ticket, outcome)]);
+                        let outcome = component::finish(&inner.env, attempt_ref, &note, &ended, &output).await;
+                        inner.end(shard, vec![(attempt_ref, outcome)]);
                     });
                 }
             };
-            wasm::Run::new(program, task, stop, done)
+            wasm::Run::new(program, task, stop, on_end)
         });
         if self.wasm.run_all(runs.collect()).is_err() {
-            for (shard, ticket) in tickets {
-                self.end(shard, vec![(ticket, Outcome::of(End::Busy))]);
+            for (shard, attempt_ref) in attempts {
+                self.end(shard, vec![(attempt_ref, Outcome::of(End::Busy))]);
             }
         }
     }
 
-    /// An attempt that an earlier server started.
-    fn adopt(self: &Arc<Self>, shard: ShardId, inherited: Inherited, stopped: oneshot::Receiver<()>) {
-        let Inherited { ticket, note, ended } = inherited;
-        let now = (self.options.now)();
-        {
-            let mut state = self.state.lock();
-            state.residue.insert(ticket);
-            // The word that it started may never have arrived.
-            if let Some(link) = state.links.get_mut(&shard) {
-                link.say_started(ticket, now);
-            }
-            state.deliver(self.uplink.as_ref());
-        }
-        let env = self.env.clone();
-        self.attend(
-            shard,
-            ticket,
-            async move { process::attend(&env, ticket, &Note::decode(&note), ended, stopped).await },
-        );
+    /// Continues an attempt that an earlier server started.
+    fn adopt(self: &Arc<Self>, shard: ShardId, inherited: InheritedAttempt, stopped: oneshot::Receiver<()>) {
+        let InheritedAttempt { attempt_ref, note, progress } = inherited;
+        self.state.lock().with_files.insert(attempt_ref);
+        // The earlier server may not have delivered its `Started`.
+        let (env, on_start) = (self.env.clone(), self.on_start(shard, attempt_ref));
+        self.supervise(shard, attempt_ref, async move {
+            process::supervise(&env, attempt_ref, &Note::decode(&note), progress, on_start, stopped).await
+        });
     }
 
-    fn attend(
+    /// Reports that an attempt's program was started.
+    fn on_start(self: &Arc<Self>, shard: ShardId, attempt_ref: AttemptRef) -> impl FnOnce() + Send + use<> {
+        let inner = self.clone();
+        move || {
+            let now = (inner.options.now)();
+            let mut state = inner.state.lock();
+            if let Some(link) = state.links.get_mut(&shard)
+                && link.is_in_flight(attempt_ref)
+            {
+                link.send_started(attempt_ref, now);
+            }
+            state.deliver(inner.uplink.as_ref());
+        }
+    }
+
+    fn supervise(
         self: &Arc<Self>,
         shard: ShardId,
-        ticket: Ticket,
+        attempt_ref: AttemptRef,
         attempt: impl Future<Output = Outcome> + Send + 'static,
     ) {
         let inner = self.clone();
         let attempt = self.tasks.spawn(attempt);
         self.tasks.spawn(async move {
-            // A panic is a bug; the attempt must not stay in hand for ever because of it.
+            // A panic is a bug, but must not leave the attempt in flight for ever.
             let outcome = attempt
                 .await
                 .unwrap_or_else(|error| failure(End::Infrastructure, format!("the runner failed: {error}")));
-            inner.end(shard, vec![(ticket, outcome)]);
+            inner.end(shard, vec![(attempt_ref, outcome)]);
         });
     }
 
-    /// Attempts that took their time have ended.
-    fn end(&self, shard: ShardId, endings: Vec<(Ticket, Outcome)>) {
+    /// Sends the ends of attempts that ran in the background.
+    fn end(&self, shard: ShardId, outcomes: Vec<(AttemptRef, Outcome)>) {
         let now = (self.options.now)();
         let mut state = self.state.lock();
         if let Some(link) = state.links.get_mut(&shard) {
-            for (ticket, outcome) in endings {
-                // One that was stopped in the meantime has been told of.
-                if link.holds(ticket) {
-                    link.say_ended(ticket, now, outcome);
+            for (attempt_ref, outcome) in outcomes {
+                // The end of a stopped echo job has already been sent.
+                if link.is_in_flight(attempt_ref) {
+                    link.send_ended(attempt_ref, now, outcome);
                 }
             }
         }
@@ -480,42 +447,42 @@ impl Inner {
         self.ended.notify_waiters();
     }
 
-    /// Their ends are safe: nothing of these attempts is needed here any more.
-    fn clean_up(&self, safe: Vec<Ticket>) {
-        if safe.is_empty() {
+    /// Removes log and workspace of attempts whose end is committed.
+    fn remove_files(&self, committed: Vec<AttemptRef>) {
+        if committed.is_empty() {
             return;
         }
-        for ticket in &safe {
-            self.env.spawning.order(Order::Forget { key: key_of(*ticket) }, Vec::new());
+        for attempt_ref in &committed {
+            self.env.spawner.send(Command::Forget { key: key_of(*attempt_ref) }, Vec::new());
         }
         let (logs, scratch) = (self.options.logs.clone(), self.options.scratch.clone());
         // Not on the caller's thread: directories may be large.
         self.tasks.spawn_blocking(move || {
-            for ticket in safe {
-                let log = logs::path(&logs, ticket);
+            for attempt_ref in committed {
+                let log = logs::path(&logs, attempt_ref);
                 if let Err(error) = std::fs::remove_file(&log)
                     && error.kind() != io::ErrorKind::NotFound
                 {
-                    tracing::warn!(file = %log.display(), %error, "an attempt's output file cannot be removed");
+                    tracing::warn!(file = %log.display(), %error, "cannot remove the log file of an attempt");
                 }
-                place::remove(&scratch, ticket);
+                workspace::remove(&scratch, attempt_ref);
             }
         });
     }
 
-    fn begin_to_stop(&self, ends: impl Fn(Lane) -> bool + Copy) {
+    fn start_stopping(&self, stops: impl Fn(ExecutorKind) -> bool + Copy) {
         let now = (self.options.now)();
         let mut state = self.state.lock();
         state.stopping = true;
-        // Without room nothing new comes in while the rest goes out.
+        // Without free slots, no new attempts arrive while the others stop.
         state.links.values_mut().for_each(Link::close);
-        let held: Vec<(ShardId, Ticket)> = state
+        let in_flight: Vec<(ShardId, AttemptRef)> = state
             .links
             .iter()
-            .flat_map(|(shard, link)| link.holding(ends).into_iter().map(|ticket| (*shard, ticket)))
+            .flat_map(|(shard, link)| link.in_flight_of(stops).into_iter().map(|attempt_ref| (*shard, attempt_ref)))
             .collect();
-        for (shard, ticket) in held {
-            self.stop(&mut state, shard, ticket, now);
+        for (shard, attempt_ref) in in_flight {
+            self.stop(&mut state, shard, attempt_ref, now);
         }
         state.deliver(self.uplink.as_ref());
         self.delays_changed.notify_one();
@@ -526,8 +493,8 @@ fn unreadable(error: &model::codec::DecodeError) -> Outcome {
     failure(End::Infrastructure, format!("this node cannot read the job: {error}"))
 }
 
-/// Ends echo jobs when their delay is over, until the runner stops.
-async fn end_delays(inner: Arc<Inner>) {
+/// Ends echo jobs after their delay, until the runner stops.
+async fn run_delays(inner: Arc<Inner>) {
     loop {
         let changed = inner.delays_changed.notified();
         let (next, stopping) = {
@@ -543,13 +510,13 @@ async fn end_delays(inner: Arc<Inner>) {
             None => changed.await,
         }
         let due = inner.state.lock().delays.take_due(tokio::time::Instant::now());
-        for (shard, endings) in due {
-            inner.end(shard, endings);
+        for (shard, outcomes) in due {
+            inner.end(shard, outcomes);
         }
     }
 }
 
-/// Offers no room for processes and components while the machine is short of memory.
+/// Registers without slots for processes and components while the machine is short of memory.
 async fn watch_memory(inner: std::sync::Weak<Inner>) {
     let Some(mut pressure) = inner.upgrade().map(|inner| Pressure::new(inner.options.memory_reserve_bytes)) else {
         return;
@@ -566,7 +533,7 @@ async fn watch_memory(inner: std::sync::Weak<Inner>) {
         let full = inner.options.capacity;
         let capacity = if high { Capacity { process: 0, wasm: 0, ..full } } else { full };
         if high {
-            tracing::warn!("the machine is short of memory: nothing new is started until there is more");
+            tracing::warn!("the machine is short of memory: no new processes and components until more is available");
         }
         let mut state = inner.state.lock();
         if !state.stopping {
@@ -576,16 +543,16 @@ async fn watch_memory(inner: std::sync::Weak<Inner>) {
     }
 }
 
-/// Tells the shards how busy the machine is, whenever that has changed.
+/// Sends load reports when the load has changed.
 async fn watch_load(inner: std::sync::Weak<Inner>) {
     let mut meter = LoadMeter::default();
-    let mut told = Load::default();
+    let mut last_sent = Load::default();
     loop {
         tokio::time::sleep(LOAD_INTERVAL).await;
         let Some(inner) = inner.upgrade() else { return };
-        let load = meter.look();
-        if load != told {
-            told = load;
+        let load = meter.measure();
+        if load != last_sent {
+            last_sent = load;
             inner.uplink.load(inner.options.incarnation, load);
         }
     }

@@ -1,27 +1,29 @@
-//! Runs attempts and passes on what becomes of them.
+//! Runs attempts and reports their ends.
 //!
-//! A runner is told by its shards what to run ([`Handle::send`]) and tells them what happens ([`Uplink`]).
-//! Three executors: `process` under the node's spawner, `component` in the server itself, and `echo`. What has
-//! been said is kept until the shard has committed it (`link`); so are an attempt's output and files.
+//! Shards send a runner messages ([`Handle::send`]); the runner answers through [`Uplink`]. There are three executors:
+//! `process` under the node's spawner, `component` (WebAssembly) inside the server, and `echo`. Messages stay in an
+//! outbox until the shard has committed them (`link`); output and files of an attempt stay until its end is committed.
 
-mod asked;
 mod component;
 mod echo;
 mod handle;
-mod leftovers;
 mod link;
 mod load;
 pub mod logs;
-mod place;
+mod options;
+mod orphans;
 pub mod pressure;
 mod process;
 mod progress;
+mod run_request;
 mod sampling;
-mod spawning;
+mod spawner_client;
+mod workspace;
 
-pub use handle::{Defaults, Departure, Handle, Options, Uplink, start};
-pub use leftovers::end_leftovers;
-pub use progress::Said;
-pub use sampling::{Current, Sampling};
-pub use spawner::protocol::{Kept, Protections};
-pub use spawning::SpawnerOptions;
+pub use handle::{Handle, StopMode, start};
+pub use options::{Defaults, Options, Uplink};
+pub use orphans::kill_orphans;
+pub use progress::ProgressReport;
+pub use sampling::{CurrentUsage, Sampling};
+pub use spawner::protocol::{Enforcement, Protections};
+pub use spawner_client::SpawnerOptions;

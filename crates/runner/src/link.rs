@@ -1,4 +1,4 @@
-//! One runner's conversation with one shard: what it has in hand, and what it has said.
+//! A runner's link to one shard: attempts in flight, and the outbox of messages not yet committed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,20 +6,20 @@ use std::sync::Arc;
 use hashbrown::{HashMap, HashSet};
 use model::id::{Epoch, Incarnation, RunnerId};
 use model::job::{End, Outcome};
-use model::message::{Capacity, FromRunner, Profile, RunnerWord, Ticket};
-use model::spec::Lane;
+use model::message::{AttemptRef, Capacity, FromRunner, Profile, RunnerMessage};
+use model::spec::ExecutorKind;
 use model::time::Millis;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// An attempt in hand.
+/// Attempt in flight, with what is needed to stop it.
 #[derive(Debug)]
-pub(crate) enum Held {
-    /// It waits out its delay.
+pub(crate) enum InFlight {
+    /// Waits for the end of its delay.
     Echo {
         due: Instant,
     },
-    /// The sender tells it to stop; gone once told.
+    /// `stop` is absent once the stop has been sent.
     Process {
         stop: Option<oneshot::Sender<()>>,
     },
@@ -28,45 +28,44 @@ pub(crate) enum Held {
     },
 }
 
-impl Held {
-    fn lane(&self) -> Lane {
+impl InFlight {
+    fn executor(&self) -> ExecutorKind {
         match self {
-            Self::Echo { .. } => Lane::Echo,
-            Self::Process { .. } => Lane::Process,
-            Self::Wasm { .. } => Lane::Wasm,
+            Self::Echo { .. } => ExecutorKind::Echo,
+            Self::Process { .. } => ExecutorKind::Process,
+            Self::Wasm { .. } => ExecutorKind::Wasm,
         }
     }
 }
 
-/// The state of the conversation.
 #[derive(Debug)]
 pub(crate) struct Link {
     runner: RunnerId,
     incarnation: Incarnation,
     capacity: Capacity,
     profile: Arc<Profile>,
-    /// The shard's newest owner; words of an older one are ignored.
+    /// Newest epoch of the shard; messages of older ones are ignored.
     epoch: Epoch,
     next_sequence: u64,
-    /// Said and not known to be committed.
+    /// Messages not yet committed by the shard.
     outbox: VecDeque<FromRunner>,
-    /// Attempts whose end is in the outbox: asked to run one of them again, the runner need not.
-    ended: HashSet<Ticket, foldhash::fast::FixedState>,
-    held: HashMap<Ticket, Held, foldhash::fast::FixedState>,
-    /// How many of them are of each kind.
-    counts: [u32; Lane::ALL.len()],
-    /// To be delivered at the end of this round.
+    /// Attempts whose end is in the outbox: a repeated run message for them is ignored.
+    ended: HashSet<AttemptRef, foldhash::fast::FixedState>,
+    in_flight: HashMap<AttemptRef, InFlight, foldhash::fast::FixedState>,
+    /// Attempts in flight per executor.
+    counts: [u32; ExecutorKind::ALL.len()],
+    /// Messages to deliver at the end of this round.
     pub unsent: Vec<FromRunner>,
 }
 
 impl Link {
-    /// `adopted` are processes of an earlier incarnation that are still there.
+    /// `adopted` are processes of an earlier incarnation that are still in flight.
     pub fn new(
         runner: RunnerId,
         incarnation: Incarnation,
         capacity: Capacity,
         profile: Arc<Profile>,
-        adopted: impl IntoIterator<Item = (Ticket, oneshot::Sender<()>)>,
+        adopted: impl IntoIterator<Item = (AttemptRef, oneshot::Sender<()>)>,
     ) -> Self {
         let mut link = Self {
             runner,
@@ -77,116 +76,126 @@ impl Link {
             next_sequence: 1,
             outbox: VecDeque::new(),
             ended: HashSet::default(),
-            held: HashMap::default(),
-            counts: [0; Lane::ALL.len()],
+            in_flight: HashMap::default(),
+            counts: [0; ExecutorKind::ALL.len()],
             unsent: Vec::new(),
         };
-        for (ticket, stop) in adopted {
-            link.hold(ticket, Held::Process { stop: Some(stop) });
+        for (attempt_ref, stop) in adopted {
+            link.add(attempt_ref, InFlight::Process { stop: Some(stop) });
         }
-        link.say_here(0);
+        link.send_register(0);
         link
     }
 
-    /// Whether a message of an owner with this epoch counts.
+    /// Whether to accept a message from an owner with this epoch. Records a newer epoch.
     pub fn accepts(&mut self, epoch: Epoch) -> bool {
         self.epoch = self.epoch.max(epoch);
         epoch == self.epoch
     }
 
-    pub fn knows(&self, ticket: Ticket) -> bool {
-        self.held.contains_key(&ticket) || self.ended.contains(&ticket)
+    pub fn is_known(&self, attempt_ref: AttemptRef) -> bool {
+        self.in_flight.contains_key(&attempt_ref) || self.ended.contains(&attempt_ref)
     }
 
-    pub fn holds(&self, ticket: Ticket) -> bool {
-        self.held.contains_key(&ticket)
+    pub fn is_in_flight(&self, attempt_ref: AttemptRef) -> bool {
+        self.in_flight.contains_key(&attempt_ref)
     }
 
-    /// Echo jobs that end at once take no room; those that wait do.
-    pub fn has_room(&self, lane: Lane) -> bool {
-        self.counts[lane as usize] < self.capacity.of(lane)
+    /// Echo jobs without a delay need no slot; delayed ones do.
+    pub fn has_free_slot(&self, executor: ExecutorKind) -> bool {
+        self.counts[executor as usize] < self.capacity.of(executor)
     }
 
-    pub fn hold(&mut self, ticket: Ticket, held: Held) {
-        self.counts[held.lane() as usize] += 1;
-        self.held.insert(ticket, held);
+    pub fn add(&mut self, attempt_ref: AttemptRef, attempt: InFlight) {
+        self.counts[attempt.executor() as usize] += 1;
+        self.in_flight.insert(attempt_ref, attempt);
     }
 
-    /// Says how much room there is, if that has changed.
+    /// Registers again if the capacity has changed.
     pub fn set_capacity(&mut self, capacity: Capacity) {
         if self.capacity != capacity {
             self.capacity = capacity;
-            self.say_here(0);
+            self.send_register(0);
         }
     }
 
-    /// What it takes to stop an attempt; it stays in hand until its end is said.
-    pub fn take_stop(&mut self, ticket: Ticket) -> Option<Held> {
-        match self.held.get_mut(&ticket)? {
-            Held::Echo { due } => Some(Held::Echo { due: *due }),
-            Held::Process { stop } => Some(Held::Process { stop: stop.take() }),
-            Held::Wasm { stop } => Some(Held::Wasm { stop: stop.clone() }),
+    /// The handle to stop an attempt. The attempt stays in flight until its end is sent.
+    pub fn take_stop(&mut self, attempt_ref: AttemptRef) -> Option<InFlight> {
+        match self.in_flight.get_mut(&attempt_ref)? {
+            InFlight::Echo { due } => Some(InFlight::Echo { due: *due }),
+            InFlight::Process { stop } => Some(InFlight::Process { stop: stop.take() }),
+            InFlight::Wasm { stop } => Some(InFlight::Wasm { stop: stop.clone() }),
         }
     }
 
-    /// Everything in hand of these kinds.
-    pub fn holding(&self, wanted: impl Fn(Lane) -> bool) -> Vec<Ticket> {
-        self.held.iter().filter(|(_, held)| wanted(held.lane())).map(|(ticket, _)| *ticket).collect()
+    /// Attempts in flight of the wanted executors.
+    pub fn in_flight_of(&self, wanted: impl Fn(ExecutorKind) -> bool) -> Vec<AttemptRef> {
+        self.in_flight
+            .iter()
+            .filter(|(_, attempt)| wanted(attempt.executor()))
+            .map(|(attempt_ref, _)| *attempt_ref)
+            .collect()
     }
 
-    /// Takes nothing more, and says so.
+    /// Sets the capacity to zero.
     pub fn close(&mut self) {
         self.set_capacity(Capacity::default());
     }
 
-    pub fn say_started(&mut self, ticket: Ticket, at: Millis) {
-        self.say(RunnerWord::Started { ticket, at });
+    /// The attempt has a slot; its program is being set up.
+    pub fn send_accepted(&mut self, attempt_ref: AttemptRef, at: Millis) {
+        self.send(RunnerMessage::Accepted { attempt_ref, at });
     }
 
-    pub fn say_ended(&mut self, ticket: Ticket, at: Millis, outcome: Outcome) {
-        if let Some(held) = self.held.remove(&ticket) {
-            self.counts[held.lane() as usize] -= 1;
+    /// The attempt's program was started.
+    pub fn send_started(&mut self, attempt_ref: AttemptRef, at: Millis) {
+        self.send(RunnerMessage::Started { attempt_ref, at });
+    }
+
+    pub fn send_ended(&mut self, attempt_ref: AttemptRef, at: Millis, outcome: Outcome) {
+        if let Some(attempt) = self.in_flight.remove(&attempt_ref) {
+            self.counts[attempt.executor() as usize] -= 1;
         }
-        // A refusal for lack of room may be followed by the same ticket when there is some.
+        // An attempt that found no free slot may be dispatched again.
         if outcome.end != End::Busy {
-            self.ended.insert(ticket);
+            self.ended.insert(attempt_ref);
         }
-        self.say(RunnerWord::Ended { ticket, at, outcome: Box::new(outcome) });
+        self.send(RunnerMessage::Ended { attempt_ref, at, outcome: Box::new(outcome) });
     }
 
-    /// Answers an inventory question, or says hello.
-    pub fn say_here(&mut self, question: u64) {
-        let mut holding: Vec<Ticket> = self.held.keys().copied().collect();
-        holding.sort_unstable();
-        let oldest_kept = self.outbox.front().map_or(self.next_sequence, |word| word.sequence);
+    /// Answers an inventory request, or registers unasked (request 0).
+    pub fn send_register(&mut self, request: u64) {
+        let mut in_flight: Vec<AttemptRef> = self.in_flight.keys().copied().collect();
+        in_flight.sort_unstable();
+        let oldest_kept = self.outbox.front().map_or(self.next_sequence, |message| message.sequence);
         let (capacity, profile) = (self.capacity, self.profile.clone());
-        self.say(RunnerWord::Here { capacity, profile, holding, question, oldest_kept });
+        self.send(RunnerMessage::Register { capacity, profile, in_flight, request, oldest_kept });
     }
 
-    /// Says everything again that is not known to be committed.
-    pub fn repeat(&mut self) {
+    /// Sends the whole outbox again.
+    pub fn retransmit(&mut self) {
         self.unsent = self.outbox.iter().cloned().collect();
     }
 
-    /// The shard has committed everything up to `sequence`. Returns the attempts whose end is thereby safe.
-    pub fn forget(&mut self, sequence: u64) -> Vec<Ticket> {
-        let mut safe = Vec::new();
-        while let Some(word) = self.outbox.front().filter(|word| word.sequence <= sequence) {
-            if let RunnerWord::Ended { ticket, .. } = word.word {
-                self.ended.remove(&ticket);
-                safe.push(ticket);
+    /// Removes messages up to `sequence`, which the shard has committed. Returns the attempts whose end is among them.
+    pub fn acknowledge(&mut self, sequence: u64) -> Vec<AttemptRef> {
+        let mut committed = Vec::new();
+        while let Some(message) = self.outbox.front().filter(|message| message.sequence <= sequence) {
+            if let RunnerMessage::Ended { attempt_ref, .. } = message.message {
+                self.ended.remove(&attempt_ref);
+                committed.push(attempt_ref);
             }
             self.outbox.pop_front();
         }
-        safe
+        committed
     }
 
-    fn say(&mut self, word: RunnerWord) {
-        let word =
-            FromRunner { runner: self.runner, incarnation: self.incarnation, sequence: self.next_sequence, word };
+    fn send(&mut self, message: RunnerMessage) {
+        let message =
+            FromRunner { runner: self.runner, incarnation: self.incarnation, sequence: self.next_sequence, message };
         self.next_sequence += 1;
-        self.outbox.push_back(word.clone());
-        self.unsent.push(word);
+        self.outbox.push_back(message.clone());
+        self.unsent.push(message);
     }
 }
 
@@ -200,36 +209,38 @@ mod tests {
         Link::new(RunnerId(1), Incarnation(1), Capacity { process: 1, echo: 1, wasm: 0 }, Arc::default(), [])
     }
 
-    fn ticket(job: u64) -> Ticket {
-        Ticket { job: JobId(job), attempt: Attempt(1) }
+    fn attempt_ref(job: u64) -> AttemptRef {
+        AttemptRef { job: JobId(job), attempt: Attempt(1) }
     }
 
     #[test]
-    fn a_word_is_kept_until_it_is_committed() {
+    fn a_message_stays_in_the_outbox_until_it_is_committed() {
         let mut link = link();
-        link.say_ended(ticket(1), Millis(0), Outcome::of(End::Succeeded));
-        assert!(link.knows(ticket(1)));
+        link.send_ended(attempt_ref(1), Millis(0), Outcome::of(End::Succeeded));
+        assert!(link.is_known(attempt_ref(1)));
         link.unsent.clear();
-        link.repeat();
-        assert_eq!(link.unsent.iter().map(|word| word.sequence).collect::<Vec<_>>(), [1, 2]);
-        assert_eq!(link.forget(2), [ticket(1)]);
-        link.repeat();
+        link.retransmit();
+        assert_eq!(link.unsent.iter().map(|message| message.sequence).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(link.acknowledge(2), [attempt_ref(1)]);
+        link.retransmit();
         assert!(link.unsent.is_empty());
-        assert!(!link.knows(ticket(1)));
+        assert!(!link.is_known(attempt_ref(1)));
     }
 
     #[test]
-    fn an_inventory_says_what_can_still_be_repeated() {
+    fn an_inventory_states_the_oldest_message_in_the_outbox() {
         let mut link = link();
-        link.forget(1);
-        link.say_started(ticket(1), Millis(0));
-        link.say_here(9);
-        let RunnerWord::Here { oldest_kept, question, .. } = &link.unsent.last().unwrap().word else { panic!() };
-        assert_eq!((*oldest_kept, *question), (2, 9));
+        link.acknowledge(1);
+        link.send_started(attempt_ref(1), Millis(0));
+        link.send_register(9);
+        let RunnerMessage::Register { oldest_kept, request, .. } = &link.unsent.last().unwrap().message else {
+            panic!()
+        };
+        assert_eq!((*oldest_kept, *request), (2, 9));
     }
 
     #[test]
-    fn an_older_owner_of_the_shard_is_not_obeyed() {
+    fn messages_of_an_older_epoch_are_rejected() {
         let mut link = link();
         assert!(link.accepts(Epoch(2)));
         assert!(!link.accepts(Epoch(1)));
@@ -237,9 +248,9 @@ mod tests {
     }
 
     #[test]
-    fn room_is_counted_by_kind() {
+    fn slots_are_counted_per_executor() {
         let mut link = link();
-        link.hold(ticket(1), Held::Process { stop: None });
-        assert!(!link.has_room(Lane::Process));
+        link.add(attempt_ref(1), InFlight::Process { stop: None });
+        assert!(!link.has_free_slot(ExecutorKind::Process));
     }
 }

@@ -1,4 +1,4 @@
-//! Reading back what attempts wrote: from the file that a spawner appends to, or from the blob that it became.
+//! Reader of attempt logs: from the file that a spawner appends to, or from the blob it is stored as.
 
 use std::fs::File;
 use std::io;
@@ -6,28 +6,29 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use bytes::{Bytes, BytesMut};
-use model::message::Ticket;
+use model::message::AttemptRef;
 use model::time::Millis;
 pub use spawner::log::Stream;
 use spawner::log::{HEADER_BYTES, Header};
 
-/// How much is read from the disk at once.
+/// Bytes per disk read.
 const READ_BYTES: usize = 256 * 1024;
 
-/// Where an attempt's output is while it runs, and until it is safe as a blob.
-pub fn path(logs: &Path, ticket: Ticket) -> PathBuf {
-    // Two levels, so that no directory gets millions of entries.
-    logs.join(format!("{:03}", ticket.job.0 / 7 % 512)).join(format!("{}.{}.log", ticket.job, ticket.attempt))
+/// Log file of an attempt, until its end is committed.
+pub fn path(logs: &Path, attempt_ref: AttemptRef) -> PathBuf {
+    // Two levels, so that no directory has millions of entries.
+    logs.join(format!("{:03}", attempt_ref.job.0 / 7 % 512))
+        .join(format!("{}.{}.log", attempt_ref.job, attempt_ref.attempt))
 }
 
-/// The attempt that a file in the directory of logs belongs to.
-pub fn ticket_of(file: &Path) -> Option<Ticket> {
+/// Attempt of a log file.
+pub fn attempt_of(file: &Path) -> Option<AttemptRef> {
     let name = file.file_name()?.to_str()?.strip_suffix(".log")?;
     let (job, attempt) = name.rsplit_once('.')?;
-    Some(Ticket { job: job.parse().ok()?, attempt: model::id::Attempt(attempt.parse().ok()?) })
+    Some(AttemptRef { job: job.parse().ok()?, attempt: model::id::Attempt(attempt.parse().ok()?) })
 }
 
-/// Makes the file for an attempt's output.
+/// Creates the log file of an attempt.
 pub fn create(path: &Path) -> io::Result<File> {
     match File::create(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -36,46 +37,46 @@ pub fn create(path: &Path) -> io::Result<File> {
             }
             File::create(path)
         }
-        made => made,
+        created => created,
     }
 }
 
-/// A piece of output.
+/// Chunk of output.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Piece {
+pub struct LogChunk {
     pub stream: Stream,
     pub at: Millis,
     pub bytes: Bytes,
-    /// How many bytes of the stream came before this piece, kept or not.
+    /// Bytes of this stream before this chunk, stored or not.
     pub before: u64,
-    /// So many of them, after the piece before, were not kept.
+    /// Bytes between the previous chunk and this one that were not stored.
     pub missing: u64,
 }
 
-/// Reads an attempt's output while it may still be written.
+/// Reads a log that may still be written to.
 #[derive(Debug)]
 pub struct Reader {
     file: File,
-    /// Of the first byte in the buffer.
+    /// Position of the first byte in the buffer.
     position: u64,
     buffer: BytesMut,
-    /// How much of each stream has been read or passed over.
-    seen: [u64; 2],
+    /// Bytes of each stream read or skipped so far.
+    stream_offsets: [u64; 2],
 }
 
 impl Reader {
-    /// `None` as long as there is no file.
+    /// `None` if there is no file yet.
     pub fn open(path: &Path) -> io::Result<Option<Self>> {
         match File::open(path) {
-            Ok(file) => Ok(Some(Self { file, position: 0, buffer: BytesMut::new(), seen: [0; 2] })),
+            Ok(file) => Ok(Some(Self { file, position: 0, buffer: BytesMut::new(), stream_offsets: [0; 2] })),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// The next whole piece, or `None` when there is none yet.
+    /// Next complete chunk, or `None` if there is none yet.
     #[expect(clippy::should_implement_trait, reason = "not an iterator: after None there may be more")]
-    pub fn next(&mut self) -> io::Result<Option<Piece>> {
+    pub fn next(&mut self) -> io::Result<Option<LogChunk>> {
         loop {
             let Some(bytes) = self.buffer.first_chunk::<HEADER_BYTES>() else {
                 if !self.fill(HEADER_BYTES)? {
@@ -84,7 +85,7 @@ impl Reader {
                 continue;
             };
             if bytes[0] == 0 {
-                if !self.pass_hole()? {
+                if !self.skip_hole()? {
                     return Ok(None);
                 }
                 continue;
@@ -94,38 +95,38 @@ impl Reader {
             if self.buffer.len() < end && !self.fill(end)? {
                 return Ok(None);
             }
-            if let Some(piece) = self.take(header)? {
-                return Ok(Some(piece));
+            if let Some(chunk) = self.take(header)? {
+                return Ok(Some(chunk));
             }
         }
     }
 
-    fn take(&mut self, header: Header) -> io::Result<Option<Piece>> {
+    fn take(&mut self, header: Header) -> io::Result<Option<LogChunk>> {
         let start = self.position;
-        let whole = self.buffer.split_to(HEADER_BYTES + header.len as usize).freeze();
-        self.position += whole.len() as u64;
-        if !self.is_still_there(start)? {
+        let chunk = self.buffer.split_to(HEADER_BYTES + header.len as usize).freeze();
+        self.position += chunk.len() as u64;
+        if !self.is_intact(start)? {
             return Ok(None);
         }
-        let seen = &mut self.seen[header.stream.index()];
-        let missing = header.before.saturating_sub(*seen);
-        *seen = header.before.saturating_add(u64::from(header.len));
-        Ok(Some(Piece {
+        let offset = &mut self.stream_offsets[header.stream.index()];
+        let missing = header.before.saturating_sub(*offset);
+        *offset = header.before.saturating_add(u64::from(header.len));
+        Ok(Some(LogChunk {
             stream: header.stream,
             at: Millis(header.at),
-            bytes: whole.slice(HEADER_BYTES..),
+            bytes: chunk.slice(HEADER_BYTES..),
             before: header.before,
             missing,
         }))
     }
 
-    /// The writer may have made a hole of what was just read.
-    fn is_still_there(&self, start: u64) -> io::Result<bool> {
+    /// Whether the writer has not punched a hole over the chunk just read.
+    fn is_intact(&self, start: u64) -> io::Result<bool> {
         let mut first = [0];
         Ok(self.file.read_at(&mut first, start)? == 1 && first[0] != 0)
     }
 
-    /// Reads until there are so many bytes; `false` when there are not that many yet.
+    /// Reads until the buffer has the wanted number of bytes; `false` if the file has fewer.
     fn fill(&mut self, wanted: usize) -> io::Result<bool> {
         while self.buffer.len() < wanted {
             let old = self.buffer.len();
@@ -139,8 +140,8 @@ impl Reader {
         Ok(true)
     }
 
-    /// Goes on to the first byte after a hole.
-    fn pass_hole(&mut self) -> io::Result<bool> {
+    /// Skips to the first byte after a hole.
+    fn skip_hole(&mut self) -> io::Result<bool> {
         if let Some(offset) = self.buffer.iter().position(|byte| *byte != 0) {
             self.position += offset as u64;
             let _ = self.buffer.split_to(offset);
@@ -149,7 +150,7 @@ impl Reader {
         let after = self.position + self.buffer.len() as u64;
         self.position = match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(after)) {
             Ok(data) => data,
-            // There is nothing behind it yet.
+            // No data after the hole yet.
             Err(rustix::io::Errno::NXIO) => return Ok(false),
             Err(error) => return Err(error.into()),
         };
@@ -159,40 +160,40 @@ impl Reader {
 }
 
 fn damaged() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the output file is damaged")
+    io::Error::new(io::ErrorKind::InvalidData, "the log file is damaged")
 }
 
-/// Whether a part of the file was given back.
+/// Whether the file has a hole.
 pub(crate) fn has_hole(path: &Path) -> io::Result<bool> {
     let file = File::open(path)?;
     let end = file.metadata()?.len();
     Ok(end > 0 && rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(0))? < end)
 }
 
-/// The beginning of what an attempt wrote to its standard output.
-pub(crate) fn beginning(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
+/// Beginning of an attempt's standard output.
+pub(crate) fn read_stdout(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
     let mut stdout = Vec::new();
     let Some(mut reader) = Reader::open(path)? else { return Ok(stdout) };
     while stdout.len() < bytes_max
-        && let Some(piece) = reader.next()?
+        && let Some(chunk) = reader.next()?
     {
-        if piece.stream == Stream::Stdout {
+        if chunk.stream == Stream::Stdout {
             let room = bytes_max - stdout.len();
-            stdout.extend_from_slice(&piece.bytes[..piece.bytes.len().min(room)]);
+            stdout.extend_from_slice(&chunk.bytes[..chunk.bytes.len().min(room)]);
         }
     }
     Ok(stdout)
 }
 
-/// What is kept of an attempt's output, without the hole: as it is kept for good. It takes as much memory.
-pub(crate) fn condense(path: &Path) -> io::Result<Bytes> {
+/// Content of a log without its hole, for storage as a blob. Loads all of it into memory.
+pub(crate) fn compact(path: &Path) -> io::Result<Bytes> {
     let mut content = BytesMut::new();
     let Some(mut reader) = Reader::open(path)? else { return Ok(content.freeze()) };
-    while let Some(piece) = reader.next()? {
-        let (len, before) = (piece.bytes.len() as u32, piece.before);
-        let header = Header { stream: piece.stream, len, at: piece.at.0, before };
+    while let Some(chunk) = reader.next()? {
+        let (len, before) = (chunk.bytes.len() as u32, chunk.before);
+        let header = Header { stream: chunk.stream, len, at: chunk.at.0, before };
         content.extend_from_slice(&header.to_bytes());
-        content.extend_from_slice(&piece.bytes);
+        content.extend_from_slice(&chunk.bytes);
     }
     Ok(content.freeze())
 }
@@ -204,11 +205,11 @@ mod tests {
 
     use super::*;
 
-    fn written(head: u64, tail: u64, pieces: usize) -> (tempfile::TempDir, PathBuf) {
+    fn written(head: u64, tail: u64, chunks: usize) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
-        let file = path(dir.path(), Ticket { job: JobId(5), attempt: Attempt(1) });
+        let file = path(dir.path(), AttemptRef { job: JobId(5), attempt: Attempt(1) });
         let mut writer = Writer::new(create(&file).unwrap().into(), head, tail);
-        for number in 0..pieces {
+        for number in 0..chunks {
             let text = format!("{number:07}\n").repeat(1000);
             let stream = if number % 2 == 0 { Stream::Stdout } else { Stream::Stderr };
             writer.write(stream, text.as_bytes(), number as u64).unwrap();
@@ -216,48 +217,49 @@ mod tests {
         (dir, file)
     }
 
-    fn all(reader: &mut Reader) -> Vec<Piece> {
+    fn all(reader: &mut Reader) -> Vec<LogChunk> {
         std::iter::from_fn(|| reader.next().unwrap()).collect()
     }
 
     #[test]
-    fn output_reads_back() {
+    fn written_output_is_read_back() {
         let (_dir, file) = written(1 << 20, 1 << 20, 10);
-        let pieces = all(&mut Reader::open(&file).unwrap().unwrap());
-        assert_eq!(pieces.len(), 10);
-        assert_eq!((pieces[3].stream, pieces[3].at, pieces[3].missing), (Stream::Stderr, Millis(3), 0));
-        assert_eq!(pieces[3].before, 8000);
+        let chunks = all(&mut Reader::open(&file).unwrap().unwrap());
+        assert_eq!(chunks.len(), 10);
+        assert_eq!((chunks[3].stream, chunks[3].at, chunks[3].missing), (Stream::Stderr, Millis(3), 0));
+        assert_eq!(chunks[3].before, 8000);
     }
 
     #[test]
-    fn a_cut_is_told_in_bytes_and_survives_becoming_a_blob() {
+    fn a_hole_is_reported_in_bytes_and_survives_compaction() {
         let (dir, file) = written(100_000, 100_000, 1000);
-        let pieces = all(&mut Reader::open(&file).unwrap().unwrap());
-        assert!(pieces.len() < 300, "{}", pieces.len());
-        let kept: u64 = pieces.iter().map(|piece| piece.bytes.len() as u64).sum();
-        let missing: u64 = pieces.iter().map(|piece| piece.missing).sum();
-        assert_eq!(kept + missing, 8_000_000);
-        assert!(pieces[0].bytes.starts_with(b"0000000\n") && pieces.last().unwrap().bytes.starts_with(b"0000999\n"));
+        let chunks = all(&mut Reader::open(&file).unwrap().unwrap());
+        assert!(chunks.len() < 300, "{}", chunks.len());
+        let stored: u64 = chunks.iter().map(|chunk| chunk.bytes.len() as u64).sum();
+        let missing: u64 = chunks.iter().map(|chunk| chunk.missing).sum();
+        assert_eq!(stored + missing, 8_000_000);
+        assert!(chunks[0].bytes.starts_with(b"0000000\n") && chunks.last().unwrap().bytes.starts_with(b"0000999\n"));
         assert!(has_hole(&file).unwrap());
-        assert_eq!(beginning(&file, 10).unwrap(), b"0000000\n00");
+        assert_eq!(read_stdout(&file, 10).unwrap(), b"0000000\n00");
         let blob = dir.path().join("blob");
-        std::fs::write(&blob, condense(&file).unwrap()).unwrap();
+        std::fs::write(&blob, compact(&file).unwrap()).unwrap();
         let again = all(&mut Reader::open(&blob).unwrap().unwrap());
-        let parts =
-            |pieces: &[Piece]| pieces.iter().map(|p| (p.stream, p.at, p.bytes.clone(), p.missing)).collect::<Vec<_>>();
-        assert_eq!(parts(&again), parts(&pieces));
+        let parts = |chunks: &[LogChunk]| {
+            chunks.iter().map(|p| (p.stream, p.at, p.bytes.clone(), p.missing)).collect::<Vec<_>>()
+        };
+        assert_eq!(parts(&again), parts(&chunks));
     }
 
     #[test]
-    fn a_file_name_names_its_attempt() {
-        let ticket = Ticket { job: JobId(5), attempt: Attempt(12) };
-        assert_eq!(ticket_of(&path(Path::new("/x"), ticket)), Some(ticket));
-        assert_eq!(ticket_of(Path::new("/x/y.log")), None);
+    fn an_attempt_is_parsed_from_its_log_file_name() {
+        let attempt_ref = AttemptRef { job: JobId(5), attempt: Attempt(12) };
+        assert_eq!(attempt_of(&path(Path::new("/x"), attempt_ref)), Some(attempt_ref));
+        assert_eq!(attempt_of(Path::new("/x/y.log")), None);
     }
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_as_an_output_file_end_without_a_panic(bytes: Vec<u8>) {
+        fn reading_arbitrary_bytes_does_not_panic(bytes: Vec<u8>) {
             let dir = tempfile::tempdir().unwrap();
             let file = dir.path().join("x");
             std::fs::write(&file, &bytes).unwrap();

@@ -1,36 +1,36 @@
-//! How much memory the machine has left: a node refuses work before its kernel has to kill some.
+//! Memory pressure of the machine: a node stops accepting work before the kernel's OOM killer acts.
 
 use std::fs;
 
-/// Watches the memory of the machine.
+/// Memory pressure with hysteresis.
 #[derive(Debug, Clone, Copy)]
 pub struct Pressure {
-    /// Below this nothing new is started.
+    /// With less available memory, nothing new is started.
     pub reserve_bytes: u64,
-    under: bool,
+    high: bool,
 }
 
 impl Pressure {
     pub fn new(reserve_bytes: u64) -> Self {
-        Self { reserve_bytes, under: false }
+        Self { reserve_bytes, high: false }
     }
 
-    /// Whether there is too little left. Once there was, a good deal more is asked for, so that it does not change with
-    /// every look.
+    /// Whether too little memory is available. Once high, pressure falls only at one and a half times the reserve, so
+    /// that it does not oscillate.
     pub fn is_high(&mut self, available: Option<u64>) -> bool {
         let Some(available) = available else { return false };
-        let limit = if self.under { self.reserve_bytes + self.reserve_bytes / 2 } else { self.reserve_bytes };
-        self.under = available < limit;
-        self.under
+        let limit = if self.high { self.reserve_bytes + self.reserve_bytes / 2 } else { self.reserve_bytes };
+        self.high = available < limit;
+        self.high
     }
 }
 
-/// What programs could still get without anything being killed.
+/// Memory available to new programs.
 pub fn available_memory() -> Option<u64> {
     read("/proc/meminfo", "MemAvailable:")
 }
 
-/// All memory of the machine.
+/// Total memory of the machine.
 pub fn total_memory() -> Option<u64> {
     read("/proc/meminfo", "MemTotal:")
 }
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_how_much_there_is() {
+    fn memory_is_read_from_the_kernel() {
         assert_eq!(parse("MemTotal:       24564828 kB\nMemAvailable:    5 kB\n", "MemAvailable:"), Some(5 * 1024));
         assert_eq!(parse("nonsense", "MemTotal:"), None);
         assert!(total_memory() >= available_memory());

@@ -1,4 +1,4 @@
-//! The process executor: a program under the node's spawner, from its place to its result.
+//! Process executor: runs a program under the node's spawner, from its workspace to its outcome.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -13,35 +13,35 @@ use model::id::NodeId;
 use model::job::{Artifact, End, LogRef, Outcome, Usage};
 use model::json::Json;
 use model::limits;
-use model::message::Ticket;
+use model::message::AttemptRef;
 use model::spec::{ProcessRun, Run, Sandbox, Task};
 use model::time::Millis;
-use spawner::protocol::{Bounds, Exit, Launch, Limit, Order, Profile, Verdict};
+use spawner::protocol::{Bounds, Command, Exit, ExitStatus, Launch, Limit, Profile};
 use tokio::sync::oneshot;
 
-use crate::leftovers::{ATTEMPT_MARK, JOB_MARK, NODE_MARK};
-use crate::place::{self, Place, failure};
-use crate::progress::Watch;
-use crate::spawning::{Spawning, key_of};
+use crate::orphans::{ATTEMPT_VARIABLE, JOB_VARIABLE, NODE_VARIABLE};
+use crate::progress::ProgressReader;
+use crate::spawner_client::{AttemptProgress, SpawnerClient, key_of};
+use crate::workspace::{self, Workspace, failure};
 use crate::{Defaults, Uplink, logs};
 
-/// A process that is a task of a workflow finds the workflow's id under this name.
-const WORKFLOW_MARK: &str = "OUTLAST_WORKFLOW";
-/// How often it is looked how far a process says it is.
+/// Environment variable with the workflow id, set for tasks of workflows.
+const WORKFLOW_VARIABLE: &str = "OUTLAST_WORKFLOW";
+/// Interval between reads of a process's progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
-/// Of a process's standard output this much becomes its result.
+/// Bytes of standard output that become the result.
 pub(crate) const RESULT_BYTES_MAX: usize = 64 * 1024;
-/// What a program without a sandbox finds in its environment besides what its job gives it.
-const INHERITED: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
-/// What a program in a sandbox finds there.
-const GIVEN: [(&str, &str); 4] = [
+/// Server variables passed to a program without a sandbox.
+const INHERITED_VARIABLES: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
+/// Variables of a program in a sandbox.
+const SANDBOX_VARIABLES: [(&str, &str); 4] = [
     ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
     ("HOME", "/tmp"),
     ("TMPDIR", "/tmp"),
     ("LANG", "C.UTF-8"),
 ];
 
-/// What all attempts of a runner share.
+/// State shared by all attempts of a runner.
 #[derive(Clone)]
 pub(crate) struct Env {
     pub node: NodeId,
@@ -50,53 +50,54 @@ pub(crate) struct Env {
     pub stop_grace: Duration,
     pub defaults: Defaults,
     pub blobs: Blobs,
-    pub spawning: Spawning,
+    pub spawner: SpawnerClient,
     pub uplink: Arc<dyn Uplink>,
 }
 
-/// What must be known of an attempt when it ends, also by a server that did not start it.
+/// What a server needs at the end of an attempt. Stored in the spawner, because another server may have started it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
 pub(crate) struct Note {
     #[n(0)]
     pub outputs: Vec<String>,
     #[n(1)]
     pub output_bytes: Option<u64>,
-    /// Its files stay where they are as long as it runs.
+    /// Its files stay in the cache while the attempt runs.
     #[n(2)]
     pub worker: Option<WorkerId>,
-    /// For words about it.
+    /// Program name for messages.
     #[cbor(n(3), default)]
     pub program: String,
-    /// Somebody wants to know how far it is.
+    /// Progress is reported for tasks of workflows only.
     #[cbor(n(4), default)]
-    pub tells_progress: bool,
+    pub reports_progress: bool,
 }
 
 impl Note {
     pub fn of(task: &Task) -> Self {
-        let (worker, program, tells_progress) = match &task.run {
+        let (worker, program, reports_progress) = match &task.run {
             Run::Process(process) => {
                 let named = process.function.as_ref().or(process.command.first());
-                (process.worker, named.cloned().unwrap_or_default(), process.env.contains_key(WORKFLOW_MARK))
+                (process.worker, named.cloned().unwrap_or_default(), process.env.contains_key(WORKFLOW_VARIABLE))
             }
             Run::Wasm(_) | Run::Echo(_) => (None, String::new(), false),
         };
         let (outputs, output_bytes) = (task.outputs.clone(), task.limits.output_bytes);
-        Self { outputs, output_bytes, worker, program, tells_progress }
+        Self { outputs, output_bytes, worker, program, reports_progress }
     }
 
     pub fn decode(bytes: &[u8]) -> Self {
-        // One that cannot be read asks for no files: the result itself is not lost for it.
+        // Without its note, an attempt's artifacts are not collected, but its result is.
         minicbor::decode(bytes).unwrap_or_default()
     }
 }
 
-/// Runs a program to its end, or until it is stopped.
+/// Runs a program until it ends or is stopped.
 pub(crate) async fn run(
     env: Arc<Env>,
-    ticket: Ticket,
+    attempt_ref: AttemptRef,
     task: Task,
     process: ProcessRun,
+    on_start: impl FnOnce() + Send,
     stopped: oneshot::Receiver<()>,
 ) -> Outcome {
     if task.sandbox == Sandbox::None && !env.defaults.allow_unsandboxed {
@@ -104,211 +105,228 @@ pub(crate) async fn run(
         return failure(End::Fatal, message.to_owned());
     }
     let note = Note::of(&task);
-    let place = match place::make(&env.blobs, &env.scratch, ticket, &task).await {
-        Ok(place) => place,
+    let workspace = match workspace::create(&env.blobs, &env.scratch, attempt_ref, &task).await {
+        Ok(workspace) => workspace,
         Err(outcome) => return outcome,
     };
-    match begin(&env, ticket, &task, &process, &place, &note) {
-        Ok(ended) => attend(&env, ticket, &note, ended, stopped).await,
+    match launch(&env, attempt_ref, &task, &process, &workspace, &note) {
+        Ok(progress) => supervise(&env, attempt_ref, &note, progress, on_start, stopped).await,
         Err(outcome) => *outcome,
     }
 }
 
-fn begin(
+fn launch(
     env: &Env,
-    ticket: Ticket,
+    attempt_ref: AttemptRef,
     task: &Task,
     process: &ProcessRun,
-    place: &Place,
+    workspace: &Workspace,
     note: &Note,
-) -> Result<oneshot::Receiver<Exit>, Box<Outcome>> {
-    let no_place = |what: &str, error: std::io::Error| {
-        Box::new(failure(End::Infrastructure, format!("no place to run in: {what}: {error}")))
+) -> Result<AttemptProgress, Box<Outcome>> {
+    let setup_failed = |what: &str, error: std::io::Error| {
+        Box::new(failure(End::Infrastructure, format!("the job could not be set up: {what}: {error}")))
     };
     let launch = Launch {
-        command: place::command(process, place.bundle.as_ref())?,
-        environment: environment(env, ticket, task, process, place),
+        command: workspace::command(process, workspace.bundle.as_ref())?,
+        environment: environment(env, attempt_ref, task, process, workspace),
         profile: match task.sandbox {
             Sandbox::Strict => Profile::Strict,
             Sandbox::Standard => Profile::Standard,
             Sandbox::None => Profile::None,
         },
         network: !task.without_network && env.defaults.network_topics.contains(&task.topic),
-        scratch: place.path.is_some().then(|| place::name(ticket)),
-        worker: place.worker.clone(),
-        bounds: bounds(env, task, place.path.is_some()),
+        scratch: workspace.path.is_some().then(|| workspace::directory_name(attempt_ref)),
+        worker: workspace.worker.clone(),
+        bounds: bounds(env, task, workspace.path.is_some()),
         note: minicbor::to_vec(note).unwrap_or_default(),
     };
-    let log = logs::create(&logs::path(&env.logs, ticket)).map_err(|error| no_place("its output", error))?;
-    let input = input(&process.stdin).map_err(|error| no_place("its input", error))?;
-    Ok(env.spawning.start(key_of(ticket), launch, log, input))
+    let log = logs::create(&logs::path(&env.logs, attempt_ref))
+        .map_err(|error| setup_failed("create its log file", error))?;
+    let input = input(&process.stdin).map_err(|error| setup_failed("create its standard input", error))?;
+    Ok(env.spawner.start(key_of(attempt_ref), launch, log, input))
 }
 
 fn input(text: &str) -> std::io::Result<OwnedFd> {
     match text.is_empty() {
         true => Ok(File::open("/dev/null")?.into()),
-        false => spawner::file_with(text.as_bytes()),
+        false => spawner::memfd_with(text.as_bytes()),
     }
 }
 
-fn environment(env: &Env, ticket: Ticket, task: &Task, process: &ProcessRun, place: &Place) -> Vec<(String, String)> {
+fn environment(
+    env: &Env,
+    attempt_ref: AttemptRef,
+    task: &Task,
+    process: &ProcessRun,
+    workspace: &Workspace,
+) -> Vec<(String, String)> {
     let mut variables: std::collections::BTreeMap<String, String> = match task.sandbox {
-        Sandbox::None => {
-            INHERITED.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect()
-        }
+        Sandbox::None => INHERITED_VARIABLES
+            .iter()
+            .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))
+            .collect(),
         Sandbox::Strict | Sandbox::Standard => {
-            GIVEN.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+            SANDBOX_VARIABLES.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
         }
     };
-    if let Some(bundle) = &place.bundle {
+    if let Some(bundle) = &workspace.bundle {
         variables.extend(bundle.manifest().env.clone());
     }
     variables.extend(process.env.clone());
-    variables.insert(NODE_MARK.to_owned(), env.node.to_string());
-    variables.insert(JOB_MARK.to_owned(), ticket.job.to_string());
-    variables.insert(ATTEMPT_MARK.to_owned(), ticket.attempt.to_string());
+    variables.insert(NODE_VARIABLE.to_owned(), env.node.to_string());
+    variables.insert(JOB_VARIABLE.to_owned(), attempt_ref.job.to_string());
+    variables.insert(ATTEMPT_VARIABLE.to_owned(), attempt_ref.attempt.to_string());
     variables.into_iter().collect()
 }
 
 fn bounds(env: &Env, task: &Task, has_outputs: bool) -> Bounds {
-    let asked = &task.limits;
+    let requested = &task.limits;
     let defaults = &env.defaults;
     Bounds {
-        cpu_ms: asked.cpu_ms,
-        memory_bytes: asked.memory_bytes,
+        cpu_ms: requested.cpu_ms,
+        memory_bytes: requested.memory_bytes,
         processes: match task.sandbox {
-            Sandbox::None => asked.pids,
-            Sandbox::Strict | Sandbox::Standard => Some(at_most(asked.pids, defaults.processes)),
+            Sandbox::None => requested.pids,
+            Sandbox::Strict | Sandbox::Standard => Some(at_most(requested.pids, defaults.processes)),
         },
-        open_files: asked.open_files,
-        output_bytes: has_outputs.then(|| at_most(asked.output_bytes, defaults.output_bytes)),
+        open_files: requested.open_files,
+        output_bytes: has_outputs.then(|| at_most(requested.output_bytes, defaults.output_bytes)),
         log_head_bytes: defaults.log_bytes / 2,
         log_tail_bytes: defaults.log_bytes / 2,
         tmp_bytes: Some(defaults.tmp_bytes),
     }
 }
 
-/// What a job asks for, within what the node allows.
-fn at_most(asked: Option<u64>, allowed: u64) -> u64 {
-    asked.map_or(allowed, |asked| asked.min(allowed))
+/// Requested limit, at most the node's.
+fn at_most(requested: Option<u64>, allowed: u64) -> u64 {
+    requested.map_or(allowed, |requested| requested.min(allowed))
 }
 
-/// Waits for the end of an attempt that runs, and makes its result.
-pub(crate) async fn attend(
+/// Waits for the end of a running attempt and builds its outcome.
+pub(crate) async fn supervise(
     env: &Env,
-    ticket: Ticket,
+    attempt_ref: AttemptRef,
     note: &Note,
-    mut ended: oneshot::Receiver<Exit>,
+    progress: AttemptProgress,
+    on_start: impl FnOnce() + Send,
     mut stopped: oneshot::Receiver<()>,
 ) -> Outcome {
+    let AttemptProgress { started, exit: mut ended } = progress;
+    let announce_start = async {
+        if started.await.is_ok() {
+            on_start();
+        }
+        std::future::pending::<()>().await
+    };
     let exit = tokio::select! {
-        // What has ended has ended, also if it was asked to stop at the same moment.
+        // A start is announced before an end; an end wins over a stop at the same moment.
         biased;
+        () = announce_start => unreachable!("it never ends"),
         exit = &mut ended => exit,
-        () = watch_progress(env, ticket), if note.tells_progress => ended.await,
+        () = report_progress(env, attempt_ref), if note.reports_progress => ended.await,
         Ok(()) = &mut stopped => {
             let grace_ms = env.stop_grace.as_millis().min(u128::from(u32::MAX)) as u32;
-            env.spawning.order(Order::Stop { key: key_of(ticket), grace_ms }, Vec::new());
+            env.spawner.send(Command::Stop { key: key_of(attempt_ref), grace_ms }, Vec::new());
             ended.await
         }
     };
     match exit {
-        Ok(exit) => finish(env, ticket, note, exit).await,
+        Ok(exit) => finish(env, attempt_ref, note, exit).await,
         Err(_) => failure(End::Infrastructure, "the node's spawner could not be reached".to_owned()),
     }
 }
 
-/// Tells how far an attempt says it is, until nobody asks any more.
-async fn watch_progress(env: &Env, ticket: Ticket) {
-    let mut watch = Watch::new(logs::path(&env.logs, ticket));
+/// Reports the progress of an attempt until cancelled.
+async fn report_progress(env: &Env, attempt_ref: AttemptRef) {
+    let mut reader = ProgressReader::new(logs::path(&env.logs, attempt_ref));
     loop {
         tokio::time::sleep(PROGRESS_INTERVAL).await;
-        if let Some(said) = watch.look() {
-            env.uplink.progress(ticket, said);
+        if let Some(report) = reader.poll() {
+            env.uplink.progress(attempt_ref, report);
         }
     }
 }
 
-/// Turns an exit into a result: output and files become blobs.
-pub(crate) async fn finish(env: &Env, ticket: Ticket, note: &Note, exit: Exit) -> Outcome {
-    let mut outcome = judge(&exit, note);
-    outcome.usage = match exit.verdict {
-        Verdict::Exited { .. } | Verdict::Signalled { .. } | Verdict::OverLimit { .. } => {
+/// Builds the outcome of an exit: stores log and artifacts as blobs.
+pub(crate) async fn finish(env: &Env, attempt_ref: AttemptRef, note: &Note, exit: Exit) -> Outcome {
+    let mut outcome = outcome_of(&exit, note);
+    outcome.usage = match exit.status {
+        ExitStatus::Exited { .. } | ExitStatus::Signalled { .. } | ExitStatus::OverLimit { .. } => {
             Some(Usage { cpu: Millis(exit.cpu_us / 1000), memory_peak_bytes: exit.memory_peak_bytes })
         }
         _ => None,
     };
-    match keep_log(&env.blobs, env.logs.clone(), ticket).await {
+    match store_log(&env.blobs, env.logs.clone(), attempt_ref).await {
         Ok((log, stdout)) => {
             outcome.log = log;
             if outcome.end == End::Succeeded {
                 outcome.result = Some(result(&stdout));
             }
         }
-        Err(error) => return Outcome { usage: outcome.usage, ..lost_output(&error) },
+        Err(error) => return Outcome { usage: outcome.usage, ..log_failure(&error) },
     }
     if let Some(errno) = exit.log_errno {
         let error = std::io::Error::from_raw_os_error(errno).to_string();
-        return Outcome { usage: outcome.usage, log: outcome.log, ..lost_output(&error) };
+        return Outcome { usage: outcome.usage, log: outcome.log, ..log_failure(&error) };
     }
     if outcome.end == End::Succeeded && !note.outputs.is_empty() {
-        collect(env, ticket, note, outcome).await
+        collect_artifacts(env, attempt_ref, note, outcome).await
     } else {
         outcome
     }
 }
 
-fn lost_output(error: &str) -> Outcome {
-    failure(End::Infrastructure, format!("its output cannot be kept: {error}"))
+fn log_failure(error: &str) -> Outcome {
+    failure(End::Infrastructure, format!("its output could not be stored: {error}"))
 }
 
-/// The attempt's output as a blob, and the beginning of its standard output.
-pub(crate) async fn keep_log(
+/// Stores the log as a blob; returns it with the beginning of standard output.
+pub(crate) async fn store_log(
     blobs: &Blobs,
     directory: PathBuf,
-    ticket: Ticket,
+    attempt_ref: AttemptRef,
 ) -> Result<(Option<LogRef>, Vec<u8>), String> {
-    let path = logs::path(&directory, ticket);
+    let path = logs::path(&directory, attempt_ref);
     if path.metadata().map_or(0, |found| found.len()) == 0 {
         return Ok((None, Vec::new()));
     }
     let file = path.clone();
     let read = tokio::task::spawn_blocking(move || {
-        let stdout = logs::beginning(&file, RESULT_BYTES_MAX)?;
-        let condensed = if logs::has_hole(&file)? { Some(logs::condense(&file)?) } else { None };
-        std::io::Result::Ok((stdout, condensed))
+        let stdout = logs::read_stdout(&file, RESULT_BYTES_MAX)?;
+        let compacted = if logs::has_hole(&file)? { Some(logs::compact(&file)?) } else { None };
+        std::io::Result::Ok((stdout, compacted))
     });
-    let (stdout, condensed) =
+    let (stdout, compacted) =
         read.await.map_err(|error| error.to_string())?.map_err(|error: std::io::Error| error.to_string())?;
-    let kept = match condensed {
+    let stored = match compacted {
         Some(content) => {
             let bytes = content.len() as u64;
             blobs.put(content).await.map(|blob| (blob, bytes))
         }
         None => blobs.put_file(&path).await,
     };
-    let (blob, bytes) = kept.map_err(|error| error.to_string())?;
+    let (blob, bytes) = stored.map_err(|error| error.to_string())?;
     Ok((Some(LogRef { blob, bytes }), stdout))
 }
 
-/// Keeps the files that the job asked for.
-pub(crate) async fn collect(env: &Env, ticket: Ticket, note: &Note, outcome: Outcome) -> Outcome {
+/// Stores the artifacts the job requested.
+pub(crate) async fn collect_artifacts(env: &Env, attempt_ref: AttemptRef, note: &Note, outcome: Outcome) -> Outcome {
     let failed = |failure: Outcome| Outcome { usage: outcome.usage, log: outcome.log, ..failure };
     let globs = match Globs::new(&note.outputs) {
         Ok(globs) => globs,
-        Err(error) => return failed(place::refuse(&error)),
+        Err(error) => return failed(workspace::blob_failure(&error)),
     };
-    let directory = env.scratch.join(place::name(ticket)).join("outputs");
+    let directory = env.scratch.join(workspace::directory_name(attempt_ref)).join("outputs");
     let bounds =
         OutputLimits { files: limits::ARTIFACTS_MAX, bytes: note.output_bytes.unwrap_or(env.defaults.output_bytes) };
     let outputs = match env.blobs.collect_outputs(&directory, &globs, bounds).await {
         Ok(outputs) => outputs,
-        Err(error) => return failed(place::refuse(&error)),
+        Err(error) => return failed(workspace::blob_failure(&error)),
     };
     if let Some(skipped) = outputs.skipped.first() {
         let more = outputs.skipped_count - 1;
         let others = if more == 0 { String::new() } else { format!(" (and {more} more)") };
-        let message = format!("the output `{}` cannot be kept: {}{others}", skipped.path, skipped.why);
+        let message = format!("the output `{}` cannot be stored: {}{others}", skipped.path, skipped.why);
         return failed(failure(End::Fatal, message));
     }
     let artifacts: Vec<Artifact> = outputs
@@ -323,50 +341,50 @@ pub(crate) async fn collect(env: &Env, ticket: Ticket, note: &Note, outcome: Out
     Outcome { artifacts, ..outcome }
 }
 
-fn judge(exit: &Exit, note: &Note) -> Outcome {
-    let base = match exit.verdict {
-        Verdict::Exited { code } => Outcome { exit_code: Some(code), ..Outcome::of(End::Succeeded) },
-        Verdict::Signalled { signal } => Outcome { signal: Some(signal), ..Outcome::of(End::Error) },
+fn outcome_of(exit: &Exit, note: &Note) -> Outcome {
+    let base = match exit.status {
+        ExitStatus::Exited { code } => Outcome { exit_code: Some(code), ..Outcome::of(End::Succeeded) },
+        ExitStatus::Signalled { signal } => Outcome { signal: Some(signal), ..Outcome::of(End::Error) },
         _ => Outcome::of(End::Error),
     };
     if exit.stopped {
         return Outcome { end: End::Stopped, ..base };
     }
-    let saying = |end: End, message: String| Outcome { end, message: Some(message), ..base.clone() };
-    match &exit.verdict {
-        Verdict::Exited { code: 0 } => base,
-        Verdict::Exited { code } => saying(End::Error, format!("it exited with code {code}")),
-        Verdict::Signalled { signal } => saying(End::Error, format!("it was ended by signal {signal}")),
-        Verdict::NoProgram { errno } => {
+    let with_message = |end: End, message: String| Outcome { end, message: Some(message), ..base.clone() };
+    match &exit.status {
+        ExitStatus::Exited { code: 0 } => base,
+        ExitStatus::Exited { code } => with_message(End::Error, format!("it exited with code {code}")),
+        ExitStatus::Signalled { signal } => with_message(End::Error, format!("it was killed by signal {signal}")),
+        ExitStatus::ExecFailed { errno } => {
             let error = std::io::Error::from_raw_os_error(*errno);
-            saying(End::Fatal, format!("`{}` cannot be started: {error}", note.program))
+            with_message(End::Fatal, format!("`{}` cannot be started: {error}", note.program))
         }
-        Verdict::Refused { why } => saying(End::Fatal, format!("it was not started: {why}")),
-        Verdict::NoPlace { step, errno } => {
+        ExitStatus::Refused { reason } => with_message(End::Fatal, format!("it was not started: {reason}")),
+        ExitStatus::SetupFailed { step, errno } => {
             let error = std::io::Error::from_raw_os_error(*errno);
-            saying(End::Infrastructure, format!("no place to run in: {step}: {error}"))
+            with_message(End::Infrastructure, format!("the job could not be set up: {step}: {error}"))
         }
-        Verdict::OverLimit { limit: Limit::Disk } => {
-            saying(End::Infrastructure, "it was ended because the node's disk is almost full".to_owned())
+        ExitStatus::OverLimit { limit: Limit::Disk } => {
+            with_message(End::Infrastructure, "it was killed because the node's disk is almost full".to_owned())
         }
-        Verdict::OverLimit { limit } => saying(End::Error, over(*limit, note)),
-        Verdict::Lost { why } => saying(End::Infrastructure, why.clone()),
+        ExitStatus::OverLimit { limit } => with_message(End::Error, limit_message(*limit, note)),
+        ExitStatus::Lost { reason } => with_message(End::Infrastructure, reason.clone()),
     }
 }
 
-fn over(limit: Limit, note: &Note) -> String {
+fn limit_message(limit: Limit, note: &Note) -> String {
     match limit {
         Limit::Disk => "the node's disk is almost full".to_owned(),
         Limit::Cpu => "it used more processor time than its limit (`limits.cpu_ms`)".to_owned(),
         Limit::Memory => "it used more memory than its limit (`limits.memory_bytes`)".to_owned(),
         Limit::Output => match note.output_bytes {
-            Some(bytes) => format!("its outputs went over their limit of {bytes} bytes (`limits.output_bytes`)"),
-            None => "its outputs went over this node's limit (`limits.output_bytes` sets another)".to_owned(),
+            Some(bytes) => format!("its outputs exceed their limit of {bytes} bytes (`limits.output_bytes`)"),
+            None => "its outputs exceed this node's limit (`job_output_bytes_max` in its configuration)".to_owned(),
         },
     }
 }
 
-/// A program's result is its standard output: as JSON if it is JSON, else as text.
+/// Result of a program: its standard output, as JSON if it parses as JSON, otherwise as text.
 pub(crate) fn result(stdout: &[u8]) -> Json {
     Json::parse(stdout).unwrap_or_else(|| Json::of(&String::from_utf8_lossy(stdout)))
 }

@@ -1,106 +1,106 @@
-//! What running processes use right now, sampled every few seconds and on request.
+//! Current resource usage of running processes, sampled every few seconds and on request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use model::message::Ticket;
+use model::message::AttemptRef;
 use parking_lot::Mutex;
-use spawner::protocol::{Order, Sample};
+use spawner::protocol::{Command, Sample};
 
 use crate::process::Env;
-use crate::spawning::{Spawning, ticket_of};
+use crate::spawner_client::{SpawnerClient, attempt_of};
 
-/// How often running processes are sampled.
+/// Interval of periodic samples.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// How long a sample that was asked for is waited for.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// A share of a processor over less time than this says nothing.
+/// Time to wait for a requested sample.
+const TIMEOUT: Duration = Duration::from_secs(1);
+/// Minimum time between two samples: over less, a CPU percentage is meaningless.
 const SPAN_MIN: Duration = Duration::from_millis(20);
 
-/// What an attempt uses.
+/// Resource usage of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Current {
+pub struct CurrentUsage {
     pub cpu: Duration,
-    /// Of one processor, since the sample before; absent with the first.
+    /// Percentage of one CPU since the previous sample; absent in the first.
     pub cpu_percent: Option<f64>,
     pub memory_bytes: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct Measurement {
     at: Instant,
-    current: Current,
+    usage: CurrentUsage,
 }
 
 /// The newest samples.
 #[derive(Debug)]
 pub struct Sampling {
-    spawning: Spawning,
-    seen: Arc<Mutex<BTreeMap<Ticket, Seen>>>,
+    spawner: SpawnerClient,
+    newest: Arc<Mutex<BTreeMap<AttemptRef, Measurement>>>,
 }
 
 impl Sampling {
     pub(crate) fn new(env: &Env) -> Self {
-        let seen = Arc::<Mutex<BTreeMap<Ticket, Seen>>>::default();
-        let spawning = env.spawning.clone();
-        tokio::spawn(keep_sampling(spawning.clone(), seen.clone()));
-        Self { spawning, seen }
+        let newest = Arc::<Mutex<BTreeMap<AttemptRef, Measurement>>>::default();
+        let spawner = env.spawner.clone();
+        tokio::spawn(sample_periodically(spawner.clone(), newest.clone()));
+        Self { spawner, newest }
     }
 
     /// The newest sample of an attempt.
-    pub fn of(&self, ticket: Ticket) -> Option<Current> {
-        self.seen.lock().get(&ticket).map(|seen| seen.current)
+    pub fn of(&self, attempt_ref: AttemptRef) -> Option<CurrentUsage> {
+        self.newest.lock().get(&attempt_ref).map(|measured| measured.usage)
     }
 
-    /// Asks for new samples and waits for them, for a moment.
+    /// Requests new samples and waits for them, up to a timeout.
     pub async fn refresh(&self) {
-        let mut samples = self.spawning.samples();
+        let mut samples = self.spawner.samples();
         samples.mark_unchanged();
-        self.spawning.order(Order::Sample, Vec::new());
-        if let Ok(Ok(())) = tokio::time::timeout(PATIENCE, samples.changed()).await {
-            take(&mut self.seen.lock(), &samples.borrow());
+        self.spawner.send(Command::Sample, Vec::new());
+        if let Ok(Ok(())) = tokio::time::timeout(TIMEOUT, samples.changed()).await {
+            update(&mut self.newest.lock(), &samples.borrow());
         }
     }
 }
 
-async fn keep_sampling(spawning: Spawning, seen: Arc<Mutex<BTreeMap<Ticket, Seen>>>) {
-    let mut samples = spawning.samples();
+async fn sample_periodically(spawner: SpawnerClient, newest: Arc<Mutex<BTreeMap<AttemptRef, Measurement>>>) {
+    let mut samples = spawner.samples();
     loop {
         tokio::time::sleep(INTERVAL).await;
-        if !spawning.is_busy() {
-            seen.lock().clear();
+        if !spawner.is_busy() {
+            newest.lock().clear();
             continue;
         }
         samples.mark_unchanged();
-        spawning.order(Order::Sample, Vec::new());
-        match tokio::time::timeout(PATIENCE, samples.changed()).await {
-            Ok(Ok(())) => take(&mut seen.lock(), &samples.borrow()),
+        spawner.send(Command::Sample, Vec::new());
+        match tokio::time::timeout(TIMEOUT, samples.changed()).await {
+            Ok(Ok(())) => update(&mut newest.lock(), &samples.borrow()),
             Ok(Err(_)) => return,
             Err(_) => {}
         }
     }
 }
 
-fn take(seen: &mut BTreeMap<Ticket, Seen>, samples: &[Sample]) {
+fn update(newest: &mut BTreeMap<AttemptRef, Measurement>, samples: &[Sample]) {
     let at = Instant::now();
-    let old = std::mem::take(seen);
+    let old = std::mem::take(newest);
     for sample in samples {
-        let ticket = ticket_of(sample.key);
+        let attempt_ref = attempt_of(sample.key);
         let cpu = Duration::from_micros(sample.cpu_us);
-        let before = old.get(&ticket).copied();
-        let next = match before {
-            // Two that come at nearly the same time are one.
+        let before = old.get(&attempt_ref).copied();
+        let measured = match before {
+            // Too close to the previous sample: keep that.
             Some(before) if at - before.at < SPAN_MIN => before,
             before => {
-                let share = |before: Seen| {
-                    let spent = cpu.saturating_sub(before.current.cpu).as_secs_f64();
+                let share = |before: Measurement| {
+                    let spent = cpu.saturating_sub(before.usage.cpu).as_secs_f64();
                     100.0 * spent / (at - before.at).as_secs_f64()
                 };
-                let current = Current { cpu, cpu_percent: before.map(share), memory_bytes: sample.memory_bytes };
-                Seen { at, current }
+                let usage = CurrentUsage { cpu, cpu_percent: before.map(share), memory_bytes: sample.memory_bytes };
+                Measurement { at, usage }
             }
         };
-        seen.insert(ticket, next);
+        newest.insert(attempt_ref, measured);
     }
 }

@@ -1,30 +1,32 @@
-//! The HTTP API: routes, and what all of them share.
+//! The HTTP API: routes and shared state.
 
 mod access;
-mod across;
 mod actor;
 mod approvals;
 mod audit;
-mod base64;
 mod blobs;
+mod blocking;
 mod body;
+mod dead_letters;
 mod docs;
 mod events;
 mod guard;
 mod health;
 mod jobs;
-mod letters;
 mod list;
 mod logs;
+mod merge;
 mod metrics;
-mod needs;
 mod nodes;
-mod parked;
+mod parameters;
 mod path;
+mod permit;
 mod policy;
 mod problem;
 mod queues;
 mod range;
+mod references;
+mod rejected;
 mod schedules;
 mod submit;
 mod tenants;
@@ -35,7 +37,7 @@ mod workflows;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::routing::{get, post, put};
@@ -49,11 +51,12 @@ use tokio::sync::watch;
 use crate::inbox::Inbox;
 use crate::options::Options;
 use crate::plans::Plans;
-use crate::policy::PolicyService;
+use crate::policy::PolicyChecks;
+use permit::Permits;
 pub use policy::check_view;
-use problem::{Fault, Refused};
+use problem::{ProblemKind, Refused};
 
-/// What handlers work with once the node is ready.
+/// Parts of the node that handlers use once it is ready.
 #[derive(Clone)]
 pub(crate) struct Core {
     pub store: Arc<Embedded>,
@@ -63,9 +66,9 @@ pub(crate) struct Core {
     pub blobs: ::blobs::Blobs,
     pub runner: runner::Handle,
     pub node: model::id::NodeId,
-    pub policy: PolicyService,
+    pub policy: PolicyChecks,
     pub plans: Arc<Plans>,
-    /// The newest commit, for those who wait for changes.
+    /// Position of the newest commit.
     pub commits: watch::Receiver<Position>,
 }
 
@@ -83,24 +86,24 @@ impl Core {
     }
 }
 
-/// What every handler shares.
+/// Shared state of the handlers.
 pub(crate) struct App {
     core: RwLock<Option<Arc<Core>>>,
     guard: guard::Guard,
-    /// Whether jobs may ask to run without a sandbox.
+    /// Whether jobs may run without a sandbox.
     allow_unsandboxed: bool,
-    /// How long a job waits for somebody's word.
+    /// How long a job waits for an approval.
     approval_expiry: Millis,
-    /// Whether anybody may see what the policy removed from results.
+    /// Whether originals of redacted results are shown.
     show_originals: bool,
     stopping: watch::Receiver<bool>,
-    /// Spreads jobs that belong nowhere in particular over the shards.
-    turn: AtomicUsize,
-    /// Schedules are made one after the other.
-    making_schedules: tokio::sync::Mutex<()>,
-    subscribers: AtomicUsize,
-    log_readers: AtomicUsize,
-    audit_readers: AtomicUsize,
+    /// Counter of [`App::any_shard`].
+    next_shard: AtomicUsize,
+    /// Serialises the creation of schedules.
+    creating_schedules: tokio::sync::Mutex<()>,
+    subscribers: Permits,
+    log_readers: Permits,
+    audit_readers: Permits,
 }
 
 impl App {
@@ -112,11 +115,11 @@ impl App {
             approval_expiry: Millis(options.approval_expiry_ms),
             show_originals: options.show_originals,
             stopping,
-            turn: AtomicUsize::new(0),
-            making_schedules: tokio::sync::Mutex::default(),
-            subscribers: AtomicUsize::new(0),
-            log_readers: AtomicUsize::new(0),
-            audit_readers: AtomicUsize::new(0),
+            next_shard: AtomicUsize::new(0),
+            creating_schedules: tokio::sync::Mutex::default(),
+            subscribers: Permits::new(events::SUBSCRIBERS_MAX),
+            log_readers: Permits::new(logs::READERS_MAX),
+            audit_readers: Permits::new(audit::READERS_MAX),
         }
     }
 
@@ -129,13 +132,19 @@ impl App {
     }
 
     fn core(&self) -> Result<Arc<Core>, Refused> {
-        self.core.read().clone().ok_or_else(|| Refused::new(Fault::NotReady))
+        self.core.read().clone().ok_or_else(|| Refused::new(ProblemKind::NotReady))
     }
 
-    /// Resolves when the node begins to stop: those who only wait should go.
+    /// A shard for work that has none, chosen in turn.
+    fn any_shard(&self, core: &Core) -> ShardId {
+        let next = self.next_shard.fetch_add(1, Ordering::Relaxed) % usize::from(core.shards.count());
+        ShardId(next as u16)
+    }
+
+    /// Resolves when the node begins to stop. Waiting requests end then.
     async fn stopping(&self) {
         let mut stopping = self.stopping.clone();
-        // A dropped sender means that the node is gone.
+        // A dropped sender means that the node has stopped.
         let _ = stopping.wait_for(|stopping| *stopping).await;
     }
 }
@@ -179,10 +188,10 @@ fn router(app: Arc<App>) -> Router {
         .route("/v1/approvals/{id}", get(approvals::show))
         .route("/v1/approvals/{id}/approve", post(approvals::approve))
         .route("/v1/approvals/{id}/reject", post(approvals::reject))
-        .route("/v1/dlq", get(letters::list).delete(letters::purge_many))
-        .route("/v1/dlq/parked", get(parked::list))
-        .route("/v1/dlq/{id}", get(letters::show).delete(letters::purge))
-        .route("/v1/dlq/{id}/retry", post(letters::retry))
+        .route("/v1/dlq", get(dead_letters::list).delete(dead_letters::purge_many))
+        .route("/v1/dlq/rejected", get(rejected::list))
+        .route("/v1/dlq/{id}", get(dead_letters::show).delete(dead_letters::purge))
+        .route("/v1/dlq/{id}/retry", post(dead_letters::retry))
         .route("/v1/policy", get(policy::show))
         .route("/v1/policy/check", post(policy::check))
         .route("/v1/audit", get(audit::list))
@@ -223,7 +232,7 @@ fn router(app: Arc<App>) -> Router {
 /// Serves until the node stops.
 pub(crate) async fn serve(listener: TcpListener, app: Arc<App>, mut stop: watch::Receiver<bool>) {
     use axum::serve::ListenerExt;
-    // Answers are small and awaited: they must not wait for a full packet.
+    // Responses are small and awaited: they are sent without waiting for a full packet.
     let listener = listener.tap_io(|stream| {
         let _ = stream.set_nodelay(true);
     });
@@ -233,6 +242,6 @@ pub(crate) async fn serve(listener: TcpListener, app: Arc<App>, mut stop: watch:
     let service = guard::Guarded { router: router(app.clone()), app };
     let service = axum::ServiceExt::<axum::extract::Request>::into_make_service(service);
     if let Err(error) = axum::serve(listener, service).with_graceful_shutdown(stopped).await {
-        tracing::error!(%error, "the API has stopped");
+        tracing::error!(%error, "the HTTP server stopped");
     }
 }

@@ -1,4 +1,4 @@
-//! The one place where the server reads the wall clock.
+//! Wall clock of the server, the source of all recorded times.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -6,26 +6,26 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use model::time::Millis;
 use parking_lot::Mutex;
 
-/// The time that was told last, and when that was.
-struct Told {
+/// Last time returned, and the monotonic instant of that call.
+struct LastReading {
     time: Duration,
     at: Instant,
 }
 
-/// Wall-clock time that never stands still: when the wall clock is set back, this one goes on from where it was, so
-/// that delays and timeouts end when they should.
+/// Wall-clock time that never goes back. After the wall clock is set back, time advances by the monotonic clock, so
+/// delays and timeouts end on time.
 pub(crate) fn now() -> Millis {
-    static TOLD: OnceLock<Mutex<Told>> = OnceLock::new();
+    static LAST: OnceLock<Mutex<LastReading>> = OnceLock::new();
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let at = Instant::now();
-    let mut told = TOLD.get_or_init(|| Mutex::new(Told { time: wall, at })).lock();
-    told.time = advance(told.time, at.saturating_duration_since(told.at), wall);
-    told.at = told.at.max(at);
-    Millis(u64::try_from(told.time.as_millis()).unwrap_or(u64::MAX))
+    let mut last = LAST.get_or_init(|| Mutex::new(LastReading { time: wall, at })).lock();
+    last.time = advance(last.time, at.saturating_duration_since(last.at), wall);
+    last.at = last.at.max(at);
+    Millis(u64::try_from(last.time.as_millis()).unwrap_or(u64::MAX))
 }
 
-fn advance(told: Duration, elapsed: Duration, wall: Duration) -> Duration {
-    wall.max(told + elapsed)
+fn advance(last: Duration, elapsed: Duration, wall: Duration) -> Duration {
+    wall.max(last + elapsed)
 }
 
 #[cfg(test)]
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_set_back_does_not_stop_time() {
+    fn time_advances_after_the_wall_clock_is_set_back() {
         let secs = Duration::from_secs;
         assert_eq!(advance(secs(100), secs(2), secs(102)), secs(102));
         assert_eq!(advance(secs(100), secs(2), secs(40)), secs(102), "set back");

@@ -1,4 +1,4 @@
-//! Answers what shards ask for that is not in their memory, on a thread of its own.
+//! Fetcher: a thread that reads records from the store for shards that do not have them in memory.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -14,35 +14,35 @@ use store::{Order, Range, Store};
 use crate::error::Error;
 use crate::inbox::{Inbox, Message};
 use crate::plans::Plans;
-use crate::reads::{self, flows};
+use crate::reads::{self, workflows};
 
-/// The way to the fetcher.
+/// Sender of requests to the fetcher.
 #[derive(Clone)]
-pub(crate) struct Fetches {
+pub(crate) struct FetchSender {
     sender: mpsc::Sender<(ShardId, Fetch)>,
 }
 
-impl Fetches {
+impl FetchSender {
     pub fn new() -> (Self, mpsc::Receiver<(ShardId, Fetch)>) {
         let (sender, receiver) = mpsc::channel();
         (Self { sender }, receiver)
     }
 
-    pub fn ask(&self, shard: ShardId, fetch: Fetch) {
-        // When the fetcher is gone the node is stopping; the question is asked again after the restart.
+    pub fn request(&self, shard: ShardId, fetch: Fetch) {
+        // Without a fetcher the node is stopping; the shard repeats the request after the restart.
         let _ = self.sender.send((shard, fetch));
     }
 }
 
-/// Answers until nobody can ask any more. A store that fails as a whole ends the node; a single record that is
-/// damaged is said to be so, and everything else goes on.
+/// Serves requests until all senders are gone. A failed store stops the node. A single damaged record is reported to
+/// the shard as unreadable, and the fetcher continues.
 pub(crate) fn run(
-    questions: &mpsc::Receiver<(ShardId, Fetch)>,
+    requests: &mpsc::Receiver<(ShardId, Fetch)>,
     store: &Arc<dyn Store>,
     plans: &Plans,
     inboxes: &[Inbox],
 ) -> Result<(), Error> {
-    while let Ok((shard, fetch)) = questions.recv() {
+    while let Ok((shard, fetch)) = requests.recv() {
         for fetched in answer(store.as_ref(), plans, shard, fetch)? {
             if let Some(inbox) = inboxes.get(usize::from(shard.0)) {
                 let _ = inbox.post(Message::Fetched(fetched));
@@ -76,7 +76,7 @@ fn answer(store: &dyn Store, plans: &Plans, shard: ShardId, fetch: Fetch) -> Res
             Ok(answers)
         }
         Fetch::Finished { after, limit } => {
-            // Nothing is forgotten from behind a damaged record until it is mended: the rest of the work goes on.
+            // A damaged record stops the retention sweep at its position until it is repaired. All else continues.
             let none = Fetched::Finished { jobs: Vec::new(), more: false };
             Ok(vec![unless_damaged(finished(store, shard, after, limit))?.unwrap_or(none)])
         }
@@ -89,7 +89,7 @@ fn answer(store: &dyn Store, plans: &Plans, shard: ShardId, fetch: Fetch) -> Res
             Ok(vec![Fetched::OldKeys { keys: found.into_iter().map(|(key, _)| key.to_vec()).collect(), more }])
         }
         Fetch::Workflow { id } => {
-            let found = unless_damaged(flows::stored(store, plans, shard, id))?;
+            let found = unless_damaged(workflows::stored(store, plans, shard, id))?;
             Ok(vec![match found {
                 Some(found) => Fetched::Workflow { id, found: found.map(Box::new) },
                 None => Fetched::UnreadableWorkflow { id },
@@ -103,12 +103,12 @@ fn answer(store: &dyn Store, plans: &Plans, shard: ShardId, fetch: Fetch) -> Res
     }
 }
 
-/// `None` for a record that is damaged, which is logged.
+/// `None` for a damaged record, which is logged.
 fn unless_damaged<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
     match read {
         Ok(value) => Ok(Some(value)),
         Err(error @ (Error::Record { .. } | Error::Store(store::Error::DamagedRecord { .. }))) => {
-            tracing::error!(%error, "a record is damaged");
+            tracing::error!(%error, "damaged record");
             Ok(None)
         }
         Err(error) => Err(error),
@@ -137,11 +137,11 @@ fn finished_workflows(store: &dyn Store, shard: ShardId, after: WorkflowId, limi
     let range = Range::all().after(&store::Key::new(&after.key()));
     let found = store.scan(shard, Keyspace::WorkflowsDone, range, Order::Ascending, limit)?;
     let more = found.len() == limit;
-    let workflows = found.iter().map(|(_, value)| flows::decode(shard, value)).collect::<Result<_, _>>()?;
+    let workflows = found.iter().map(|(_, value)| workflows::decode(shard, value)).collect::<Result<_, _>>()?;
     Ok(Fetched::FinishedWorkflows { workflows, more })
 }
 
-/// The keys alone: what is to be removed need not be readable.
+/// Keys only: rows to be removed need not be readable.
 fn workflow_rows(store: &dyn Store, shard: ShardId, id: WorkflowId, limit: usize) -> Result<Fetched, Error> {
     let mut rows = Vec::new();
     for keyspace in [Keyspace::Tasks, Keyspace::Signals] {

@@ -1,88 +1,88 @@
-//! The way to a shard: one queue, many senders, answers by return.
+//! Inbox of a shard: one queue of messages, many senders.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-use engine::{Answer, Fetched, Input, RequestId, Stats, Topics};
+use engine::{Answer, Fetched, Input, RequestId, Stats, TopicStats};
 use model::id::{JobId, WorkflowId};
-use model::job::Job;
+use model::job::{Job, SpilledResult};
 use model::message::FromRunner;
-use model::spec::Lane;
+use model::spec::ExecutorKind;
 use model::workflow::Workflow;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::keeping::Kept;
 use crate::measures::{Histogram, Snapshot};
+use crate::request::{self, Request, RequestError};
 
-/// Beyond this many waiting requests a shard is busy: clients are told to come back, memory stays bounded.
+/// Limit of waiting requests. Beyond it requests are refused as busy, which bounds memory.
 const REQUESTS_WAITING_MAX: usize = 20_000;
 
-/// Gets a job's record when it has ended; hung up without one when the store has to be asked.
+/// Receives the record of a job when it ends. Closed without one when the record must be read from the store.
 pub(crate) type Watch = oneshot::Sender<Arc<Job>>;
 pub(crate) type Watched = oneshot::Receiver<Arc<Job>>;
 
 /// The same for a workflow.
-pub(crate) type FlowWatch = oneshot::Sender<Arc<Workflow>>;
-pub(crate) type FlowWatched = oneshot::Receiver<Arc<Workflow>>;
+pub(crate) type WorkflowWatch = oneshot::Sender<Arc<Workflow>>;
+pub(crate) type WorkflowWatched = oneshot::Receiver<Arc<Workflow>>;
 
-/// Who is told when what a request has made has ended.
+/// Watch of the job or workflow that a request creates.
 pub(crate) enum Ended {
     Job(Watch),
-    Workflow(FlowWatch),
+    Workflow(WorkflowWatch),
 }
 
-/// What a shard's thread is told.
+/// Message to the thread of a shard.
 pub(crate) enum Message {
     Request {
         request: RequestId,
         input: Input,
         reply: oneshot::Sender<Answer>,
-        /// For a submit of one job, or a start of a workflow: told when that has ended.
+        /// Watch of the submitted job or started workflow.
         ended: Option<Ended>,
     },
-    /// Tell when a job has ended; hang up if it is not live.
+    /// Watches a job. The watch is closed at once if the job is not live.
     Watch {
         job: JobId,
         ended: Watch,
     },
-    /// Tell when a workflow has ended; hang up if it has.
+    /// Watches a workflow. The watch is closed at once if the workflow has ended.
     WatchWorkflow {
         workflow: WorkflowId,
-        ended: FlowWatch,
+        ended: WorkflowWatch,
     },
-    /// A large result was stored, or could not be.
-    Kept(Result<Kept, String>),
+    /// A large result was stored, or storing it failed.
+    Spilled(Result<SpilledResult, String>),
     Runner(Vec<FromRunner>),
     Fetched(Fetched),
-    /// Something that nobody waits for an answer to.
+    /// An input without an answer.
     Input(Box<Input>),
     Stop,
 }
 
-/// Numbers that a shard shows after each round.
+/// Numbers that a shard publishes after each step.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Status {
     pub stats: Stats,
-    pub topics: Topics,
+    pub topics: TopicStats,
     pub live_jobs: usize,
     pub live_workflows: usize,
     pub open_scans: usize,
     pub runners: u32,
-    pub ready: [usize; Lane::ALL.len()],
-    pub with_runners: [u32; Lane::ALL.len()],
+    pub ready: [usize; ExecutorKind::ALL.len()],
+    pub with_runners: [u32; ExecutorKind::ALL.len()],
     pub commits: u64,
 }
 
-/// A request that got no answer.
+/// Why a request got no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unanswered {
     Busy,
     Stopping,
 }
 
-/// Cheap to clone; every API handler has one.
+/// Sending end. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Inbox {
     sender: mpsc::Sender<Message>,
@@ -92,8 +92,8 @@ pub(crate) struct Inbox {
     commit_times: Arc<Histogram>,
 }
 
-/// The shard's end.
-pub(crate) struct Outlet {
+/// Receiving end. Owned by the shard.
+pub(crate) struct InboxReceiver {
     pub receiver: mpsc::Receiver<Message>,
     pub waiting: Arc<AtomicUsize>,
     pub status: Arc<Mutex<Status>>,
@@ -101,53 +101,52 @@ pub(crate) struct Outlet {
 }
 
 impl Inbox {
-    pub fn new() -> (Self, Outlet) {
+    pub fn new() -> (Self, InboxReceiver) {
         let (sender, receiver) = mpsc::channel();
         let waiting = Arc::new(AtomicUsize::new(0));
         let status = Arc::new(Mutex::new(Status::default()));
         let commit_times: Arc<Histogram> = Arc::default();
-        let (their_waiting, their_status, their_times) = (waiting.clone(), status.clone(), commit_times.clone());
-        let outlet = Outlet { receiver, waiting: their_waiting, status: their_status, commit_times: their_times };
-        (Self { sender, waiting, requests: Arc::default(), status, commit_times }, outlet)
+        let inbox = InboxReceiver {
+            receiver,
+            waiting: waiting.clone(),
+            status: status.clone(),
+            commit_times: commit_times.clone(),
+        };
+        (Self { sender, waiting, requests: Arc::default(), status, commit_times }, inbox)
     }
 
-    pub async fn ask(&self, input: impl FnOnce(RequestId) -> Input) -> Result<Answer, Unanswered> {
-        self.request(input, None)?.await.map_err(|_| Unanswered::Stopping)
+    /// Sends a request and waits for its answer.
+    pub async fn request<R: Request>(&self, request: R) -> Result<R::Answer, RequestError> {
+        self.send(request, None).await
     }
 
-    /// Like [`Inbox::ask`], and tells when the one submitted job has ended.
-    pub async fn ask_and_watch(&self, input: impl FnOnce(RequestId) -> Input) -> Result<(Answer, Watched), Unanswered> {
+    /// Like [`Inbox::request`] for the submit of a single job; also a watch of the end of that job.
+    pub async fn request_and_watch<R: Request>(&self, request: R) -> Result<(R::Answer, Watched), RequestError> {
         let (ended, watch) = oneshot::channel();
-        let answer = self.request(input, Some(Ended::Job(ended)))?.await.map_err(|_| Unanswered::Stopping)?;
-        Ok((answer, watch))
+        Ok((self.send(request, Some(Ended::Job(ended))).await?, watch))
     }
 
-    /// Like [`Inbox::ask`], and tells when the workflow that is started has ended.
-    pub async fn ask_and_watch_workflow(
+    /// Like [`Inbox::request`] for the start of a workflow; also a watch of its end.
+    pub async fn request_and_watch_workflow<R: Request>(
         &self,
-        input: impl FnOnce(RequestId) -> Input,
-    ) -> Result<(Answer, FlowWatched), Unanswered> {
+        request: R,
+    ) -> Result<(R::Answer, WorkflowWatched), RequestError> {
         let (ended, watch) = oneshot::channel();
-        let answer = self.request(input, Some(Ended::Workflow(ended)))?.await.map_err(|_| Unanswered::Stopping)?;
-        Ok((answer, watch))
+        Ok((self.send(request, Some(Ended::Workflow(ended))).await?, watch))
     }
 
-    fn request(
-        &self,
-        input: impl FnOnce(RequestId) -> Input,
-        ended: Option<Ended>,
-    ) -> Result<oneshot::Receiver<Answer>, Unanswered> {
+    async fn send<R: Request>(&self, request: R, ended: Option<Ended>) -> Result<R::Answer, RequestError> {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= REQUESTS_WAITING_MAX {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
-            return Err(Unanswered::Busy);
+            return Err(Unanswered::Busy.into());
         }
-        let request = RequestId(self.requests.fetch_add(1, Ordering::Relaxed));
+        let id = RequestId(self.requests.fetch_add(1, Ordering::Relaxed));
         let (reply, answer) = oneshot::channel();
-        self.post(Message::Request { request, input: input(request), reply, ended })?;
-        Ok(answer)
+        self.post(Message::Request { request: id, input: request.input(id), reply, ended })?;
+        request::check::<R>(answer.await.map_err(|_| Unanswered::Stopping)?)
     }
 
-    /// Resolves when the job has ended; with an error at once if it is not live.
+    /// Resolves when the job ends; with an error at once if it is not live.
     pub fn watch(&self, job: JobId) -> Result<Watched, Unanswered> {
         let (ended, watch) = oneshot::channel();
         self.post(Message::Watch { job, ended })?;
@@ -155,7 +154,7 @@ impl Inbox {
     }
 
     /// The same for a workflow.
-    pub fn watch_workflow(&self, workflow: WorkflowId) -> Result<FlowWatched, Unanswered> {
+    pub fn watch_workflow(&self, workflow: WorkflowId) -> Result<WorkflowWatched, Unanswered> {
         let (ended, watch) = oneshot::channel();
         self.post(Message::WatchWorkflow { workflow, ended })?;
         Ok(watch)
@@ -169,7 +168,7 @@ impl Inbox {
         self.status.lock().clone()
     }
 
-    /// How many requests the shard has not taken up yet.
+    /// Number of requests that the shard has not received yet.
     pub fn requests_waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }

@@ -1,15 +1,14 @@
 //! One node: configuration, wiring, and the HTTP and WebSocket API.
 //!
-//! Each shard of the scheduler has a thread of its own (`shard`) that does what the engine asks
-//! for, in the order that makes it safe: handle, commit, perform. Reads never bother it: every
-//! change is in the store before anyone is told, so they go there.
+//! Each shard of the scheduler has its own thread (`shard`). It runs the engine in rounds: handle inputs, commit,
+//! perform effects. Reads go to the store, never to the shard: every change is committed before it is visible.
 
 mod api;
 mod clock;
 mod error;
 mod fetcher;
 mod inbox;
-mod keeping;
+mod janitor;
 mod measures;
 mod node;
 mod options;
@@ -17,14 +16,15 @@ mod plans;
 mod policy;
 mod reads;
 mod rehydrate;
+mod request;
+mod result_spill;
 mod scanning;
 mod shard;
-mod tidy;
 
 pub use api::check_view;
 pub use error::Error;
 pub use node::{Address, Node, run};
 pub use options::{
-    KernelOptions, OTHERS, Options, OutputOptions, PolicyOptions, PoolOptions, RunnerOptions, TenantOptions,
-    TopicOptions,
+    Options, OutputOptions, PolicyOptions, PolicyServiceOptions, PoolOptions, RunnerOptions, TenantOptions,
+    TopicOptions, WILDCARD,
 };

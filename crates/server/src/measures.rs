@@ -1,16 +1,16 @@
-//! How long things take and how often they happen, counted by whoever does them, for `/metrics`.
+//! Histograms and counters for `/metrics` that are not part of the shards' own statistics.
 //!
-//! Only what the shards do not count themselves. Everything is an atomic number: to measure takes no lock.
+//! All values are atomics: observations take no lock.
 
 use std::array;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Up to which length durations are counted together, in microseconds.
+/// Upper bounds of the histogram buckets, in microseconds.
 pub(crate) const BOUNDS_MICROS: [u64; 14] =
     [10, 50, 100, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 100_000, 500_000, 1_000_000, 5_000_000, 30_000_000];
 
-/// Durations, counted by their length.
+/// Histogram of durations.
 #[derive(Debug)]
 pub(crate) struct Histogram {
     counts: [AtomicU64; BOUNDS_MICROS.len() + 1],
@@ -23,10 +23,10 @@ impl Default for Histogram {
     }
 }
 
-/// What a histogram has counted so far.
+/// Values of a histogram at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Snapshot {
-    /// Those up to the bound of the same place and beyond the one before; the last are beyond all bounds.
+    /// Count per bucket, not cumulative. The last bucket has no upper bound.
     pub counts: [u64; BOUNDS_MICROS.len() + 1],
     pub sum: Duration,
 }
@@ -43,35 +43,35 @@ impl Snapshot {
 impl Histogram {
     pub fn observe(&self, duration: Duration) {
         let within = |bound: &u64| duration <= Duration::from_micros(*bound);
-        let place = BOUNDS_MICROS.iter().position(within).unwrap_or(BOUNDS_MICROS.len());
-        self.counts[place].fetch_add(1, Ordering::Relaxed);
+        let bucket = BOUNDS_MICROS.iter().position(within).unwrap_or(BOUNDS_MICROS.len());
+        self.counts[bucket].fetch_add(1, Ordering::Relaxed);
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.sum_nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    /// Does something and counts how long it took.
+    /// Runs `work` and observes its duration.
     pub fn time<T>(&self, work: impl FnOnce() -> T) -> T {
-        let began = Instant::now();
+        let start = Instant::now();
         let done = work();
-        self.observe(began.elapsed());
+        self.observe(start.elapsed());
         done
     }
 
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
-            counts: array::from_fn(|place| self.counts[place].load(Ordering::Relaxed)),
+            counts: array::from_fn(|bucket| self.counts[bucket].load(Ordering::Relaxed)),
             sum: Duration::from_nanos(self.sum_nanos.load(Ordering::Relaxed)),
         }
     }
 }
 
-/// What came of a look at the rules' files after they had changed.
+/// Result of reloading the rules after their files changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reload {
     Changed,
-    /// They say what they said before.
+    /// Same content as before.
     Unchanged,
-    /// They cannot be used.
+    /// Invalid rules; the previous ones stay in force.
     Refused,
 }
 
@@ -87,14 +87,14 @@ impl Reload {
     }
 }
 
-/// What is measured of the policy, on the way in and on the way out.
+/// Measurements of policy decisions about jobs and results.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyMeasures {
-    /// The rules' or the kernel's answers about jobs.
+    /// Duration of decisions about jobs, by rules or policy service.
     pub decisions: Histogram,
-    /// Looks at what is known about a result.
+    /// Duration of metadata checks.
     pub metadata: Histogram,
-    /// Looks at results themselves.
+    /// Duration of content scans.
     pub content: Histogram,
     reloads: [AtomicU64; Reload::ALL.len()],
 }
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_is_counted_at_the_first_bound_that_it_does_not_exceed() {
+    fn a_duration_is_counted_in_the_first_bucket_whose_bound_it_does_not_exceed() {
         let histogram = Histogram::default();
         for nanos in [0, 10_000, 10_001, 30_000_000_000, 30_000_000_001] {
             histogram.observe(Duration::from_nanos(nanos));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_timed_is_done_and_counted_once() {
+    fn timed_work_runs_once_and_is_observed_once() {
         let histogram = Histogram::default();
         assert_eq!(histogram.time(|| 7), 7);
         let mut twice = histogram.snapshot();
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn reloads_are_counted_by_what_came_of_them() {
+    fn reloads_are_counted_by_result() {
         let measures = PolicyMeasures::default();
         measures.count_reload(Reload::Refused);
         assert_eq!(Reload::ALL.map(|reload| measures.reloads(reload)), [0, 0, 1]);

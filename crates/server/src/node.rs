@@ -1,4 +1,4 @@
-//! Putting a node together, and taking it apart in order.
+//! Start and ordered stop of a node.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
@@ -9,7 +9,7 @@ use blobs::Blobs;
 use engine::Fetch;
 use model::id::{RunnerId, ShardId, Shards};
 use model::message::{Capacity, Profile};
-use runner::Departure;
+use runner::StopMode;
 use store::{Embedded, Position, Store};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
@@ -17,24 +17,24 @@ use tokio::sync::{oneshot, watch};
 use crate::api::{self, App, Core};
 use crate::clock;
 use crate::error::Error;
-use crate::fetcher::{self, Fetches};
-use crate::inbox::{Inbox, Message, Outlet};
-use crate::keeping::Keeper;
+use crate::fetcher::{self, FetchSender};
+use crate::inbox::{Inbox, InboxReceiver, Message};
+use crate::janitor;
 use crate::options::Options;
 use crate::plans::Plans;
-use crate::policy::PolicyService;
+use crate::policy::PolicyChecks;
 use crate::rehydrate;
+use crate::result_spill::ResultSpiller;
 use crate::scanning::{self, Scanning};
-use crate::shard::{Parts, ShardLoop, Uplink};
-use crate::tidy;
+use crate::shard::{ShardLoop, ShardParts, Uplink};
 
-/// How long open connections get to finish when the node stops.
-const GOODBYE: Duration = Duration::from_secs(2);
+/// Time for open connections to finish when the node stops.
+const CONNECTION_DRAIN: Duration = Duration::from_secs(2);
 
-/// A spawner with nothing in hand that nobody claims is not worth keeping.
+/// An idle spawner without a server exits after this time.
 const UNCLAIMED_IDLE: Duration = Duration::from_secs(2);
 
-/// Where a node can be reached.
+/// Address of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
     pub listen: SocketAddr,
@@ -57,25 +57,25 @@ pub struct Node {
     failure: oneshot::Receiver<Error>,
     stopping: watch::Sender<bool>,
     serving: tokio::task::JoinHandle<()>,
-    /// How long attempts get to stop.
-    stop_patience: Duration,
+    /// Time limit for stopping attempts.
+    stop_timeout: Duration,
 }
 
-/// What the API works with besides the node itself.
-struct Doors {
+/// State of the API that is not part of [`Node`].
+struct ApiParts {
     shards: Shards,
     blobs: Blobs,
-    policy: PolicyService,
+    policy: PolicyChecks,
     plans: Arc<Plans>,
 }
 
-/// Tells the first failure of any part.
+/// Reports the first failure of any thread to the node.
 #[derive(Clone)]
-struct Alarm(Arc<parking_lot::Mutex<Option<oneshot::Sender<Error>>>>);
+struct FailureReporter(Arc<parking_lot::Mutex<Option<oneshot::Sender<Error>>>>);
 
-impl Alarm {
-    fn raise(&self, error: Error) {
-        tracing::error!(%error, "a part of the server has stopped");
+impl FailureReporter {
+    fn report(&self, error: Error) {
+        tracing::error!(%error, "a thread of the server failed; the server stops");
         if let Some(sender) = self.0.lock().take() {
             let _ = sender.send(error);
         }
@@ -83,7 +83,7 @@ impl Alarm {
 }
 
 impl Node {
-    /// Starts everything and returns when the node is ready: listening, rehydrated, with a runner.
+    /// Starts a node. Returns when it is ready: listening, shards rehydrated, runner started.
     pub async fn start(options: Options) -> Result<Self, Error> {
         options.check()?;
         let problem = |source| Error::Listen { address: options.listen, source };
@@ -96,57 +96,61 @@ impl Node {
         let store = Arc::new(open_store(&options).await?);
         let blobs = open_blobs(&options).await?;
         let shards = rehydrate::shard_count(store.as_ref(), store.node(), options.shards)?;
-        let (inboxes, outlets): (Vec<Inbox>, Vec<Outlet>) = shards.all().map(|_| Inbox::new()).unzip();
-        let policy = PolicyService::open(&options, inboxes.clone())?;
-        let scanning =
-            Scanning::start(scanning::Parts { store: store.clone(), blobs: blobs.clone(), policy: policy.clone() });
+        let (inboxes, receivers): (Vec<Inbox>, Vec<InboxReceiver>) = shards.all().map(|_| Inbox::new()).unzip();
+        let policy = PolicyChecks::open(&options, inboxes.clone())?;
+        let scanning = Scanning::start(scanning::ScanContext {
+            store: store.clone(),
+            blobs: blobs.clone(),
+            policy: policy.clone(),
+        });
         let runner = start_runner(&options, &store, shards, &blobs, &inboxes).await?;
-        let (alarm, failure) = alarm();
-        let (fetches, questions) = Fetches::new();
+        let (failures, failure) = failure_channel();
+        let (fetches, fetch_requests) = FetchSender::new();
         let plans: Arc<Plans> = Arc::default();
-        let mut threads = vec![start_fetcher(questions, store.clone(), plans.clone(), &inboxes, alarm.clone())?];
+        let mut threads =
+            vec![start_fetcher(fetch_requests, store.clone(), plans.clone(), &inboxes, failures.clone())?];
         let mut ready = Vec::new();
         let mut jitter_key = [0; 32];
         getrandom::fill(&mut jitter_key).map_err(|error| Error::Io(std::io::Error::other(error)))?;
-        for (id, outlet) in shards.all().zip(outlets) {
-            let (tell_ready, is_ready) = oneshot::channel();
+        for (id, inbox) in shards.all().zip(receivers) {
+            let (ready_sender, is_ready) = oneshot::channel();
             let start = ShardStart {
                 config: options.engine(id, shards, jitter_key),
                 policy: policy.clone(),
+                peers: inboxes.clone(),
                 scanning: scanning.clone(),
                 plans: plans.clone(),
-                keeper: Keeper {
+                spiller: ResultSpiller {
                     blobs: blobs.clone(),
                     tasks: tokio::runtime::Handle::current(),
                     inbox: inboxes[usize::from(id.0)].clone(),
                 },
                 store: store.clone(),
-                outlet,
+                inbox,
                 runner: runner.clone(),
                 fetches: fetches.clone(),
-                ready: tell_ready,
+                ready: ready_sender,
             };
-            threads.push(start_shard(id, start, alarm.clone())?);
+            threads.push(start_shard(id, start, failures.clone())?);
             ready.push(is_ready);
         }
         drop(fetches);
-        let stop_patience = Duration::from_millis(options.stop_grace_ms) + GOODBYE * 5;
-        let mut node =
-            Self { address, app, store, runner, inboxes, threads, failure, stopping, serving, stop_patience };
+        let stop_timeout = Duration::from_millis(options.stop_grace_ms) + CONNECTION_DRAIN * 5;
+        let mut node = Self { address, app, store, runner, inboxes, threads, failure, stopping, serving, stop_timeout };
         for is_ready in ready {
             if is_ready.await.is_err() {
                 return Err(node.failed().await);
             }
         }
-        node.open_doors(&options, Doors { shards, blobs, policy, plans });
+        node.open_api(&options, ApiParts { shards, blobs, policy, plans });
         Ok(node)
     }
 
-    fn open_doors(&self, options: &Options, doors: Doors) {
-        let Doors { shards, blobs, policy, plans } = doors;
-        let (tell, commits) = watch::channel(self.store.durable());
+    fn open_api(&self, options: &Options, parts: ApiParts) {
+        let ApiParts { shards, blobs, policy, plans } = parts;
+        let (sender, commits) = watch::channel(self.store.durable());
         self.store.on_commit(Box::new(move |position: Position| {
-            tell.send_replace(position);
+            sender.send_replace(position);
         }));
         let core = Core {
             store: self.store.clone(),
@@ -160,9 +164,9 @@ impl Node {
             plans,
             commits,
         };
-        tokio::spawn(policy.keep_reloading(self.stopping.subscribe()));
+        tokio::spawn(policy.reload_periodically(self.stopping.subscribe()));
         self.app.open(core);
-        tokio::spawn(tidy::keep_tidy(tidy::House {
+        tokio::spawn(janitor::run_janitor(janitor::Janitor {
             store: Arc::downgrade(&self.store),
             shards,
             logs: options.data_dir.join("logs"),
@@ -176,22 +180,22 @@ impl Node {
         self.address
     }
 
-    /// Resolves when a part of the node has failed: it cannot go on.
+    /// Resolves when a thread of the node has failed. The node cannot continue.
     pub async fn failed(&mut self) -> Error {
         match (&mut self.failure).await {
             Ok(error) => error,
-            Err(_) => Error::Panicked("all of them, without a word".to_owned()),
+            Err(_) => Error::Panicked("all threads ended without an error".to_owned()),
         }
     }
 
-    /// Stops in order: no new requests, attempts stopped and reported, everything committed and in the tables.
-    pub async fn stop(self, departure: Departure) -> Result<(), Error> {
+    /// Stops in order: no new requests, attempts stopped and reported, everything committed and applied to the tables.
+    pub async fn stop(self, mode: StopMode) -> Result<(), Error> {
         self.stopping.send_replace(true);
-        if tokio::time::timeout(self.stop_patience, self.runner.stop(departure)).await.is_err() {
-            // Not waiting is safe: what they were is in the records, and the next start ends what is left of them.
-            tracing::warn!("some attempts do not stop; their jobs begin again with the next start");
-            if departure == Departure::EndProcesses {
-                self.runner.end_spawner();
+        if tokio::time::timeout(self.stop_timeout, self.runner.stop(mode)).await.is_err() {
+            // Safe: the attempts are on record, and the next start ends their processes.
+            tracing::warn!("some attempts did not stop in time; their jobs run again after the next start");
+            if mode == StopMode::StopProcesses {
+                self.runner.stop_spawner();
             }
         }
         for inbox in &self.inboxes {
@@ -200,10 +204,10 @@ impl Node {
         let threads = self.threads;
         let joined = tokio::task::spawn_blocking(move || threads.into_iter().for_each(|thread| drop(thread.join())));
         joined.await.map_err(|error| Error::Panicked(error.to_string()))?;
-        let _ = tokio::time::timeout(GOODBYE, self.serving).await;
+        let _ = tokio::time::timeout(CONNECTION_DRAIN, self.serving).await;
         self.app.close();
         let mut store = self.store;
-        // Requests that are still being answered may hold on to the store for a moment.
+        // Requests in progress may hold the store for a moment.
         for _ in 0..200 {
             match Arc::try_unwrap(store) {
                 Ok(store) => return Ok(close(store).await?),
@@ -211,7 +215,7 @@ impl Node {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        // Not closing is safe: the next start replays the journal.
+        // Safe without closing: the next start replays the journal.
         Ok(())
     }
 }
@@ -221,9 +225,9 @@ async fn close(store: Embedded) -> Result<(), store::Error> {
     closed.unwrap_or_else(|error| Err(store::Error::Stopped { reason: error.to_string() }))
 }
 
-fn alarm() -> (Alarm, oneshot::Receiver<Error>) {
+fn failure_channel() -> (FailureReporter, oneshot::Receiver<Error>) {
     let (sender, receiver) = oneshot::channel();
-    (Alarm(Arc::new(parking_lot::Mutex::new(Some(sender)))), receiver)
+    (FailureReporter(Arc::new(parking_lot::Mutex::new(Some(sender)))), receiver)
 }
 
 async fn open_store(options: &Options) -> Result<Embedded, Error> {
@@ -250,9 +254,9 @@ async fn start_runner(
     inboxes: &[Inbox],
 ) -> Result<runner::Handle, Error> {
     let count = u32::from(shards.count());
-    // The spawner has its own idea of the current directory.
+    // The spawner's current directory may be another one.
     let data = std::path::absolute(&options.data_dir)?;
-    let places = spawner::Places {
+    let directories = spawner::Directories {
         base: data.join("sandbox"),
         scratch: data.join("scratch"),
         workers: data.join("work/cache/workers"),
@@ -263,7 +267,7 @@ async fn start_runner(
         id: RunnerId(store.node().0),
         incarnation: store.incarnation(),
         node: store.node(),
-        // Each shard gets its part of the room, and at least some.
+        // Slots are divided among the shards, at least one for each.
         capacity: Capacity {
             process: (options.process_slots() / count).max(1),
             echo: (options.echo_slots / count).max(1),
@@ -276,7 +280,7 @@ async fn start_runner(
         }),
         shards,
         logs: data.join("logs"),
-        scratch: places.scratch.clone(),
+        scratch: directories.scratch.clone(),
         stop_grace: Duration::from_millis(options.stop_grace_ms),
         defaults: runner::Defaults {
             processes: options.job_processes_max,
@@ -290,10 +294,10 @@ async fn start_runner(
         blobs: blobs.clone(),
         spawner: runner::SpawnerOptions {
             options: spawner::Options {
-                places,
+                directories,
                 node: store.node().to_string(),
-                unclaimed: Duration::from_millis(options.unclaimed_ms),
-                unclaimed_idle: UNCLAIMED_IDLE,
+                unclaimed_timeout: Duration::from_millis(options.unclaimed_ms),
+                unclaimed_idle_timeout: UNCLAIMED_IDLE,
                 first_user: options.sandbox_first_user,
                 quit: false,
             },
@@ -309,68 +313,69 @@ async fn start_runner(
 }
 
 fn start_fetcher(
-    questions: mpsc::Receiver<(ShardId, Fetch)>,
+    requests: mpsc::Receiver<(ShardId, Fetch)>,
     store: Arc<Embedded>,
     plans: Arc<Plans>,
     inboxes: &[Inbox],
-    alarm: Alarm,
+    failures: FailureReporter,
 ) -> Result<JoinHandle<()>, Error> {
     let inboxes = inboxes.to_vec();
     let body = move || {
         let store: Arc<dyn Store> = store;
-        fetcher::run(&questions, &store, &plans, &inboxes)
+        fetcher::run(&requests, &store, &plans, &inboxes)
     };
-    start_thread("fetcher".to_owned(), alarm, body)
+    start_thread("fetcher".to_owned(), failures, body)
 }
 
-/// What a shard's thread begins with.
+/// Arguments of a shard's thread.
 struct ShardStart {
     config: engine::Config,
     store: Arc<Embedded>,
-    outlet: Outlet,
+    inbox: InboxReceiver,
     runner: runner::Handle,
-    fetches: Fetches,
-    policy: PolicyService,
+    fetches: FetchSender,
+    policy: PolicyChecks,
+    peers: Vec<Inbox>,
     scanning: Scanning,
     plans: Arc<Plans>,
-    keeper: Keeper,
+    spiller: ResultSpiller,
     ready: oneshot::Sender<()>,
 }
 
-fn start_shard(id: ShardId, start: ShardStart, alarm: Alarm) -> Result<JoinHandle<()>, Error> {
-    start_thread(format!("shard-{id}"), alarm, move || live(id, start))
+fn start_shard(id: ShardId, start: ShardStart, failures: FailureReporter) -> Result<JoinHandle<()>, Error> {
+    start_thread(format!("shard-{id}"), failures, move || run_shard(id, start))
 }
 
-/// A thread without which the node cannot go on.
+/// Starts a thread whose failure stops the node.
 fn start_thread(
     name: String,
-    alarm: Alarm,
+    failures: FailureReporter,
     body: impl FnOnce() -> Result<(), Error> + Send + 'static,
 ) -> Result<JoinHandle<()>, Error> {
     let own_name = name.clone();
     let guarded = move || {
-        // A panic is a bug; it must not leave a node that looks alive and does nothing.
+        // A panic is a bug. It must stop the node instead of leaving it idle.
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)) {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => alarm.raise(error),
-            Err(_) => alarm.raise(Error::Panicked(own_name)),
+            Ok(Err(error)) => failures.report(error),
+            Err(_) => failures.report(Error::Panicked(own_name)),
         }
     };
     Ok(thread::Builder::new().name(name).spawn(guarded)?)
 }
 
-fn live(id: ShardId, start: ShardStart) -> Result<(), Error> {
-    let ShardStart { config, store, outlet, runner, fetches, policy, scanning, plans, keeper, ready } = start;
-    let (shard, step) = rehydrate::rehydrate(store.as_ref(), store.node(), config, policy.setup(), &plans)?;
-    let parts = Parts { id, shard, step, store, outlet, runner, fetches, policy, scanning, keeper };
+fn run_shard(id: ShardId, start: ShardStart) -> Result<(), Error> {
+    let ShardStart { config, store, inbox, runner, fetches, policy, peers, scanning, plans, spiller, ready } = start;
+    let (shard, step) = rehydrate::rehydrate(store.as_ref(), store.node(), config, policy.settings(), &plans)?;
+    let parts = ShardParts { id, shard, step, store, inbox, runner, fetches, policy, peers, scanning, spiller };
     let mut shard_loop = ShardLoop::new(parts);
     shard_loop.resume()?;
     let _ = ready.send(());
     shard_loop.run()
 }
 
-/// Runs a node until it is told to stop or cannot go on. Whoever types Ctrl-C (SIGINT) wants everything to end; whoever
-/// sends SIGTERM replaces the server, and its processes go on under the next one.
+/// Runs a node until a signal or a failure. SIGINT (Ctrl-C) stops all processes. SIGTERM stops only the server, as for
+/// an upgrade: processes continue under the next one.
 pub fn run(options: Options, on_ready: impl FnOnce(&Address)) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -381,14 +386,14 @@ pub fn run(options: Options, on_ready: impl FnOnce(&Address)) -> Result<(), Erro
             _ = tokio::signal::ctrl_c() => return Ok(()),
         };
         on_ready(&node.address());
-        let departure = tokio::select! {
+        let mode = tokio::select! {
             error = node.failed() => return Err(error),
-            _ = terminate.recv() => Departure::LeaveProcesses,
-            _ = tokio::signal::ctrl_c() => Departure::EndProcesses,
+            _ = terminate.recv() => StopMode::LeaveProcesses,
+            _ = tokio::signal::ctrl_c() => StopMode::StopProcesses,
         };
         tokio::select! {
-            stopped = node.stop(departure) => stopped,
-            // Whoever asks twice does not want to wait. Everything that was acknowledged is safe.
+            stopped = node.stop(mode) => stopped,
+            // A second signal stops at once. Everything acknowledged is durable.
             _ = terminate.recv() => Ok(()),
             _ = tokio::signal::ctrl_c() => Ok(()),
         }

@@ -1,4 +1,4 @@
-//! A node's settings: from a YAML file, from flags, or their defaults.
+//! Configuration of a node: defaults, YAML file, command line options.
 
 mod governance;
 
@@ -14,91 +14,90 @@ use serde::Deserialize;
 use crate::error::Error;
 
 pub use governance::{
-    KernelOptions, OTHERS, OutputOptions, PolicyOptions, PoolOptions, RunnerOptions, TenantOptions, TopicOptions,
+    OutputOptions, PolicyOptions, PolicyServiceOptions, PoolOptions, RunnerOptions, TenantOptions, TopicOptions,
+    WILDCARD,
 };
 
-/// Everything that can be set. Times are in milliseconds.
+/// Configuration of a node. Times are in milliseconds.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// Where everything is kept.
+    /// Data directory.
     pub data_dir: PathBuf,
     pub listen: SocketAddr,
-    /// Allows an address that other machines can reach, without any protection.
+    /// Allows an address that other machines can reach, without authentication.
     pub insecure: bool,
-    /// Names, besides the address itself and `localhost`, under which clients may call this server.
+    /// Host names of this server besides its address and `localhost`, for the check of the `Host` header.
     pub hosts: Vec<String>,
-    /// Set when the data directory is made; 0 means: as it was made, 1 for a new one.
+    /// Fixed when the data directory is created. 0: as created, 1 for a new one.
     pub shards: u16,
-    /// How many processes may run at once; 0 means two for each core.
+    /// Concurrent processes. 0: two per core, limited to one per 256 MiB of memory.
     pub process_slots: u32,
-    /// How many echo jobs may be under way at once.
+    /// Concurrent echo jobs.
     pub echo_slots: u32,
-    /// Lets jobs ask for `"sandbox": "none"`, which gives them the rights of the server itself.
+    /// Allows jobs with `"sandbox": "none"`, which have the rights of the server.
     pub allow_unsandboxed: bool,
-    /// How many WebAssembly jobs may be under way at once, running or waiting for a thread.
+    /// Concurrent WebAssembly jobs, running or waiting for a thread.
     pub wasm_slots: u32,
-    /// How many jobs that are not terminal each shard takes.
+    /// Limit of non-terminal jobs per shard.
     pub live_jobs_max: usize,
-    /// How long finished jobs are kept.
+    /// Retention of terminal jobs.
     pub retention_ms: u64,
-    /// How long those that left a dead letter are, if that is longer.
+    /// Retention of jobs with a dead letter, if longer.
     pub dead_letter_retention_ms: u64,
-    /// Who is asked whether jobs may run.
+    /// Policy backend.
     pub policy: PolicyOptions,
-    /// How long a job waits for somebody to approve it.
+    /// Time after which an approval request expires.
     pub approval_expiry_ms: u64,
-    /// Lets whoever can reach this server read what the policy had removed from results and kept.
+    /// Allows all clients to read results before redaction.
     pub show_originals: bool,
-    /// No attempt may run longer than this; 0 means: as long as its job says.
+    /// Time limit of every attempt. 0: only the limits of the job.
     pub running_max_ms: u64,
-    /// What holds for the jobs of each topic; `*` stands for those that are not named.
+    /// Settings per topic. `*`: all topics not listed.
     pub topics: BTreeMap<String, TopicOptions>,
     pub pools: BTreeMap<String, PoolOptions>,
-    /// What each tenant may have; `*` stands for those that are not named.
+    /// Limits per tenant. `*`: all tenants not listed.
     pub tenants: BTreeMap<String, TenantOptions>,
-    /// What this node is, for those who place jobs.
+    /// Attributes of this node's runner, for placement.
     pub runner: RunnerOptions,
-    /// Between a failed try and the next: the first time, doubled each time, up to the longest.
+    /// Delay before the first retry. Doubles with each retry up to `retry_longest_ms`.
     pub retry_first_ms: u64,
     pub retry_longest_ms: u64,
-    /// Queues made by hand go away after this long without work.
+    /// Explicitly created queues are deleted after this time without work.
     pub queue_idle_ms: u64,
-    /// Between asking a process to stop and making it.
+    /// Time between SIGTERM and SIGKILL.
     pub stop_grace_ms: u64,
-    /// Of an attempt's output this much is kept: half of it from the beginning, half from the end.
+    /// Stored output per attempt: half from the beginning, half from the end.
     pub log_bytes_max: u64,
-    /// What a job may leave in its outputs, how large its private /tmp is, and how many processes it may have, unless
-    /// it asks for less.
+    /// Limits of a job's outputs, private `/tmp` and processes, unless the job sets lower ones.
     pub job_output_bytes_max: u64,
     pub job_tmp_bytes_max: u64,
     pub job_processes_max: u64,
-    /// Topics whose jobs may reach the network, unless their sandbox is strict.
+    /// Topics whose jobs have network access, unless their sandbox is strict.
     pub network_topics: Vec<String>,
-    /// With less memory than this left on the machine nothing new is started; 0 means a twentieth of it.
+    /// No new attempts with less free memory on the machine. 0: a twentieth of its memory.
     pub memory_reserve_bytes: u64,
-    /// Processes go on without a server for this long.
+    /// Processes continue without a server for this time.
     pub unclaimed_ms: u64,
-    /// Sandboxed processes run as this user of the host and those after it, where the server runs as root.
+    /// First host user id of sandboxed processes, if the server runs as root.
     pub sandbox_first_user: u32,
-    /// Where blobs are kept.
     pub blobs: BlobStore,
-    /// How much disk the plain copies of inputs and workers may take.
+    /// Size limit of the local cache of uncompressed inputs and workers.
     pub cache_bytes_max: u64,
-    /// How often blobs that nothing refers to are removed, and how old they must be.
+    /// Interval of garbage collection of blobs, and minimum age of removed blobs.
     pub collect_interval_ms: u64,
     pub collect_grace_ms: u64,
-    /// What is executed as a spawner; absent: this program.
+    /// Executable of the spawner. Default: this program.
     #[serde(skip)]
     pub spawner_program: Option<PathBuf>,
-    /// How much of the stream of changes is kept for those who reconnect, in bytes and in time.
+    /// Retention of the event stream for reconnecting clients, in bytes and in time.
     pub events_keep_bytes: u64,
     pub events_keep_ms: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        let config = Config::new(ShardId(0), Shards::new(1).expect("one shard is possible"));
+        let config = Config::new(ShardId(0), Shards::new(1).expect("1 is a valid number of shards"));
         Self {
             data_dir: PathBuf::from("outlast-data"),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7070)),
@@ -143,18 +142,18 @@ impl Default for Options {
     }
 }
 
-/// Where blobs are kept.
+/// Blob storage: a directory or a bucket.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BlobStore {
-    /// A directory; absent: `blobs` in the data directory.
+    /// Default: `blobs` in the data directory.
     pub directory: Option<PathBuf>,
-    /// Instead of a directory: a bucket of S3, or of anything that speaks its protocol. The credentials come from the
-    /// environment (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`).
+    /// Instead of a directory: a bucket of S3 or a compatible service. The credentials come from the environment
+    /// (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`).
     pub s3: Option<S3Store>,
 }
 
-/// A bucket.
+/// An S3 bucket.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct S3Store {
@@ -168,7 +167,7 @@ impl BlobStore {
     pub(crate) fn location(&self, data_dir: &Path) -> Result<blobs::Location, Error> {
         match (&self.directory, &self.s3) {
             (Some(_), Some(_)) => {
-                Err(Error::BlobStore("`blobs` names a directory and a bucket: choose one".to_owned()))
+                Err(Error::BlobStore("`blobs.directory` and `blobs.s3` are both set: remove one of them".to_owned()))
             }
             (Some(directory), None) => Ok(blobs::Location::Directory(directory.clone())),
             (None, None) => Ok(blobs::Location::Directory(data_dir.join("blobs"))),
@@ -183,7 +182,7 @@ impl BlobStore {
     }
 }
 
-/// For so many processes as there are slots there should be memory for each.
+/// Memory per process slot, for the default number of slots.
 const PROCESS_MEMORY_BYTES: u64 = 256 << 20;
 
 fn cores() -> u32 {
@@ -191,7 +190,7 @@ fn cores() -> u32 {
 }
 
 impl Options {
-    /// Reads a YAML file; what it does not name has its default.
+    /// Reads a YAML file. Missing keys have their defaults.
     pub fn from_file(file: &Path) -> Result<Self, Error> {
         let problem = |reason: String| Error::Config { file: file.to_owned(), reason };
         let text = std::fs::read_to_string(file).map_err(|error| problem(error.to_string()))?;
@@ -205,7 +204,7 @@ impl Options {
         Ok(())
     }
 
-    /// Two for each core, and not more than there is memory for.
+    /// Default: two per core, limited by memory.
     pub(crate) fn process_slots(&self) -> u32 {
         match self.process_slots {
             0 => {
@@ -216,7 +215,7 @@ impl Options {
         }
     }
 
-    /// Components run on threads of the server: more than there are cores, since some wait.
+    /// Threads of the server that run components. More than cores, since some threads wait.
     pub(crate) fn wasm_threads(&self) -> u32 {
         (4 * cores()).min(self.wasm_slots).max(1)
     }
@@ -228,7 +227,7 @@ impl Options {
         }
     }
 
-    /// This very program, which becomes a spawner when it is asked to.
+    /// Executable of the spawner. Default: this program.
     pub(crate) fn spawner_program(&self) -> PathBuf {
         self.spawner_program.clone().unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
     }
@@ -244,7 +243,7 @@ impl Options {
         config.retry_backoff.first = Millis(self.retry_first_ms);
         config.retry_backoff.longest = Millis(self.retry_longest_ms.max(self.retry_first_ms));
         config.queue_idle_expiry = Millis(self.queue_idle_ms);
-        // A runner needs the grace itself before it can confirm a stop.
+        // A runner waits for the grace period before it can confirm a stop.
         config.stop_timeout = Millis(self.stop_grace_ms) + config.stop_timeout;
         config
     }
@@ -255,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_is_open_without_saying_so() {
+    fn addresses_other_than_loopback_require_insecure() {
         let mut options = Options { listen: "0.0.0.0:7070".parse().unwrap(), ..Options::default() };
         assert!(matches!(options.check(), Err(Error::NotLoopback(_))));
         options.insecure = true;
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_sets_what_it_names_and_nothing_unknown() {
+    fn a_file_overrides_defaults_and_unknown_keys_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("outlast.yaml");
         std::fs::write(&file, "listen: 127.0.0.1:9\nretention_ms: 5\n").unwrap();

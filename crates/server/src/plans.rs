@@ -1,9 +1,8 @@
-//! Compiled definitions, kept so that what is started again and again is read once.
+//! LRU cache of compiled workflow definitions.
 //!
-//! A definition is found by its digest, by the very text in which it came, or by a workflow that was started with it.
-//! What was not used for the longest time goes first when there are too many.
+//! A plan is found by the digest of its definition, by the exact text of a request, or by a workflow that uses it.
 
-mod demands;
+mod prerequisites;
 
 use std::collections::VecDeque;
 use std::hash::Hash;
@@ -20,24 +19,24 @@ use tokio::sync::Semaphore;
 use workflow::{Diagnostics, Plan, Source};
 
 use crate::error::Error;
-use crate::reads::flows;
-pub(crate) use demands::Demands;
+use crate::reads::workflows;
+pub(crate) use prerequisites::Prerequisites;
 
-/// How many definitions are kept.
+/// Limit of cached plans.
 const PLANS_MAX: usize = 256;
-/// How large all of them may be together, as text. A single one may be larger, and is then the only one.
+/// Limit of the total size of their sources. A single larger one is cached alone.
 const SOURCE_BYTES_MAX: usize = 256 << 20;
-/// In how many different writings one definition is recognised.
+/// Limit of texts that map to one plan.
 const TEXTS_MAX: usize = 16;
-/// Of how many of its workflows it is remembered that they belong to one definition.
+/// Limit of workflows that map to one plan.
 const WORKFLOWS_MAX: usize = 1_000;
-/// A larger text is compiled where it keeps nobody waiting, one or two at a time.
+/// Larger texts are compiled on a blocking thread, at most `LARGE_AT_ONCE` at a time.
 const INLINE_BYTES_MAX: usize = 64 * 1024;
 const LARGE_AT_ONCE: usize = 2;
 
 type Map<K, V> = HashMap<K, V, foldhash::fast::FixedState>;
 
-/// A text in which a definition came.
+/// Text of a definition as received.
 #[derive(Debug, Clone)]
 pub(crate) enum Text {
     Json(Bytes),
@@ -58,38 +57,38 @@ impl Text {
     fn compile(&self) -> Result<Arc<Plan>, Diagnostics> {
         match self {
             Self::Json(bytes) => workflow::compile(Source::Json(bytes)),
-            // What is no text is shown as far as it is one; the marks in it are no YAML and are named with their line.
+            // Invalid UTF-8 becomes replacement characters, which the YAML parser reports with their line.
             Self::Yaml(bytes) => workflow::compile(Source::Yaml(&String::from_utf8_lossy(bytes))),
         }
     }
 }
 
-/// The same bytes as JSON and as YAML may mean different things.
+/// Cache key of a text. The same bytes may mean different things as JSON and as YAML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct TextKey {
     is_yaml: bool,
     digest: Digest,
 }
 
-/// A definition, and what it asks of a server.
+/// A plan and the prerequisites of starting it.
 #[derive(Debug)]
 pub(crate) struct Compiled {
     pub plan: Arc<Plan>,
-    demands: OnceLock<Demands>,
+    prerequisites: OnceLock<Prerequisites>,
 }
 
 impl Compiled {
     fn new(plan: Arc<Plan>) -> Arc<Self> {
-        Arc::new(Self { plan, demands: OnceLock::new() })
+        Arc::new(Self { plan, prerequisites: OnceLock::new() })
     }
 
-    /// Looked for when it is first asked for: what is brought back after a restart was accepted before.
-    pub fn demands(&self) -> &Demands {
-        self.demands.get_or_init(|| Demands::of(&self.plan.source))
+    /// Computed on first use: workflows that are rehydrated were checked when they were started.
+    pub fn prerequisites(&self) -> &Prerequisites {
+        self.prerequisites.get_or_init(|| Prerequisites::of(&self.plan.source))
     }
 }
 
-/// All of them. Shared by everything that reads definitions.
+/// The cache. Shared by the API, the shards and the fetcher.
 pub(crate) struct Plans {
     cache: Mutex<Cache>,
     large: Semaphore,
@@ -102,22 +101,22 @@ impl Default for Plans {
 }
 
 impl Plans {
-    /// Reads a definition, unless the very same text was read before.
+    /// Compiles a definition, unless the same text is cached.
     pub async fn compile(&self, text: Text) -> Result<Result<Arc<Compiled>, Diagnostics>, Error> {
         let key = text.key();
-        if let Some(known) = self.cache.lock().by_text(key) {
-            return Ok(Ok(known));
+        if let Some(cached) = self.cache.lock().by_text(key) {
+            return Ok(Ok(cached));
         }
         let compiled = if text.bytes().len() > INLINE_BYTES_MAX {
-            // It is never closed.
-            let turn = self.large.acquire().await;
+            // The semaphore is never closed.
+            let permit = self.large.acquire().await;
             let compiled = tokio::task::spawn_blocking(move || {
                 let compiled = Compiled::new(text.compile()?);
-                compiled.demands();
+                compiled.prerequisites();
                 Ok(compiled)
             });
             let compiled = compiled.await.map_err(|error| Error::Panicked(error.to_string()))?;
-            drop(turn);
+            drop(permit);
             compiled
         } else {
             text.compile().map(Compiled::new)
@@ -125,62 +124,62 @@ impl Plans {
         Ok(compiled.map(|compiled| self.cache.lock().insert(compiled.plan.digest, compiled, Some(key))))
     }
 
-    /// The plan that a workflow was started with.
+    /// The plan of a workflow.
     pub fn load(&self, spec: &WorkflowSpec) -> Result<Arc<Plan>, Diagnostics> {
         self.find(spec.digest, &spec.definition)
     }
 
-    /// The plan of what a schedule starts.
+    /// The plan of the workflows that a schedule starts.
     pub fn of_schedule(&self, schedule: &Schedule) -> Result<Arc<Plan>, Diagnostics> {
         self.find(schedule.spec.digest, &schedule.spec.definition)
     }
 
     fn find(&self, digest: Digest, definition: &[u8]) -> Result<Arc<Plan>, Diagnostics> {
-        if let Some(known) = self.cache.lock().by_digest(digest) {
-            return Ok(known.plan.clone());
+        if let Some(cached) = self.cache.lock().by_digest(digest) {
+            return Ok(cached.plan.clone());
         }
         let compiled = Compiled::new(Plan::load(definition)?);
         Ok(self.cache.lock().insert(digest, compiled, None).plan.clone())
     }
 
-    /// Which definition a workflow was started with never changes: it need not be read again.
-    pub fn remember(&self, workflow: WorkflowId, digest: Digest) {
-        self.cache.lock().remember(workflow, digest);
+    /// Maps a workflow to its plan. The definition of a workflow never changes.
+    pub fn map_workflow(&self, workflow: WorkflowId, digest: Digest) {
+        self.cache.lock().map_workflow(workflow, digest);
     }
 
-    /// The plan of a workflow on record. Nothing where its definition is gone or cannot be read. Blocking where it is
-    /// not known: it reads the store.
+    /// The plan of a workflow on record. `None` if its definition is missing or unreadable. Blocking: reads the store
+    /// if the plan is not cached.
     pub fn of_workflow(&self, store: &dyn Store, shard: ShardId, id: WorkflowId) -> Result<Option<Arc<Plan>>, Error> {
-        if let Some(known) = self.cache.lock().by_workflow(id) {
-            return Ok(Some(known.plan.clone()));
+        if let Some(cached) = self.cache.lock().by_workflow(id) {
+            return Ok(Some(cached.plan.clone()));
         }
-        let Some(spec) = flows::spec(store, shard, id)? else { return Ok(None) };
+        let Some(spec) = workflows::spec(store, shard, id)? else { return Ok(None) };
         match self.load(&spec) {
             Ok(plan) => {
-                self.remember(id, spec.digest);
+                self.map_workflow(id, spec.digest);
                 Ok(Some(plan))
             }
             Err(diagnostics) => {
-                tracing::error!(workflow = %id, %diagnostics, "the definition of a workflow cannot be read");
+                tracing::error!(workflow = %id, %diagnostics, "unreadable workflow definition");
                 Ok(None)
             }
         }
     }
 }
 
-/// What is kept of one definition.
-struct Slot {
+/// Cache entry of one plan.
+struct CachedPlan {
     compiled: Arc<Compiled>,
     bytes: usize,
     last_use: u64,
-    /// Everything else that leads to it, oldest first.
+    /// Other keys of the plan, oldest first.
     texts: VecDeque<TextKey>,
     workflows: VecDeque<WorkflowId>,
 }
 
 #[derive(Default)]
 struct Cache {
-    slots: Map<Digest, Slot>,
+    entries: Map<Digest, CachedPlan>,
     texts: Map<TextKey, Digest>,
     workflows: Map<WorkflowId, Digest>,
     bytes: usize,
@@ -190,9 +189,9 @@ struct Cache {
 impl Cache {
     fn by_digest(&mut self, digest: Digest) -> Option<Arc<Compiled>> {
         self.uses += 1;
-        let slot = self.slots.get_mut(&digest)?;
-        slot.last_use = self.uses;
-        Some(slot.compiled.clone())
+        let entry = self.entries.get_mut(&digest)?;
+        entry.last_use = self.uses;
+        Some(entry.compiled.clone())
     }
 
     fn by_text(&mut self, text: TextKey) -> Option<Arc<Compiled>> {
@@ -205,54 +204,54 @@ impl Cache {
         self.by_digest(digest)
     }
 
-    /// Keeps a definition, and gives the one that is kept: of the same one read twice at once the first stays.
+    /// Inserts a plan and returns the cached one: of two concurrent compilations the first stays.
     fn insert(&mut self, digest: Digest, compiled: Arc<Compiled>, text: Option<TextKey>) -> Arc<Compiled> {
-        let kept = match self.by_digest(digest) {
-            Some(known) => known,
+        let cached = match self.by_digest(digest) {
+            Some(cached) => cached,
             None => {
                 let bytes = compiled.plan.source.len();
-                self.make_room(bytes);
+                self.evict(bytes);
                 self.bytes += bytes;
-                let slot = Slot {
+                let entry = CachedPlan {
                     compiled: compiled.clone(),
                     bytes,
                     last_use: self.uses,
                     texts: VecDeque::new(),
                     workflows: VecDeque::new(),
                 };
-                self.slots.insert(digest, slot);
+                self.entries.insert(digest, entry);
                 compiled
             }
         };
-        if let (Some(text), Some(slot)) = (text, self.slots.get_mut(&digest)) {
-            add(&mut self.texts, &mut slot.texts, text, digest, TEXTS_MAX);
+        if let (Some(text), Some(entry)) = (text, self.entries.get_mut(&digest)) {
+            add(&mut self.texts, &mut entry.texts, text, digest, TEXTS_MAX);
         }
-        kept
+        cached
     }
 
-    fn remember(&mut self, workflow: WorkflowId, digest: Digest) {
-        if let Some(slot) = self.slots.get_mut(&digest) {
-            add(&mut self.workflows, &mut slot.workflows, workflow, digest, WORKFLOWS_MAX);
+    fn map_workflow(&mut self, workflow: WorkflowId, digest: Digest) {
+        if let Some(entry) = self.entries.get_mut(&digest) {
+            add(&mut self.workflows, &mut entry.workflows, workflow, digest, WORKFLOWS_MAX);
         }
     }
 
-    /// Lets go of those that were not used for the longest time.
-    fn make_room(&mut self, bytes: usize) {
-        while !self.slots.is_empty() && (self.slots.len() >= PLANS_MAX || self.bytes + bytes > SOURCE_BYTES_MAX) {
-            let oldest = self.slots.iter().min_by_key(|(_, slot)| slot.last_use).map(|(digest, _)| *digest);
-            let Some(slot) = oldest.and_then(|digest| self.slots.remove(&digest)) else { return };
-            self.bytes -= slot.bytes;
-            for text in &slot.texts {
+    /// Evicts the least recently used plans.
+    fn evict(&mut self, bytes: usize) {
+        while !self.entries.is_empty() && (self.entries.len() >= PLANS_MAX || self.bytes + bytes > SOURCE_BYTES_MAX) {
+            let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.last_use).map(|(digest, _)| *digest);
+            let Some(entry) = oldest.and_then(|digest| self.entries.remove(&digest)) else { return };
+            self.bytes -= entry.bytes;
+            for text in &entry.texts {
                 self.texts.remove(text);
             }
-            for workflow in &slot.workflows {
+            for workflow in &entry.workflows {
                 self.workflows.remove(workflow);
             }
         }
     }
 }
 
-/// One more thing that leads to a definition; beyond `max` the oldest is forgotten.
+/// Adds a key of a plan. Beyond `max` the oldest key is removed.
 fn add<K: Copy + Eq + Hash>(index: &mut Map<K, Digest>, keys: &mut VecDeque<K>, key: K, digest: Digest, max: usize) {
     if index.insert(key, digest).is_none() {
         keys.push_back(key);

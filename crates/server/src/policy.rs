@@ -1,7 +1,7 @@
-//! Who is asked whether jobs may run and results may be seen: rules in Rego, a kernel elsewhere, or nobody.
+//! Policy checks of jobs and results by the configured backend: rules in Rego, a policy service, or none.
 //!
-//! Shards ask after the commit that makes a job durable and get their answers as inputs. What the rules are known to say
-//! of such a job is attached to its submit and spares the question.
+//! Shards request a check after the commit of a job and receive the decision as an input. A cached decision is attached
+//! to the submit and makes the check unnecessary.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -9,9 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use engine::{Actor, Gate, Input, Setup};
+use engine::{Actor, Input, PolicyMode, Settings};
 use hashbrown::HashSet;
-use kernel::{Client, FailMode, Why};
 use model::codec;
 use model::id::{JobId, ShardId};
 use model::machine::FAIL_OPEN_RULE;
@@ -20,6 +19,7 @@ use model::time::Millis;
 use model::verdict::{Decision, PolicyVersion, Verdict};
 use parking_lot::{Mutex, RwLock};
 use policy::{Cache, JobFacts, Policy, Reloaded};
+use policy_service::{Client, FailMode, UnavailableReason};
 use tokio::sync::watch;
 
 use crate::clock;
@@ -28,86 +28,95 @@ use crate::inbox::{Inbox, Message};
 use crate::measures::{PolicyMeasures, Reload};
 use crate::options::Options;
 
-/// How often the directory with the rules is looked at.
+/// Interval of checks for changed rules.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How many answers of the rules are remembered.
-const DECISIONS_KEPT_MAX: usize = 100_000;
+/// Limit of cached decisions of the rules.
+const DECISIONS_CACHED_MAX: usize = 100_000;
 
-/// What a shard wants to know.
+/// Request of a shard for a policy decision.
 #[derive(Debug)]
-pub(crate) struct Question {
+pub(crate) struct CheckRequest {
     pub shard: ShardId,
     pub job: JobId,
     pub spec: Bytes,
     pub submitter: Actor,
 }
 
-/// Who answers.
-enum Judge {
-    Nobody,
-    Rules { rules: Arc<Policy>, questions: mpsc::Sender<Question> },
-    Kernel { client: Client, tasks: tokio::runtime::Handle },
+/// Policy backend.
+enum Backend {
+    None,
+    Rules { rules: Arc<Policy>, requests: mpsc::Sender<CheckRequest> },
+    Service { client: Client, tasks: tokio::runtime::Handle },
 }
 
-/// Cheap to clone.
+/// Handle to the policy backend. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct PolicyService(Arc<Inner>);
+pub(crate) struct PolicyChecks(Arc<Inner>);
 
 struct Inner {
-    judge: Judge,
+    backend: Backend,
     fail_mode: FailMode,
-    setup: RwLock<Arc<Setup>>,
+    settings: RwLock<Arc<Settings>>,
     inboxes: Vec<Inbox>,
-    /// Jobs that were asked about and are not answered yet.
-    open: Mutex<HashSet<JobId, foldhash::fast::FixedState>>,
+    /// Jobs whose check is in progress.
+    pending: Mutex<HashSet<JobId, foldhash::fast::FixedState>>,
     failed_open: AtomicU64,
     measures: PolicyMeasures,
 }
 
-impl PolicyService {
-    /// Loads the rules, or prepares to ask the kernel. Rules that cannot be loaded are an error: a server that was told
-    /// to have some does not start without.
+impl PolicyChecks {
+    /// Loads the rules, or prepares the client of the policy service. Rules that cannot be loaded are an error: a
+    /// server with a configured policy does not start without it.
     pub fn open(options: &Options, inboxes: Vec<Inbox>) -> Result<Self, Error> {
-        let variable = std::env::var(kernel::FAIL_MODE_VARIABLE).ok();
+        let variable = std::env::var(policy_service::FAIL_MODE_VARIABLE).ok();
         let fail_mode = FailMode::resolve(variable.as_deref(), options.policy.fail_mode)
             .map_err(|error| Error::Policy(error.to_string()))?;
-        let mut waiting = None;
-        let (judge, gate) = match (&options.policy.rules, &options.policy.kernel) {
+        let mut rules_thread = None;
+        let (backend, mode) = match (&options.policy.rules, &options.policy.service) {
             (Some(_), Some(_)) => {
-                return Err(Error::Policy("it names `rules` and a `kernel`: choose one".to_owned()));
+                return Err(Error::Policy(
+                    "`policy.rules` and `policy.service` are both set: remove one of them".to_owned(),
+                ));
             }
-            (None, None) => (Judge::Nobody, Gate::Open),
+            (None, None) => (Backend::None, PolicyMode::Disabled),
             (Some(directory), None) => {
                 let rules = Arc::new(
-                    Policy::open(directory, Cache::new(DECISIONS_KEPT_MAX), clock::now())
+                    Policy::open(directory, Cache::new(DECISIONS_CACHED_MAX), clock::now())
                         .map_err(|error| Error::Policy(error.to_string()))?,
                 );
                 let version = rules.rules().version();
-                let (questions, receiver) = mpsc::channel();
-                waiting = Some((rules.clone(), receiver));
-                (Judge::Rules { rules, questions }, Gate::Policy(version))
+                let (requests, receiver) = mpsc::channel();
+                rules_thread = Some((rules.clone(), receiver));
+                (Backend::Rules { rules, requests }, PolicyMode::Enforced(version))
             }
-            (None, Some(kernel)) => {
+            (None, Some(service)) => {
                 let client =
-                    Client::connect_lazy(kernel.client()?).map_err(|error| Error::Policy(error.to_string()))?;
+                    Client::connect_lazy(service.client()?).map_err(|error| Error::Policy(error.to_string()))?;
                 let tasks = tokio::runtime::Handle::current();
-                (Judge::Kernel { client, tasks }, Gate::Policy(unheard()))
+                (Backend::Service { client, tasks }, PolicyMode::Enforced(unknown_version()))
             }
         };
-        let setup = RwLock::new(Arc::new(options.setup(gate)));
+        let settings = RwLock::new(Arc::new(options.settings(mode)));
         let (failed_open, measures) = (AtomicU64::new(0), PolicyMeasures::default());
-        let service =
-            Self(Arc::new(Inner { judge, fail_mode, setup, inboxes, open: Mutex::default(), failed_open, measures }));
-        if let Some((rules, receiver)) = waiting {
-            start_deciding(&service, rules, receiver)?;
+        let checks = Self(Arc::new(Inner {
+            backend,
+            fail_mode,
+            settings,
+            inboxes,
+            pending: Mutex::default(),
+            failed_open,
+            measures,
+        }));
+        if let Some((rules, receiver)) = rules_thread {
+            start_rules_thread(&checks, rules, receiver)?;
         }
-        Ok(service)
+        Ok(checks)
     }
 
-    /// What the shards are told.
-    pub fn setup(&self) -> Arc<Setup> {
-        self.0.setup.read().clone()
+    /// Current settings of the shards.
+    pub fn settings(&self) -> Arc<Settings> {
+        self.0.settings.read().clone()
     }
 
     pub fn measures(&self) -> &PolicyMeasures {
@@ -119,83 +128,83 @@ impl PolicyService {
     }
 
     pub fn rules(&self) -> Option<&Arc<Policy>> {
-        match &self.0.judge {
-            Judge::Rules { rules, .. } => Some(rules),
-            Judge::Nobody | Judge::Kernel { .. } => None,
+        match &self.0.backend {
+            Backend::Rules { rules, .. } => Some(rules),
+            Backend::None | Backend::Service { .. } => None,
         }
     }
 
-    pub fn kernel(&self) -> Option<&Client> {
-        match &self.0.judge {
-            Judge::Kernel { client, .. } => Some(client),
-            Judge::Nobody | Judge::Rules { .. } => None,
+    pub fn service(&self) -> Option<&Client> {
+        match &self.0.backend {
+            Backend::Service { client, .. } => Some(client),
+            Backend::None | Backend::Rules { .. } => None,
         }
     }
 
-    /// What the rules are known to say of a job, without working it out. `spec` names no queue.
-    pub fn known(&self, spec: &JobSpec, submitter: Option<&str>, now: Millis) -> Option<Decision> {
+    /// Cached decision of the rules about a job. `spec` names no queue.
+    pub fn cached(&self, spec: &JobSpec, submitter: Option<&str>, now: Millis) -> Option<Decision> {
         self.rules()?.cached(&JobFacts { spec, submitter, queue: None }, now)
     }
 
-    /// Whether results are looked at before they are shown.
-    pub fn judges_results(&self) -> bool {
-        self.rules().is_some() && self.0.setup.read().scans_outputs()
+    /// Whether rules decide about results.
+    pub fn checks_results(&self) -> bool {
+        self.rules().is_some() && self.0.settings.read().scans_outputs()
     }
 
-    /// Finds out, and tells the shard. What waits for its answer is not asked about twice.
-    pub fn ask(&self, question: Question) {
-        if !self.0.open.lock().insert(question.job) {
+    /// Starts a check, unless one of the job is in progress. The shard receives the decision as an input.
+    pub fn request(&self, request: CheckRequest) {
+        if !self.0.pending.lock().insert(request.job) {
             return;
         }
-        match &self.0.judge {
-            // A question from before the server was restarted without a policy: the shard has dropped it.
-            Judge::Nobody => {}
-            Judge::Rules { questions, .. } => drop(questions.send(question)),
-            Judge::Kernel { client, tasks } => {
-                let (service, client) = (self.clone(), client.clone());
-                tasks.spawn(async move { service.ask_kernel(&client, question).await });
+        match &self.0.backend {
+            // A request from before a restart without a policy. The shard no longer waits for it.
+            Backend::None => {}
+            Backend::Rules { requests, .. } => drop(requests.send(request)),
+            Backend::Service { client, tasks } => {
+                let (checks, client) = (self.clone(), client.clone());
+                tasks.spawn(async move { checks.check_with_service(&client, request).await });
             }
         }
     }
 
-    async fn ask_kernel(&self, client: &Client, question: Question) {
-        let Question { shard, job, spec, submitter } = question;
+    async fn check_with_service(&self, client: &Client, request: CheckRequest) {
+        let CheckRequest { shard, job, spec, submitter } = request;
         let spec: JobSpec = match codec::decode(&spec) {
             Ok(spec) => spec,
-            Err(error) => return self.tell_unavailable(shard, job, format!("the job cannot be read: {error}")),
+            Err(error) => return self.send_unavailable(shard, job, format!("cannot read the job: {error}")),
         };
-        let facts = kernel::CheckFacts::of(job, &spec, submitter.as_deref(), clock::now());
-        let (began, asked_under) = (Instant::now(), self.setup().gate);
+        let facts = policy_service::CheckFacts::of(job, &spec, submitter.as_deref(), clock::now());
+        let (start, version_before) = (Instant::now(), self.settings().policy);
         match client.check(&facts).await {
             Ok(checked) => {
-                self.0.measures.decisions.observe(began.elapsed());
-                // A late answer must not bring back rules that others have replaced meanwhile.
-                if checked.decision.policy.is_some_and(|version| !self.adopt(version, asked_under)) {
-                    let message = "the policy has changed while it was asked".to_owned();
-                    return self.tell_unavailable(shard, job, message);
+                self.0.measures.decisions.observe(start.elapsed());
+                // A late answer must not bring back a version that was replaced during the call.
+                if checked.decision.policy.is_some_and(|version| !self.switch_version(version, version_before)) {
+                    let message = "the policy changed during the check".to_owned();
+                    return self.send_unavailable(shard, job, message);
                 }
-                self.tell(shard, Input::Verdict { job, decision: checked.decision });
+                self.send(shard, Input::Verdict { job, decision: checked.decision });
             }
-            // A line that is too long is no kernel that is away: those in it get their answer.
-            Err(unavailable) if unavailable.why == Why::Busy => {
-                self.tell_unavailable(shard, job, unavailable.to_string());
+            // A full queue of calls is no outage: it does not fail open.
+            Err(unavailable) if unavailable.reason == UnavailableReason::Busy => {
+                self.send_unavailable(shard, job, unavailable.to_string());
             }
             Err(unavailable) => match self.0.fail_mode {
-                FailMode::Closed => self.tell_unavailable(shard, job, unavailable.to_string()),
+                FailMode::Closed => self.send_unavailable(shard, job, unavailable.to_string()),
                 FailMode::Open => {
                     self.0.failed_open.fetch_add(1, Ordering::Relaxed);
-                    tracing::warn!(%job, reason = %unavailable, "allowed without a word of the policy, which cannot be asked");
+                    tracing::warn!(%job, reason = %unavailable, "policy service unavailable; job allowed by fail mode `open`");
                     let decision = self.fail_open(&unavailable.to_string());
-                    self.tell(shard, Input::Verdict { job, decision });
+                    self.send(shard, Input::Verdict { job, decision });
                 }
             },
         }
     }
 
     fn fail_open(&self, message: &str) -> Decision {
-        let policy = match self.setup().gate {
-            Gate::Open => None,
-            Gate::Policy(version) => Some(version),
+        let policy = match self.settings().policy {
+            PolicyMode::Disabled => None,
+            PolicyMode::Enforced(version) => Some(version),
         };
         Decision {
             at: clock::now(),
@@ -207,46 +216,46 @@ impl PolicyService {
         }
     }
 
-    /// Other rules are in force: the shards are told before they get any answer of theirs.
-    /// Not if others than `known` have come into force since.
-    fn adopt(&self, version: PolicyVersion, known: Gate) -> bool {
-        let mut setup = self.0.setup.write();
-        if setup.gate == Gate::Policy(version) {
+    /// Puts another policy version in force. Shards receive it before any decision under it.
+    /// False if the version in force is neither `version` nor `known`: another one came first.
+    fn switch_version(&self, version: PolicyVersion, known: PolicyMode) -> bool {
+        let mut settings = self.0.settings.write();
+        if settings.policy == PolicyMode::Enforced(version) {
             return true;
         }
-        if setup.gate != known {
+        if settings.policy != known {
             return false;
         }
-        *setup = Arc::new(Setup { gate: Gate::Policy(version), ..(**setup).clone() });
-        tracing::info!(%version, "the policy has changed");
-        // Still under the lock: no shard may hear of two versions in the wrong order.
+        *settings = Arc::new(Settings { policy: PolicyMode::Enforced(version), ..(**settings).clone() });
+        tracing::info!(%version, "policy changed");
+        // Under the lock, so that every shard receives the versions in order.
         for inbox in &self.0.inboxes {
-            let _ = inbox.post(Message::Input(Box::new(Input::Setup(setup.clone()))));
+            let _ = inbox.post(Message::Input(Box::new(Input::Settings(settings.clone()))));
         }
         true
     }
 
-    fn tell_unavailable(&self, shard: ShardId, job: JobId, message: String) {
-        self.tell(shard, Input::PolicyUnavailable { job, message });
+    fn send_unavailable(&self, shard: ShardId, job: JobId, message: String) {
+        self.send(shard, Input::PolicyUnavailable { job, message });
     }
 
-    pub fn tell(&self, shard: ShardId, input: Input) {
+    pub fn send(&self, shard: ShardId, input: Input) {
         if let Input::Verdict { job, .. } | Input::PolicyUnavailable { job, .. } = &input {
-            self.0.open.lock().remove(job);
+            self.0.pending.lock().remove(job);
         }
         if let Some(inbox) = self.0.inboxes.get(usize::from(shard.0)) {
-            // A shard that has stopped asks again when it comes back.
+            // A stopped shard repeats the request after its restart.
             let _ = inbox.post(Message::Input(Box::new(input)));
         }
     }
 
-    /// How many jobs were allowed because the policy could not be asked.
+    /// Number of jobs allowed because the policy service was unavailable.
     pub fn failed_open(&self) -> u64 {
         self.0.failed_open.load(Ordering::Relaxed)
     }
 
-    /// Looks at the directory with the rules now and then, until the node stops.
-    pub async fn keep_reloading(self, mut stopping: watch::Receiver<bool>) {
+    /// Reloads changed rules until the node stops.
+    pub async fn reload_periodically(self, mut stopping: watch::Receiver<bool>) {
         let Some(rules) = self.rules().cloned() else { return };
         loop {
             tokio::select! {
@@ -254,48 +263,49 @@ impl PolicyService {
                 () = tokio::time::sleep(RELOAD_INTERVAL) => {}
             }
             let reloading = rules.clone();
-            let look = move || reloading.needs_reload().then(|| reloading.reload(clock::now()));
-            let reloaded = tokio::task::spawn_blocking(look).await;
+            let reload = move || reloading.needs_reload().then(|| reloading.reload(clock::now()));
+            let reloaded = tokio::task::spawn_blocking(reload).await;
             match reloaded {
                 Ok(Some(Reloaded::Changed(version))) => {
                     self.measures().count_reload(Reload::Changed);
-                    let known = self.setup().gate;
-                    self.adopt(version, known);
+                    let known = self.settings().policy;
+                    self.switch_version(version, known);
                 }
                 Ok(Some(Reloaded::Refused(error))) => {
                     self.measures().count_reload(Reload::Refused);
-                    tracing::error!(%error, "the rules have changed and cannot be used: those from before stay in force");
+                    tracing::error!(%error, "the changed rules are invalid; the previous rules stay in force");
                 }
                 Ok(Some(Reloaded::Unchanged)) => self.measures().count_reload(Reload::Unchanged),
                 Ok(None) => {}
-                Err(error) => tracing::error!(%error, "the rules could not be looked at"),
+                Err(error) => tracing::error!(%error, "cannot check the rules for changes"),
             }
         }
     }
 }
 
-/// Stands for the rules of a kernel that has not answered yet.
-fn unheard() -> PolicyVersion {
+/// Placeholder version of a policy service that has not answered yet. It is recorded with decisions: the hashed text
+/// must not change.
+fn unknown_version() -> PolicyVersion {
     PolicyVersion::of(b"a kernel that has not been heard of")
 }
 
-/// One thread works out what the rules say: they are quick, and their answers are kept.
-fn start_deciding(
-    service: &PolicyService,
+/// Starts the thread that evaluates the rules. One is enough: evaluation is fast and decisions are cached.
+fn start_rules_thread(
+    checks: &PolicyChecks,
     rules: Arc<Policy>,
-    questions: mpsc::Receiver<Question>,
+    requests: mpsc::Receiver<CheckRequest>,
 ) -> Result<(), Error> {
-    let service = Arc::downgrade(&service.0);
+    let checks = Arc::downgrade(&checks.0);
     let decide = move || {
-        while let Ok(Question { shard, job, spec, submitter }) = questions.recv() {
-            let Some(service) = service.upgrade().map(PolicyService) else { return };
+        while let Ok(CheckRequest { shard, job, spec, submitter }) = requests.recv() {
+            let Some(checks) = checks.upgrade().map(PolicyChecks) else { return };
             match codec::decode::<JobSpec>(&spec) {
                 Ok(spec) => {
                     let facts = JobFacts { spec: &spec, submitter: submitter.as_deref(), queue: None };
-                    let decision = service.measures().decisions.time(|| rules.decide(&facts, clock::now()));
-                    service.tell(shard, Input::Verdict { job, decision });
+                    let decision = checks.measures().decisions.time(|| rules.decide(&facts, clock::now()));
+                    checks.send(shard, Input::Verdict { job, decision });
                 }
-                Err(error) => service.tell_unavailable(shard, job, format!("the job cannot be read: {error}")),
+                Err(error) => checks.send_unavailable(shard, job, format!("cannot read the job: {error}")),
             }
         }
     };

@@ -1,6 +1,6 @@
-//! Reading records: always from the store, never from a shard's memory.
+//! Reads of records from the store, never from a shard's memory.
 
-pub(crate) mod flows;
+pub(crate) mod workflows;
 
 use model::batch::Keyspace;
 use model::id::{JobId, ShardId};
@@ -13,7 +13,7 @@ pub(crate) fn decode(shard: ShardId, value: &[u8]) -> Result<Job, Error> {
     Job::decode(value).map_err(|source| Error::Record { shard: shard.0, source })
 }
 
-/// Adds a large spec to the record that lacks it.
+/// Adds the spec to a job whose large spec is stored separately.
 pub(crate) fn complete(store: &dyn Store, shard: ShardId, mut job: Job) -> Result<Job, Error> {
     if job.lacks_spec()
         && let Some(spec) = store.get(shard, Keyspace::Spec, &job.id.key())?
@@ -35,7 +35,7 @@ pub(crate) fn done(store: &dyn Store, shard: ShardId, id: JobId) -> Result<Optio
     read(store, shard, Keyspace::Done, id)
 }
 
-/// A job, wherever it is. It may move while it is looked for: from live to done, or back by a retry.
+/// A job, live or terminal. Both keyspaces are read twice: the job may end or be retried between the reads.
 pub(crate) fn job(store: &dyn Store, shard: ShardId, id: JobId) -> Result<Option<Job>, Error> {
     for keyspace in [Keyspace::Live, Keyspace::Done, Keyspace::Live, Keyspace::Done] {
         if let Some(job) = read(store, shard, keyspace, id)? {

@@ -1,11 +1,11 @@
-//! Looks through results for what must not get out, and asks the policy about what it finds.
+//! Content scan: searches results for secrets and personal data, and has the policy decide about the findings.
 //!
-//! Shards ask for a look once a success is durable; what comes of it is an input to them. A look that cannot be had is
-//! told as such: what becomes of the result then is for its topic to say.
+//! Shards request a scan after the commit of a success and receive the outcome as an input. If a scan fails, the fail
+//! mode of the topic decides about the result.
 
 mod content;
+mod decision;
 mod log;
-mod ruling;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,109 +15,114 @@ use engine::Input;
 use hashbrown::HashSet;
 use model::id::ShardId;
 use model::job::{Job, LogRef, Scan};
-use model::message::Ticket;
+use model::message::AttemptRef;
 use model::verdict::OutputVerdict;
 use parking_lot::Mutex;
 use scan::Scanner;
 use store::Embedded;
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::policy::PolicyService;
+use crate::policy::PolicyChecks;
 use crate::reads;
 use content::Content;
-pub(crate) use ruling::glance;
+pub(crate) use decision::check_metadata;
 
-/// The longest look at one result.
-const LOOK_MAX: Duration = Duration::from_secs(30);
+/// Time limit of one scan.
+const SCAN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How many results are looked through at once: this is work beside the work.
-const LOOKS_AT_ONCE: usize = 2;
+/// Concurrent scans. Low, because scans compete with jobs for CPU.
+const SCANS_AT_ONCE: usize = 2;
 
-/// What it takes to look at results.
-pub(crate) struct Parts {
+/// Dependencies of a scan.
+pub(crate) struct ScanContext {
     pub store: Arc<Embedded>,
     pub blobs: Blobs,
-    pub policy: PolicyService,
+    pub policy: PolicyChecks,
 }
 
-/// Cheap to clone.
+/// Handle to the scan tasks. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Scanning {
-    asked: mpsc::UnboundedSender<(ShardId, Ticket)>,
-    open: Open,
+    requests: mpsc::UnboundedSender<(ShardId, AttemptRef)>,
+    pending: Pending,
 }
 
-/// What was asked for and is not done yet: asked for again, it is not looked at twice.
-type Open = Arc<Mutex<HashSet<Ticket, foldhash::fast::FixedState>>>;
+/// Attempts whose scan is requested or running. A repeated request is ignored.
+type Pending = Arc<Mutex<HashSet<AttemptRef, foldhash::fast::FixedState>>>;
 
 impl Scanning {
-    pub fn start(parts: Parts) -> Self {
-        let (asked, mut questions) = mpsc::unbounded_channel();
-        let (parts, turns) = (Arc::new(parts), Arc::new(Semaphore::new(LOOKS_AT_ONCE)));
-        let open = Open::default();
-        let done = open.clone();
+    pub fn start(context: ScanContext) -> Self {
+        let (requests, mut receiver) = mpsc::unbounded_channel();
+        let (context, permits) = (Arc::new(context), Arc::new(Semaphore::new(SCANS_AT_ONCE)));
+        let pending = Pending::default();
+        let done = pending.clone();
         tokio::spawn(async move {
-            // The patterns take a moment to prepare; servers that scan nothing need not.
+            // Created on first use: compiling the patterns is slow, and many servers scan nothing.
             let mut scanner: Option<Scanner> = None;
-            while let Some((shard, ticket)) = questions.recv().await {
+            while let Some((shard, attempt_ref)) = receiver.recv().await {
                 let scanner = scanner.get_or_insert_default().clone();
-                let Ok(turn) = turns.clone().acquire_owned().await else { return };
-                let (parts, done) = (parts.clone(), done.clone());
+                let Ok(permit) = permits.clone().acquire_owned().await else { return };
+                let (context, pending) = (context.clone(), done.clone());
                 tokio::spawn(async move {
-                    look(&parts, &scanner, shard, ticket).await;
-                    done.lock().remove(&ticket);
-                    drop(turn);
+                    scan_and_report(&context, &scanner, shard, attempt_ref).await;
+                    pending.lock().remove(&attempt_ref);
+                    drop(permit);
                 });
             }
         });
-        Self { asked, open }
+        Self { requests, pending }
     }
 
-    /// Wants the result of a job's attempt looked at.
-    pub fn ask(&self, shard: ShardId, ticket: Ticket) {
-        if !self.open.lock().insert(ticket) {
+    /// Requests a scan of the result of an attempt.
+    pub fn request(&self, shard: ShardId, attempt_ref: AttemptRef) {
+        if !self.pending.lock().insert(attempt_ref) {
             return;
         }
-        // Whoever does not listen any more is about to stop, and the shard asks again after the next start.
-        let _ = self.asked.send((shard, ticket));
+        // Without a receiver the node is stopping; the shard repeats the request after the restart.
+        let _ = self.requests.send((shard, attempt_ref));
     }
 }
 
-async fn look(parts: &Parts, scanner: &Scanner, shard: ShardId, ticket: Ticket) {
-    let Ticket { job, attempt } = ticket;
-    let began = Instant::now();
-    let looked = tokio::time::timeout(LOOK_MAX, examine(parts, scanner, shard, ticket)).await;
-    let input = match looked {
+async fn scan_and_report(context: &ScanContext, scanner: &Scanner, shard: ShardId, attempt_ref: AttemptRef) {
+    let AttemptRef { job, attempt } = attempt_ref;
+    let start = Instant::now();
+    let scanned = tokio::time::timeout(SCAN_TIMEOUT, scan_result(context, scanner, shard, attempt_ref)).await;
+    let input = match scanned {
         Ok(Ok(Some(scan))) => Input::Scanned { job, attempt, scan: Box::new(scan) },
-        // It was removed, or tried again, meanwhile.
+        // The job was removed or retried during the scan.
         Ok(Ok(None)) => return,
         Ok(Err(message)) => {
-            tracing::warn!(%job, message, "a result could not be scanned");
+            tracing::warn!(%job, message, "cannot scan a result");
             Input::ScanFailed { job, attempt, message }
         }
         Err(_) => {
-            let message = format!("it took longer than {} s", LOOK_MAX.as_secs());
-            tracing::warn!(%job, "a result could not be scanned: {message}");
+            let message = format!("the scan took longer than {} s", SCAN_TIMEOUT.as_secs());
+            tracing::warn!(%job, "cannot scan a result: {message}");
             Input::ScanFailed { job, attempt, message }
         }
     };
-    parts.policy.measures().content.observe(began.elapsed());
-    parts.policy.tell(shard, input);
+    context.policy.measures().content.observe(start.elapsed());
+    context.policy.send(shard, input);
 }
 
-async fn examine(parts: &Parts, scanner: &Scanner, shard: ShardId, ticket: Ticket) -> Result<Option<Scan>, String> {
-    let job = reads::job(parts.store.as_ref(), shard, ticket.job).map_err(|error| error.to_string())?;
-    let Some(job) = job.filter(|job| job.attempt == ticket.attempt) else { return Ok(None) };
-    let content = Content::scan(&parts.blobs, scanner, &job).await?;
-    let ruling = ruling::rule(&parts.policy, &job, &content).await?;
-    let redacted = match ruling.decision.verdict {
-        OutputVerdict::Redact => content.redact(&parts.blobs, scanner, &job, ruling.keep_original).await?,
+async fn scan_result(
+    context: &ScanContext,
+    scanner: &Scanner,
+    shard: ShardId,
+    attempt_ref: AttemptRef,
+) -> Result<Option<Scan>, String> {
+    let job = reads::job(context.store.as_ref(), shard, attempt_ref.job).map_err(|error| error.to_string())?;
+    let Some(job) = job.filter(|job| job.attempt == attempt_ref.attempt) else { return Ok(None) };
+    let content = Content::scan(&context.blobs, scanner, &job).await?;
+    let checked = decision::decide(&context.policy, &job, &content).await?;
+    let redacted = match checked.decision.verdict {
+        OutputVerdict::Redact => content.redact(&context.blobs, scanner, &job, checked.keep_original).await?,
         OutputVerdict::Allow | OutputVerdict::Quarantine | OutputVerdict::Deny => None,
     };
-    Ok(Some(Scan { decision: ruling.decision, redacted }))
+    Ok(Some(Scan { decision: checked.decision, redacted }))
 }
 
-/// The log of the attempt that brought the result.
+/// Log of the attempt that produced the result.
 fn log_of(job: &Job) -> Option<LogRef> {
     job.last_attempt().and_then(|attempt| attempt.log.as_deref().copied())
 }

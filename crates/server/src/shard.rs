@@ -1,4 +1,4 @@
-//! A shard's thread: take what is waiting, handle it, commit once, and only then act.
+//! Thread of a shard. Each round handles the waiting messages, commits once, then performs the effects.
 
 use std::collections::VecDeque;
 use std::hash::Hash;
@@ -10,26 +10,26 @@ use std::time::Duration;
 use engine::{Answer, Effect, Input, RequestId, Shard, Step};
 use hashbrown::HashMap;
 use model::id::{Incarnation, JobId, RunnerId, ShardId, Shards, WorkflowId};
-use model::job::End;
-use model::message::{FromRunner, Load, RunnerWord, ShardFace, Ticket, ToRunner};
-use model::spec::Lane;
+use model::job::{End, SpilledResult};
+use model::message::{AttemptRef, FromRunner, Load, RunnerMessage, ShardEpoch, ToRunner};
+use model::spec::ExecutorKind;
 use model::time::Millis;
 use store::Store;
 use tokio::sync::oneshot;
 
 use crate::clock;
 use crate::error::Error;
-use crate::fetcher::Fetches;
-use crate::inbox::{Ended, FlowWatch, Message, Outlet, Watch};
-use crate::keeping::{self, Keeper, Kept};
-use crate::policy::{PolicyService, Question};
+use crate::fetcher::FetchSender;
+use crate::inbox::{Ended, Inbox, InboxReceiver, Message, Watch, WorkflowWatch};
+use crate::policy::{CheckRequest, PolicyChecks};
+use crate::result_spill::{self, ResultSpiller};
 use crate::scanning::{self, Scanning};
 
-/// How many messages one commit carries at the most.
+/// Limit of messages per round.
 const ROUND_MESSAGES_MAX: usize = 4096;
-/// A round that has gathered this much to write takes no more.
+/// Limit of bytes to write per round.
 const ROUND_BYTES_MAX: usize = 8 << 20;
-/// The longest sleep, so that a clock that jumps ahead is noticed.
+/// Longest sleep, so that a forward jump of the clock is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
 
 type Map<K, V> = HashMap<K, V, foldhash::fast::FixedState>;
@@ -39,107 +39,111 @@ struct Reply {
     ended: Option<Ended>,
 }
 
-/// One shard and everything it needs to act.
+/// A shard and everything it needs to perform effects.
 pub(crate) struct ShardLoop {
     id: ShardId,
     shard: Shard,
     step: Step,
     store: Arc<dyn Store>,
-    outlet: Outlet,
+    inbox: InboxReceiver,
     runner: runner::Handle,
-    fetches: Fetches,
-    policy: PolicyService,
+    fetches: FetchSender,
+    policy: PolicyChecks,
+    peers: Vec<Inbox>,
     scanning: Scanning,
-    keeper: Keeper,
+    spiller: ResultSpiller,
     replies: Map<RequestId, Reply>,
     watchers: Map<JobId, Vec<Watch>>,
-    flow_watchers: Map<WorkflowId, Vec<FlowWatch>>,
+    workflow_watchers: Map<WorkflowId, Vec<WorkflowWatch>>,
     to_runner: Vec<ToRunner>,
-    /// Words of the runner that did not fit into their round.
-    words: VecDeque<FromRunner>,
-    /// The first of them has a large result that is being stored; they are heard in their order.
-    keeping: bool,
+    /// Runner messages that did not fit into their round.
+    messages: VecDeque<FromRunner>,
+    /// The large result of the first of them is being stored; messages are applied in order.
+    spilling: bool,
     commits: u64,
-    /// The time of this round: reading the clock for each of its messages would cost more than some of them.
+    /// Time of this round. Reading the clock for each message would cost more than handling some of them.
     now: Millis,
 }
 
-/// What a loop is made of.
-pub(crate) struct Parts {
+/// Arguments of [`ShardLoop::new`].
+pub(crate) struct ShardParts {
     pub id: ShardId,
     pub shard: Shard,
-    /// What coming back asks for; performed after the first commit.
+    /// Effects of rehydration; performed after the first commit.
     pub step: Step,
     pub store: Arc<dyn Store>,
-    pub outlet: Outlet,
+    pub inbox: InboxReceiver,
     pub runner: runner::Handle,
-    pub fetches: Fetches,
-    pub policy: PolicyService,
+    pub fetches: FetchSender,
+    pub policy: PolicyChecks,
+    /// Inboxes of all shards, by number.
+    pub peers: Vec<Inbox>,
     pub scanning: Scanning,
-    pub keeper: Keeper,
+    pub spiller: ResultSpiller,
 }
 
 impl ShardLoop {
-    pub fn new(parts: Parts) -> Self {
-        let Parts { id, shard, step, store, outlet, runner, fetches, policy, scanning, keeper } = parts;
+    pub fn new(parts: ShardParts) -> Self {
+        let ShardParts { id, shard, step, store, inbox, runner, fetches, policy, peers, scanning, spiller } = parts;
         Self {
             id,
             shard,
             step,
             store,
-            outlet,
+            inbox,
             runner,
             fetches,
             policy,
+            peers,
             scanning,
-            keeper,
+            spiller,
             replies: Map::default(),
             watchers: Map::default(),
-            flow_watchers: Map::default(),
+            workflow_watchers: Map::default(),
             to_runner: Vec::new(),
-            words: VecDeque::new(),
-            keeping: false,
+            messages: VecDeque::new(),
+            spilling: false,
             commits: 0,
             now: clock::now(),
         }
     }
 
-    /// Does what coming back asks for; then the shard is ready. Errors are those of [`ShardLoop::run`].
+    /// Commits and performs the step of rehydration; then the shard is ready. Errors are those of [`ShardLoop::run`].
     pub fn resume(&mut self) -> Result<(), Error> {
         self.finish_round()
     }
 
-    /// Goes round until it is told to stop. An error means that memory may be ahead of the disk: nothing of
-    /// this shard may be used after it.
+    /// Runs rounds until [`Message::Stop`]. After an error memory may be ahead of the disk: the shard must not be used
+    /// any more.
     pub fn run(mut self) -> Result<(), Error> {
         let mut stopping = false;
         loop {
-            // What waits from earlier rounds comes first, so that new inputs cannot keep it waiting for ever.
+            // Work left from earlier rounds comes first, so that new inputs cannot starve it.
             self.now = clock::now();
             if self.shard.next_tick() <= self.now {
                 self.shard.handle(self.now, Input::Tick, &mut self.step);
             }
             stopping |= self.gather();
             self.finish_round()?;
-            // The last words are those of attempts that were stopped: heard, they cost their jobs nothing.
-            if stopping && self.words.is_empty() {
+            // The last messages report stopped attempts. Handled, they cost their jobs no retry.
+            if stopping && self.messages.is_empty() {
                 return Ok(());
             }
         }
     }
 
-    /// Waits for something to do and handles everything that is waiting. Says whether it is time to stop.
+    /// Waits for a message and handles all that are waiting. True after [`Message::Stop`].
     fn gather(&mut self) -> bool {
-        self.hear_words();
+        self.handle_runner_messages();
         let Some(first) = self.wait() else { return false };
         self.now = clock::now();
-        let mut stopping = self.take(first);
+        let mut stopping = self.handle(first);
         for _ in 1..ROUND_MESSAGES_MAX {
             if stopping || self.is_full() {
                 break;
             }
-            match self.outlet.receiver.try_recv() {
-                Ok(message) => stopping = self.take(message),
+            match self.inbox.receiver.try_recv() {
+                Ok(message) => stopping = self.handle(message),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => return true,
             }
@@ -147,73 +151,74 @@ impl ShardLoop {
         stopping
     }
 
-    /// Whether this round has enough to write.
+    /// Whether this round has reached its limit of bytes.
     fn is_full(&self) -> bool {
         self.shard.pending_bytes(&self.step) >= ROUND_BYTES_MAX
     }
 
-    /// Hears the runner's words in their order, as many as fit into this round.
-    fn hear_words(&mut self) {
+    /// Handles the runner's messages in order, as many as fit into this round.
+    fn handle_runner_messages(&mut self) {
         while !self.is_full()
-            && !self.is_to_be_kept()
-            && let Some(mut word) = self.words.pop_front()
+            && !self.is_spilling()
+            && let Some(mut message) = self.messages.pop_front()
         {
-            self.look_at_result(&mut word);
-            self.shard.handle(self.now, Input::Runner(word), &mut self.step);
+            self.check_metadata(&mut message);
+            self.shard.handle(self.now, Input::Runner(message), &mut self.step);
         }
     }
 
-    /// Whether the next word must wait because its result is too large to be handed on and is stored first.
-    fn is_to_be_kept(&mut self) -> bool {
-        if !self.keeping
-            && let Some(FromRunner { word: RunnerWord::Ended { ticket, outcome, .. }, .. }) = self.words.front()
-            && let Some(job) = self.shard.job(ticket.job)
-            && let Some(result) = keeping::too_large(job, outcome)
+    /// Whether the next message waits for its large result to be stored.
+    fn is_spilling(&mut self) -> bool {
+        if !self.spilling
+            && let Some(FromRunner { message: RunnerMessage::Ended { attempt_ref, outcome, .. }, .. }) =
+                self.messages.front()
+            && let Some(job) = self.shard.job(attempt_ref.job)
+            && let Some(result) = result_spill::too_large(job, outcome)
         {
-            self.keeper.keep(result);
-            self.keeping = true;
+            self.spiller.spill(result);
+            self.spilling = true;
         }
-        self.keeping
+        self.spilling
     }
 
-    /// The large result of the next word was stored, or could not be.
-    fn kept(&mut self, kept: Result<Kept, String>) {
-        self.keeping = false;
-        if let Some(FromRunner { word: RunnerWord::Ended { outcome, .. }, .. }) = self.words.front_mut() {
-            keeping::replace(outcome, kept);
+    /// The large result of the next message was stored, or could not be.
+    fn finish_spill(&mut self, spilled: Result<SpilledResult, String>) {
+        self.spilling = false;
+        if let Some(FromRunner { message: RunnerMessage::Ended { outcome, .. }, .. }) = self.messages.front_mut() {
+            result_spill::replace(outcome, spilled);
         }
-        self.hear_words();
+        self.handle_runner_messages();
     }
 
-    /// Adds to the end of an attempt what the policy has against its result, as far as that shows at a glance.
-    fn look_at_result(&self, word: &mut FromRunner) {
-        if let RunnerWord::Ended { ticket, outcome, .. } = &mut word.word
+    /// Adds the decision of the metadata check to the end of an attempt.
+    fn check_metadata(&self, message: &mut FromRunner) {
+        if let RunnerMessage::Ended { attempt_ref, outcome, .. } = &mut message.message
             && outcome.end == End::Succeeded
-            && self.policy.judges_results()
-            && let Some(job) = self.shard.job(ticket.job)
+            && self.policy.checks_results()
+            && let Some(job) = self.shard.job(attempt_ref.job)
         {
-            outcome.policy = scanning::glance(&self.policy, job, outcome).map(Box::new);
+            outcome.policy = scanning::check_metadata(&self.policy, job, outcome).map(Box::new);
         }
     }
 
     fn wait(&mut self) -> Option<Message> {
         let until = self.shard.next_tick().saturating_sub(self.now);
-        let has_words = !self.words.is_empty() && !self.keeping;
-        if until.0 == 0 || has_words || !self.step.batch.is_empty() {
-            return self.outlet.receiver.try_recv().ok();
+        let has_messages = !self.messages.is_empty() && !self.spilling;
+        if until.0 == 0 || has_messages || !self.step.batch.is_empty() {
+            return self.inbox.receiver.try_recv().ok();
         }
-        match self.outlet.receiver.recv_timeout(Duration::from_millis(until.0).min(SLEEP_MAX)) {
+        match self.inbox.receiver.recv_timeout(Duration::from_millis(until.0).min(SLEEP_MAX)) {
             Ok(message) => Some(message),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => Some(Message::Stop),
         }
     }
 
-    fn take(&mut self, message: Message) -> bool {
+    fn handle(&mut self, message: Message) -> bool {
         let now = self.now;
         match message {
             Message::Request { request, input, reply, ended } => {
-                self.outlet.waiting.fetch_sub(1, Ordering::Relaxed);
+                self.inbox.waiting.fetch_sub(1, Ordering::Relaxed);
                 self.replies.insert(request, Reply { answer: reply, ended });
                 self.shard.handle(now, input, &mut self.step);
             }
@@ -223,16 +228,16 @@ impl ShardLoop {
                 }
             }
             Message::WatchWorkflow { workflow, ended } => {
-                // What ends with this very step is not in the store yet: whoever looked there now would not see it.
+                // A workflow that ends in this step is not in the store yet, so a reader would not find its end there.
                 let is_live = self.shard.workflow(workflow).is_some_and(|workflow| !workflow.state.is_terminal());
                 if is_live || self.step.ended_workflows.iter().any(|ended| ended.id == workflow) {
-                    watch(&mut self.flow_watchers, workflow, ended);
+                    watch(&mut self.workflow_watchers, workflow, ended);
                 }
             }
-            Message::Kept(kept) => self.kept(kept),
-            Message::Runner(words) => {
-                self.words.extend(words);
-                self.hear_words();
+            Message::Spilled(spilled) => self.finish_spill(spilled),
+            Message::Runner(messages) => {
+                self.messages.extend(messages);
+                self.handle_runner_messages();
             }
             Message::Input(input) => self.shard.handle(now, *input, &mut self.step),
             Message::Fetched(fetched) => self.shard.handle(now, Input::Fetched(fetched), &mut self.step),
@@ -241,13 +246,16 @@ impl ShardLoop {
         false
     }
 
-    /// Commits what the round has come to, then acts on it.
+    /// Commits the round, then performs its effects.
     fn finish_round(&mut self) -> Result<(), Error> {
         self.shard.flush(&mut self.step);
         if !self.step.batch.is_empty() {
             let commit = || self.store.commit(self.id, self.shard.epoch(), &self.step.batch);
-            self.outlet.commit_times.time(commit)?;
+            self.inbox.commit_times.time(commit)?;
             self.commits += 1;
+        }
+        for (anomaly, during) in self.step.anomalies.drain(..) {
+            tracing::error!(shard = %self.id, %anomaly, during, "unexpected state, please report it; the shard continues");
         }
         self.perform();
         self.publish();
@@ -267,14 +275,12 @@ impl ShardLoop {
                     }
                     self.to_runner.push(message);
                 }
-                Effect::Fetch(fetch) => self.fetches.ask(self.id, fetch),
+                Effect::Fetch(fetch) => self.fetches.request(self.id, fetch),
                 Effect::CheckPolicy { job, spec, submitter } => {
-                    self.policy.ask(Question { shard: self.id, job, spec, submitter });
+                    self.policy.request(CheckRequest { shard: self.id, job, spec, submitter });
                 }
-                Effect::ToShard { shard, message } => {
-                    self.policy.tell(shard, Input::FromShard { from: self.id, message });
-                }
-                Effect::ScanOutput { job, attempt } => self.scanning.ask(self.id, Ticket { job, attempt }),
+                Effect::ToShard { shard, message } => self.send_to_shard(shard, message),
+                Effect::ScanOutput { job, attempt } => self.scanning.request(self.id, AttemptRef { job, attempt }),
             }
         }
         self.post_to_runner(incarnation);
@@ -287,7 +293,7 @@ impl ShardLoop {
             }
         }
         for ended in self.step.ended_workflows.drain(..) {
-            if let Some(watchers) = self.flow_watchers.remove(&ended.id) {
+            if let Some(watchers) = self.workflow_watchers.remove(&ended.id) {
                 let workflow = Arc::new(ended);
                 for watcher in watchers {
                     let _ = watcher.send(workflow.clone());
@@ -296,16 +302,23 @@ impl ShardLoop {
         }
     }
 
+    /// The message may be lost: a stopped peer receives the current state again after its restart.
+    fn send_to_shard(&self, shard: ShardId, message: engine::leases::Message) {
+        if let Some(peer) = self.peers.get(usize::from(shard.0)) {
+            let _ = peer.post(Message::Input(Box::new(Input::FromShard { from: self.id, message })));
+        }
+    }
+
     fn post_to_runner(&mut self, incarnation: Incarnation) {
         if !self.to_runner.is_empty() {
-            let face = ShardFace { shard: self.id, epoch: self.shard.epoch() };
-            self.runner.send(face, incarnation, std::mem::take(&mut self.to_runner));
+            let shard_epoch = ShardEpoch { shard: self.id, epoch: self.shard.epoch() };
+            self.runner.send(shard_epoch, incarnation, std::mem::take(&mut self.to_runner));
         }
     }
 
     fn answer(&mut self, request: RequestId, answer: Answer) {
         let Some(reply) = self.replies.remove(&request) else { return };
-        // What is live, or ends with this very step, tells when it ends; of any other the store knows.
+        // Only what is live or ends in this step is watched. Anything else is read from the store.
         match (reply.ended, &answer) {
             (Some(Ended::Job(ended)), Answer::Submitted(results)) => {
                 if let [Ok(accepted)] = results.as_slice()
@@ -315,16 +328,16 @@ impl ShardLoop {
                 }
             }
             (Some(Ended::Workflow(ended)), Answer::Workflow(workflow)) if !workflow.state.is_terminal() => {
-                watch(&mut self.flow_watchers, workflow.id, ended);
+                watch(&mut self.workflow_watchers, workflow.id, ended);
             }
             (Some(_) | None, _) => {}
         }
-        // A client that has gone away needs no answer.
+        // The client may have disconnected.
         let _ = reply.answer.send(answer);
     }
 
     fn publish(&mut self) {
-        let mut status = self.outlet.status.lock();
+        let mut status = self.inbox.status.lock();
         status.stats.clone_from(self.shard.stats());
         status.topics.clone_from(self.shard.topics());
         status.live_jobs = self.shard.live_jobs();
@@ -332,35 +345,34 @@ impl ShardLoop {
         status.open_scans = self.shard.open_scans();
         status.runners = self.shard.connected_runners();
         status.commits = self.commits;
-        for lane in Lane::ALL {
-            let (ready, held) = self.shard.load(lane);
-            status.ready[lane as usize] = ready;
-            status.with_runners[lane as usize] = held;
+        for executor in ExecutorKind::ALL {
+            let (ready, with_runners) = self.shard.load(executor);
+            status.ready[executor as usize] = ready;
+            status.with_runners[executor as usize] = with_runners;
         }
     }
 }
 
-/// One more to tell. Now and then those are forgotten whose clients have gone away: what is watched may live long, a
-/// poll does not.
-fn watch<K: Eq + Hash, T>(watchers: &mut Map<K, Vec<oneshot::Sender<T>>>, of: K, ended: oneshot::Sender<T>) {
-    let watchers = watchers.entry(of).or_default();
+/// Adds a watcher. Whenever their number reaches a power of two, closed ones are removed: a job may outlive many polls.
+fn watch<K: Eq + Hash, T>(watchers: &mut Map<K, Vec<oneshot::Sender<T>>>, key: K, ended: oneshot::Sender<T>) {
+    let watchers = watchers.entry(key).or_default();
     if watchers.len() >= 8 && watchers.len().is_power_of_two() {
         watchers.retain(|watcher| !watcher.is_closed());
     }
     watchers.push(ended);
 }
 
-/// The runner's way to the shards of this process.
+/// Connection of the runner to the shards of this process.
 pub(crate) struct Uplink {
     pub runner: RunnerId,
     pub inboxes: Vec<crate::inbox::Inbox>,
 }
 
 impl runner::Uplink for Uplink {
-    fn deliver(&self, shard: ShardId, words: Vec<FromRunner>) {
+    fn deliver(&self, shard: ShardId, messages: Vec<FromRunner>) {
         if let Some(inbox) = self.inboxes.get(usize::from(shard.0)) {
-            // A shard that has stopped asks for everything again when it comes back.
-            let _ = inbox.post(Message::Runner(words));
+            // A stopped shard requests everything again after its restart.
+            let _ = inbox.post(Message::Runner(messages));
         }
     }
 
@@ -370,12 +382,12 @@ impl runner::Uplink for Uplink {
         }
     }
 
-    fn progress(&self, ticket: Ticket, said: runner::Said) {
+    fn progress(&self, attempt_ref: AttemptRef, report: runner::ProgressReport) {
         let shards = u16::try_from(self.inboxes.len()).ok().and_then(Shards::new);
-        let owner = shards.map(|shards| usize::from(shards.owner(ticket.job.slot()).0));
+        let owner = shards.map(|shards| usize::from(shards.owner(attempt_ref.job.slot()).0));
         if let Some(inbox) = owner.and_then(|owner| self.inboxes.get(owner)) {
-            let runner::Said { percent, message } = said;
-            let _ = inbox.post(Message::Input(Box::new(Input::Progressed { ticket, percent, message })));
+            let runner::ProgressReport { percent, message } = report;
+            let _ = inbox.post(Message::Input(Box::new(Input::Progressed { attempt_ref, percent, message })));
         }
     }
 }

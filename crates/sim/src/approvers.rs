@@ -1,6 +1,6 @@
-//! The people whom the policy asks: they say yes or no, about other things than they should, twice, too late or never.
+//! Approvers: they approve or reject jobs, also with the wrong content or rule, twice, too late or never.
 
-use engine::Word;
+use engine::ApprovalDecision;
 use model::id::JobId;
 use model::job::Job;
 use model::reason::ReasonCode;
@@ -9,91 +9,92 @@ use model::state::State;
 
 use crate::client::Operation;
 use crate::coverage::Fault;
-use crate::plan::{SECOND, Time};
-use crate::policy::{ASKING_RULE, OTHER_ASKING_RULE};
+use crate::policy::{APPROVAL_RULE, OTHER_APPROVAL_RULE};
 use crate::rng::mix;
+use crate::scenario::{SECOND, Time};
 use crate::world::{Event, World};
 
-const LOOK_EVERY: Time = 5 * SECOND;
+const CHECK_EVERY: Time = 5 * SECOND;
 
-/// A job as an approver sees it.
-struct Waiting {
+/// A job that requires an approval, as an approver sees it.
+struct PendingApproval {
     job: JobId,
     digest: Digest,
     rule: String,
     is_late: bool,
 }
 
-fn waits(job: &Job) -> bool {
+fn is_pending(job: &Job) -> bool {
     job.state == State::ApprovalRequired
 }
 
-/// Nobody said a word in time.
+/// The approval expired.
 fn has_expired(job: &Job) -> bool {
     job.state == State::Denied && job.reason.as_ref().is_some_and(|reason| reason.code == ReasonCode::ApprovalExpired)
 }
 
 impl World {
-    /// Approvers look through what waits for them and say yes or no to some of it.
-    pub(crate) fn approvers_look(&mut self) {
+    /// Approvers answer some of the pending approvals.
+    pub(crate) fn approvers_act(&mut self) {
         let known = self.ledger.jobs.values().filter(|known| !known.removed).map(|known| &known.record);
-        let waiting: Vec<Waiting> = known
-            .filter(|job| waits(job) || has_expired(job))
-            .map(|job| Waiting {
+        let pending: Vec<PendingApproval> = known
+            .filter(|job| is_pending(job) || has_expired(job))
+            .map(|job| PendingApproval {
                 job: job.id,
                 digest: job.digest,
                 rule: job.last_decision().map(|decision| decision.rule.clone()).unwrap_or_default(),
-                is_late: !waits(job),
+                is_late: !is_pending(job),
             })
             .collect();
-        for waiting in waiting {
-            self.approver_speaks(&waiting);
+        for pending in pending {
+            self.answer_approval(&pending);
         }
-        self.after(LOOK_EVERY, Event::ApproversLook);
+        self.after(CHECK_EVERY, Event::ApproversAct);
     }
 
-    fn approver_speaks(&mut self, waiting: &Waiting) {
-        let approvers = self.plan.approvers;
-        if waiting.is_late {
+    fn answer_approval(&mut self, pending: &PendingApproval) {
+        let approvers = self.scenario.approvers;
+        if pending.is_late {
             if self.is_healed() || !self.rng.chance(approvers.too_late) {
                 return;
             }
-            self.coverage.fault(Fault::ApprovalTooLate);
+            self.coverage.count_fault(Fault::ApprovalTooLate);
         } else if !self.is_healed() && self.rng.one_in(2) {
             return;
         }
-        let mut word = Word {
+        let mut decision = ApprovalDecision {
             by: Some("someone".into()),
-            approved: self.plan.is_calm || !mix(waiting.job.0.rotate_left(7)).is_multiple_of(4),
+            approved: self.scenario.is_calm || !mix(pending.job.0.rotate_left(7)).is_multiple_of(4),
             comment: None,
-            digest: Some(waiting.digest),
-            rule: Some(waiting.rule.clone()),
+            digest: Some(pending.digest),
+            rule: Some(pending.rule.clone()),
         };
         if !self.is_healed() {
-            self.misunderstand(&mut word);
+            self.corrupt_approval(&mut decision);
         }
         let twice = !self.is_healed() && self.rng.chance(approvers.twice);
         for _ in 0..=u8::from(twice) {
-            let operation = Operation::Approve { job: waiting.job, word: Box::new(word.clone()) };
-            self.ledger.note_word(waiting.job, &word);
-            self.operate_once(operation);
+            let operation = Operation::Approve { job: pending.job, decision: Box::new(decision.clone()) };
+            self.ledger.record_approval(pending.job, &decision);
+            self.send_job_operation(operation);
         }
         if twice {
-            self.coverage.fault(Fault::ApprovalTwice);
+            self.coverage.count_fault(Fault::ApprovalTwice);
         }
     }
 
-    fn misunderstand(&mut self, word: &mut Word) {
-        let approvers = self.plan.approvers;
+    fn corrupt_approval(&mut self, decision: &mut ApprovalDecision) {
+        let approvers = self.scenario.approvers;
         if self.rng.chance(approvers.other_content) {
-            self.coverage.fault(Fault::ApprovalOfOtherContent);
-            word.digest = Some(Digest([0xEE; 16]));
+            self.coverage.count_fault(Fault::ApprovalOfOtherContent);
+            decision.digest = Some(Digest([0xEE; 16]));
         } else if self.rng.chance(approvers.other_rule) {
-            self.coverage.fault(Fault::ApprovalOfOtherRule);
-            let other = if word.rule.as_deref() == Some(ASKING_RULE) { OTHER_ASKING_RULE } else { ASKING_RULE };
-            word.rule = Some(other.to_owned());
+            self.coverage.count_fault(Fault::ApprovalOfOtherRule);
+            let other =
+                if decision.rule.as_deref() == Some(APPROVAL_RULE) { OTHER_APPROVAL_RULE } else { APPROVAL_RULE };
+            decision.rule = Some(other.to_owned());
         } else if self.rng.chance(approvers.unspecific) {
-            (word.digest, word.rule) = (None, None);
+            (decision.digest, decision.rule) = (None, None);
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Clients: they submit, change their minds, operate on each other's jobs, and send again what was not answered.
+//! Clients: they submit jobs, cancel and operate on jobs of any client, and resend requests without an answer.
 
 use std::collections::BTreeMap;
 
-use engine::{Actor, Answer, Input, NewQueue, RequestId, Submission, Word};
+use engine::{Actor, Answer, ApprovalDecision, Input, NewQueue, RequestId, Submission};
 use model::audit::Action;
 use model::dead_letter::is_dead;
 use model::id::JobId;
@@ -10,17 +10,17 @@ use model::queue::QueueRef;
 use model::state::State;
 
 use crate::coverage::Fault;
-use crate::flow_clients::FlowOperation;
 use crate::invariants::{self, Checked};
-use crate::plan::{SECOND, Time};
+use crate::scenario::{SECOND, Time};
+use crate::workflow_clients::WorkflowOperation;
 use crate::world::{Event, Inbound, World, trace};
 
-/// A client that has heard nothing for so long sends again.
-const PATIENCE: Time = 4 * SECOND;
-/// So often while there are faults; after that until there is an answer.
+/// Timeout after which a client resends a request.
+const REQUEST_TIMEOUT: Time = 4 * SECOND;
+/// Limit of resends while faults occur. Afterwards clients resend until there is an answer.
 const TRIES_MAX: u32 = 8;
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Debug, Clone)]
 pub enum Operation {
     Submit { jobs: Vec<Submission> },
@@ -29,14 +29,14 @@ pub enum Operation {
     Retry { job: JobId },
     Remove { job: JobId },
     Release { job: JobId },
-    Approve { job: JobId, word: Box<Word> },
+    Approve { job: JobId, decision: Box<ApprovalDecision> },
     Purge { job: JobId },
     ReadOriginal { job: JobId },
     CreateQueue { queue: Box<NewQueue> },
     DrainQueue { queue: QueueRef },
     CancelQueue { queue: QueueRef },
     RemoveQueue { queue: QueueRef },
-    Flow(Box<FlowOperation>),
+    Workflow(Box<WorkflowOperation>),
 }
 
 impl Operation {
@@ -49,14 +49,14 @@ impl Operation {
             Self::Retry { job } => Input::Retry { request, job, by: by() },
             Self::Remove { job } => Input::Remove { request, job, by: by() },
             Self::Release { job } => Input::Release { request, job, by: by() },
-            Self::Approve { job, word } => Input::Approve { request, job, word },
+            Self::Approve { job, decision } => Input::Approve { request, job, decision },
             Self::Purge { job } => Input::Purge { request, job, by: by() },
             Self::ReadOriginal { job } => Input::ReadOriginal { request, job, by: by() },
             Self::CreateQueue { queue } => Input::CreateQueue { request, queue },
             Self::DrainQueue { queue } => Input::DrainQueue { request, queue, by: by() },
             Self::CancelQueue { queue } => Input::CancelQueue { request, queue, by: by() },
             Self::RemoveQueue { queue } => Input::RemoveQueue { request, queue, by: by() },
-            Self::Flow(operation) => operation.input(request),
+            Self::Workflow(operation) => operation.input(request),
         }
     }
 
@@ -75,7 +75,7 @@ impl Operation {
             Self::DrainQueue { .. } => "drain queue",
             Self::CancelQueue { .. } => "cancel queue",
             Self::RemoveQueue { .. } => "remove queue",
-            Self::Flow(operation) => operation.name(),
+            Self::Workflow(operation) => operation.name(),
         }
     }
 
@@ -94,13 +94,13 @@ impl Operation {
             | Self::DrainQueue { .. }
             | Self::CancelQueue { .. }
             | Self::RemoveQueue { .. }
-            | Self::Flow(_) => None,
+            | Self::Workflow(_) => None,
         }
     }
 }
 
 impl Operation {
-    /// What the audit log calls it, when it is done to a job.
+    /// The audit action, if the operation is on a job.
     fn action(&self) -> Option<Action> {
         match self {
             Self::Cancel { .. } => Some(Action::Cancelled),
@@ -108,76 +108,77 @@ impl Operation {
             Self::Retry { .. } => Some(Action::Retried),
             Self::Remove { .. } => Some(Action::Removed),
             Self::Release { .. } => Some(Action::Released),
-            Self::Approve { word, .. } if word.approved => Some(Action::Approved),
+            Self::Approve { decision, .. } if decision.approved => Some(Action::Approved),
             Self::Approve { .. } => Some(Action::Rejected),
-            Self::Purge { .. } => Some(Action::LetterPurged),
+            Self::Purge { .. } => Some(Action::DeadLetterPurged),
             Self::ReadOriginal { .. } => Some(Action::OriginalRead),
             Self::Submit { .. }
             | Self::CreateQueue { .. }
             | Self::DrainQueue { .. }
             | Self::CancelQueue { .. }
             | Self::RemoveQueue { .. }
-            | Self::Flow(_) => None,
+            | Self::Workflow(_) => None,
         }
     }
 }
 
-/// A request that has no answer yet.
+/// A request without an answer.
 #[derive(Debug)]
-struct Open {
+struct OpenRequest {
     shard: usize,
     operation: Operation,
-    /// Whether it may be sent again: under an idempotency key, or where twice is the same as once.
+    /// Whether a resend is safe: it has an idempotency key, or the operation is idempotent.
     repeatable: bool,
     tries: u32,
 }
 
 #[derive(Debug)]
 pub struct Clients {
-    /// How many operations each has left to do.
-    left: Vec<u64>,
+    /// Remaining operations of each client.
+    operations_left: Vec<u64>,
     requests: u64,
-    open: BTreeMap<RequestId, Open>,
-    /// What they have been told of.
+    open: BTreeMap<RequestId, OpenRequest>,
+    /// Jobs that were acknowledged.
     pub jobs: Vec<JobId>,
-    /// With their tenants.
+    /// Queues with their tenants.
     pub queues: Vec<(QueueRef, String)>,
     pub keys: u64,
 }
 
 impl Clients {
     pub fn new(clients: usize, operations: u64) -> Self {
-        let left = vec![operations.div_ceil(clients as u64); clients];
+        let operations_left = vec![operations.div_ceil(clients as u64); clients];
         let keys = operations / 4 + 1;
-        Self { left, requests: 0, open: BTreeMap::new(), jobs: Vec::new(), queues: Vec::new(), keys }
+        Self { operations_left, requests: 0, open: BTreeMap::new(), jobs: Vec::new(), queues: Vec::new(), keys }
     }
 
     pub fn unanswered(&self) -> Vec<String> {
         self.open
             .values()
-            .map(|open| format!("{} of shard {} is unanswered", open.operation.name(), open.shard))
+            .map(|open| format!("request `{}` to shard {} has no answer", open.operation.name(), open.shard))
             .collect()
     }
 }
 
 impl World {
     pub(crate) fn client_acts(&mut self, client: usize) {
-        if self.is_healed() || self.clients.left[client] == 0 {
+        if self.is_healed() || self.clients.operations_left[client] == 0 {
             return;
         }
-        self.clients.left[client] -= 1;
+        self.clients.operations_left[client] -= 1;
         self.choose_operation();
-        // All of them are done a little before the faults stop.
-        let pace = self.plan.safety / (self.plan.operations.div_ceil(self.plan.clients as u64) + 1);
-        let delay = self.rng.below(2 * pace.max(1));
+        // All operations are sent shortly before faults stop.
+        let interval =
+            self.scenario.fault_phase / (self.scenario.operations.div_ceil(self.scenario.clients as u64) + 1);
+        let delay = self.rng.below(2 * interval.max(1));
         self.after(delay, Event::ClientActs { client });
     }
 
     fn choose_operation(&mut self) {
-        if self.choose_flow_operation() {
+        if self.choose_workflow_operation() {
             return;
         }
-        if self.rng.chance(self.plan.outputs.unasked) {
+        if self.rng.chance(self.scenario.outputs.unrequested) {
             self.scan_some_result();
         }
         match self.rng.below(100) {
@@ -197,7 +198,7 @@ impl World {
         }
     }
 
-    /// On a job that is in a fitting state, mostly.
+    /// Operates on a job in a fitting state, sometimes on any job.
     fn operate_on(&mut self, fits: impl Fn(State) -> bool, operation: impl Fn(JobId) -> Operation) {
         let known = &self.ledger.jobs;
         let fitting: Vec<JobId> =
@@ -205,24 +206,24 @@ impl World {
         let anything = self.rng.one_in(5);
         let from = if anything { &self.clients.jobs } else { &fitting };
         if let Some(job) = self.rng.pick(from).copied() {
-            self.operate_once(operation(job));
+            self.send_job_operation(operation(job));
         }
     }
 
     fn operate_on_queue(&mut self, operation: impl Fn(QueueRef) -> Operation) {
         if let Some(queue) = self.rng.pick(&self.clients.queues).map(|(queue, _)| *queue) {
-            let shard = usize::from(self.plan.shards.owner(queue.slot()).0);
+            let shard = usize::from(self.scenario.shards.owner(queue.slot()).0);
             self.send(shard, operation(queue), true, 0);
         }
     }
 
-    /// Sends an operation on a job to the shard that owns it.
-    pub(crate) fn operate_once(&mut self, operation: Operation) {
+    /// Sends an operation on a job to the owning shard.
+    pub(crate) fn send_job_operation(&mut self, operation: Operation) {
         let Some(job) = operation.job() else { return };
         if let Some(action) = operation.action() {
-            self.ledger.note_asked(job, action);
+            self.ledger.record_request(job, action);
         }
-        let shard = usize::from(self.plan.shards.owner(job.slot()).0);
+        let shard = usize::from(self.scenario.shards.owner(job.slot()).0);
         self.send(shard, operation, false, 0);
     }
 
@@ -230,36 +231,36 @@ impl World {
         self.clients.requests += 1;
         let request = RequestId(self.clients.requests);
         trace!(self, "request {}: {} {:?} to shard {shard}", request.0, operation.name(), operation.job());
-        self.coverage.note(operation.name());
-        if self.rng.chance(self.plan.lose_request) {
-            self.coverage.fault(Fault::RequestLost);
+        self.coverage.count(operation.name());
+        if self.rng.chance(self.scenario.lose_request) {
+            self.coverage.count_fault(Fault::RequestLost);
         } else {
             let delay = self.rng.between(1, 20);
             let operation = operation.clone();
             self.after(delay, Event::Deliver { shard, inbound: Inbound::Request { request, operation } });
         }
-        self.clients.open.insert(request, Open { shard, operation, repeatable, tries });
-        let patience = PATIENCE + self.rng.below(SECOND);
-        self.after(patience, Event::RequestTimesOut { request });
+        self.clients.open.insert(request, OpenRequest { shard, operation, repeatable, tries });
+        let timeout = REQUEST_TIMEOUT + self.rng.below(SECOND);
+        self.after(timeout, Event::RequestTimesOut { request });
     }
 
     pub(crate) fn request_times_out(&mut self, request: RequestId) {
         let Some(open) = self.clients.open.remove(&request) else { return };
         if open.repeatable && (open.tries < TRIES_MAX || self.is_healed()) {
-            self.coverage.fault(Fault::RequestResent);
+            self.coverage.count_fault(Fault::RequestResent);
             self.send(open.shard, open.operation, true, open.tries + 1);
         }
     }
 
-    /// A shard has answered; the answer may be lost on its way.
+    /// A shard's answer. It may be lost on the network.
     pub(crate) fn answer(&mut self, request: RequestId, answer: Answer) -> Checked {
         let ledger = &self.ledger;
         let known_job = |id| ledger.jobs.get(&id).map(|known| &known.record);
-        let known_flow = |id| ledger.flows.known.contains_key(&id);
-        let known_queue = |id| ledger.knows_queue(id);
-        invariants::invariant_answers_follow_commits(&answer, known_job, known_queue, known_flow)?;
-        if self.rng.chance(self.plan.lose_request) {
-            self.coverage.fault(Fault::ReplyLost);
+        let known_workflow = |id| ledger.workflows.known.contains_key(&id);
+        let known_queue = |id| ledger.has_queue(id);
+        invariants::invariant_answers_follow_commits(&answer, known_job, known_queue, known_workflow)?;
+        if self.rng.chance(self.scenario.lose_request) {
+            self.coverage.count_fault(Fault::ReplyLost);
         } else {
             let delay = self.rng.between(1, 20);
             self.after(delay, Event::Reply { request, answer });
@@ -267,7 +268,7 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn client_hears(&mut self, request: RequestId, answer: Answer) {
+    pub(crate) fn client_receives(&mut self, request: RequestId, answer: Answer) {
         if self.clients.open.remove(&request).is_none() {
             return;
         }
@@ -275,9 +276,9 @@ impl World {
             Answer::Submitted(results) => {
                 for result in results {
                     match result {
-                        Ok(accepted) if accepted.deduplicated => self.coverage.note("deduplicated"),
+                        Ok(accepted) if accepted.deduplicated => self.coverage.count("deduplicated"),
                         Ok(accepted) => self.clients.jobs.push(accepted.id),
-                        Err(refusal) => self.coverage.note(refusal_name(&refusal)),
+                        Err(refusal) => self.coverage.count(refusal_name(&refusal)),
                     }
                 }
             }
@@ -286,22 +287,22 @@ impl World {
                 let named = names.into_iter().flatten().map(|name| (name, queue.tenant.clone()));
                 self.clients.queues.extend(named);
             }
-            Answer::Refused(refusal) => self.coverage.note(refusal_name(&refusal)),
-            Answer::Removed => self.coverage.note("answered: removed"),
-            Answer::QueueRemoved => self.coverage.note("answered: queue removed"),
-            Answer::QueueExists(_) => self.coverage.note("answered: queue exists"),
-            Answer::WorkflowExists(_) => self.coverage.note("answered: workflow exists"),
-            Answer::WorkflowRemoved => self.coverage.note("answered: workflow removed"),
-            Answer::ScheduleRemoved => self.coverage.note("answered: schedule removed"),
-            Answer::Progressed => self.coverage.note("answered: progressed"),
+            Answer::Refused(refusal) => self.coverage.count(refusal_name(&refusal)),
+            Answer::Removed => self.coverage.count("answered: removed"),
+            Answer::QueueRemoved => self.coverage.count("answered: queue removed"),
+            Answer::QueueExists(_) => self.coverage.count("answered: queue exists"),
+            Answer::WorkflowExists(_) => self.coverage.count("answered: workflow exists"),
+            Answer::WorkflowRemoved => self.coverage.count("answered: workflow removed"),
+            Answer::ScheduleRemoved => self.coverage.count("answered: schedule removed"),
+            Answer::Progressed => self.coverage.count("answered: progressed"),
             Answer::Workflow(_) | Answer::Schedule(_) => {}
             Answer::Job(_) | Answer::Why(_) => {}
         }
     }
 
-    /// They do nothing new; what they wait for they get.
+    /// Ends new operations. Open requests are still resent.
     pub(crate) fn heal_clients(&mut self) {
-        self.clients.left.fill(0);
+        self.clients.operations_left.fill(0);
     }
 }
 
@@ -328,7 +329,7 @@ fn refusal_name(refusal: &engine::Refusal) -> &'static str {
         Refusal::AlreadyDecided { .. } => "refused: already decided",
         Refusal::ApprovalExpired => "refused: approval expired",
         Refusal::OtherTenant { .. } => "refused: other tenant",
-        Refusal::NoLetter(_) => "refused: no letter",
+        Refusal::NoDeadLetter(_) => "refused: no dead letter",
         Refusal::NoOriginal => "refused: no original",
         Refusal::TenantFull { .. } => "refused: tenant full",
         Refusal::TenantTooFast { .. } => "refused: tenant too fast",
@@ -336,7 +337,7 @@ fn refusal_name(refusal: &engine::Refusal) -> &'static str {
         Refusal::UnknownWorkflow(_) => "refused: unknown workflow",
         Refusal::WorkflowState { .. } => "refused: state of the workflow",
         Refusal::UnknownTask { .. } => "refused: unknown task",
-        Refusal::NothingToRerun => "refused: nothing to run again",
+        Refusal::NothingToRerun => "refused: nothing to rerun",
         Refusal::PartOfWorkflow(_) => "refused: part of a workflow",
         Refusal::JobOfWorkflow(_) => "refused: job of a workflow",
         Refusal::TooManySignals { .. } => "refused: too many signals",

@@ -1,4 +1,4 @@
-//! How often what happened: a simulation in which nothing goes wrong proves nothing.
+//! Coverage counters: faults, state transitions and other events of runs.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use model::state::State;
 
 macro_rules! faults {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
-        /// Everything that is made to go wrong.
+        /// Injected faults.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Fault {
             $($(#[$doc])* $name,)*
@@ -27,64 +27,64 @@ macro_rules! faults {
 faults! {
     MessageLost = "message lost";
     MessageDuplicated = "message duplicated";
-    MessageSlow = "message overtaken";
+    MessageSlow = "message delayed";
     RequestLost = "request lost";
     ReplyLost = "reply lost";
     RequestResent = "request sent again";
     CommitRefused = "commit refused";
-    CommitLandsButErrors = "commit lands but errors";
+    CommitLandsButErrors = "commit landed, error returned";
     CommitTornLanded = "commit torn, landed";
     CommitTornLost = "commit torn, lost";
     CrashBeforeCommit = "crash before commit";
     CrashAfterCommit = "crash after commit";
-    CrashDuringEffects = "crash between effects";
+    CrashDuringEffects = "crash during effects";
     ShardTakenOver = "shard taken over from a live owner";
     StaleCommitRefused = "stale commit refused";
     RunnerCrashed = "runner crashed";
-    SpawnerSurvived = "attempts outlived a runner's crash";
+    SpawnerSurvived = "attempts survived the crash of their runner";
     SpawnerDied = "attempts died with their runner";
     EndedUnattended = "attempt ended while its runner was down";
-    RoomChanged = "runner's room changed";
-    RunnerCutOff = "runner cut off";
+    CapacityChanged = "capacity of a runner changed";
+    RunnerPartitioned = "runner partitioned";
     RunnerDeclaredLost = "runner declared lost";
-    RunnerWorkedOn = "cut-off runner ended work declared lost";
+    RunnerWorkedOn = "partitioned runner ended an attempt declared lost";
     RunnerBusy = "runner busy";
     RunnerHung = "attempt hung";
     ClockForward = "clock jumped forward";
     ClockBackward = "clock jumped backward";
     PolicyAnswerLost = "policy answer lost";
     PolicyAnswerDuplicated = "policy answer duplicated";
-    PolicyAnswerOfOtherRules = "policy answer of other rules than those in force";
+    PolicyAnswerOfWrongVersion = "policy answer of another version than the one in force";
     PolicyChanged = "policy changed";
-    PolicyCameBack = "earlier policy came back";
+    PolicyCameBack = "earlier policy version restored";
     PolicySwitchedOff = "policy switched off";
-    PolicyAway = "policy away for a while";
-    PolicyUnavailable = "policy could not be asked";
-    PolicyFailedOpen = "job let through while the policy was away";
-    OldDecisionAttached = "submit with a decision of other rules";
-    OutputRulesChanged = "rules for results changed";
+    PolicyOutage = "policy outage";
+    PolicyUnavailable = "policy unavailable";
+    PolicyFailedOpen = "job allowed while the policy was unavailable";
+    OldDecisionAttached = "submit with a decision of an old policy version";
+    OutputRulesChanged = "output rules changed";
     ApprovalOfOtherContent = "approval of other content";
-    ApprovalOfOtherRule = "approval of other rule";
-    ApprovalTwice = "approval said twice";
-    ApprovalTooLate = "approval after it had expired";
+    ApprovalOfOtherRule = "approval for another rule";
+    ApprovalTwice = "approval sent twice";
+    ApprovalTooLate = "approval after its expiry";
     ScanUnanswered = "scan never answered";
     ScanSlow = "scan answered late";
     ScanFailed = "scan failed";
-    ScanUnasked = "scan that nobody asked for";
+    ScanUnrequested = "scan without a request";
 }
 
-/// What else must have happened for the invariants to have something to look at.
+/// Other events that must occur for the invariants to be exercised.
 const REQUIRED: &[&str] = &[
-    "verdicts of rules that are not in force",
-    "words of operators overtaken by newer ones",
-    "attempts begun on the policy's word",
-    "attempts begun after the rules had changed",
-    "attempts begun with an approval",
-    "attempts begun with an approval under earlier rules",
-    "attempts begun with limits",
-    "jobs sent back to the gate",
-    "decisions attached",
-    "results decided about at once",
+    "verdicts of a policy version not in force",
+    "settings overtaken by newer ones",
+    "attempts started under a policy",
+    "attempts started after a policy change",
+    "attempts started with an approval",
+    "attempts started with an approval from an earlier policy",
+    "attempts started with constraints",
+    "jobs rechecked by the policy",
+    "decisions attached to a submit",
+    "metadata decisions on results",
     "refused: other rule",
     "refused: other content",
     "refused: approval expired",
@@ -114,12 +114,12 @@ const REQUIRED: &[&str] = &[
     "workflows failed",
     "workflows cancelled",
     "workflows paused",
-    "workflows run again",
-    "workflows that took too long",
-    "workflows that go on later with what they may do",
-    "rollbacks of everything",
+    "workflows rerun",
+    "workflows timed out",
+    "workflows continued in a later step",
+    "complete rollbacks",
     "partial rollbacks",
-    "steps undone after all",
+    "rollbacks completed by a retry",
     "compensations done",
     "compensations failed",
     "tasks sleeping",
@@ -128,19 +128,19 @@ const REQUIRED: &[&str] = &[
     "tasks skipped",
     "tasks cancelled",
     "items ended",
-    "switches that chose",
+    "switches decided",
     "epochs reached",
-    "signals heard at once",
-    "signals kept",
+    "signals delivered at once",
+    "signals stored",
     "results quarantined late",
     "results redacted late",
     "results released late",
     "crashes while workflows run",
-    "crashes while items begin",
-    "crashes while workflows are stopped",
-    "crashes while workflows are undone",
-    "slots of schedules left out",
-    "templates that could not be read",
+    "crashes while items start",
+    "crashes while workflows stop",
+    "crashes while workflows roll back",
+    "schedule slots skipped",
+    "template errors",
     "answered: workflow exists",
     "answered: workflow removed",
     "answered: progressed",
@@ -152,26 +152,26 @@ const REQUIRED: &[&str] = &[
     "schedule_triggered",
 ];
 
-/// Counts over one run or many.
+/// Counters of one or more runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Coverage {
     faults: BTreeMap<Fault, u64>,
-    /// Pairs of states, as committed.
+    /// Committed pairs of states.
     transitions: BTreeMap<(Option<State>, State), u64>,
-    /// Anything else worth a number.
+    /// Other counters.
     other: BTreeMap<&'static str, u64>,
 }
 
 impl Coverage {
-    pub fn fault(&mut self, fault: Fault) {
+    pub fn count_fault(&mut self, fault: Fault) {
         *self.faults.entry(fault).or_default() += 1;
     }
 
-    pub fn transition(&mut self, from: Option<State>, to: State) {
+    pub fn count_transition(&mut self, from: Option<State>, to: State) {
         *self.transitions.entry((from, to)).or_default() += 1;
     }
 
-    pub fn note(&mut self, what: &'static str) {
+    pub fn count(&mut self, what: &'static str) {
         self.add(what, 1);
     }
 
@@ -199,19 +199,19 @@ impl Coverage {
         self.transitions.iter().filter(|((_, to), _)| *to == state).map(|(_, count)| count).sum()
     }
 
-    pub fn noted(&self, what: &str) -> u64 {
+    pub fn counted(&self, what: &str) -> u64 {
         self.other.get(what).copied().unwrap_or(0)
     }
 
-    /// Faults that never happened and ends that no job has met.
+    /// Faults, states and required events that never occurred.
     pub fn missing(&self) -> Vec<String> {
         let faults = Fault::ALL.iter().filter(|fault| self.times(**fault) == 0).map(|fault| fault.as_str().to_owned());
         let states = State::ALL.into_iter().filter(|state| is_reachable(*state) && self.entered(*state) == 0);
-        let other = REQUIRED.iter().filter(|what| self.noted(what) == 0).map(|what| (*what).to_owned());
-        faults.chain(states.map(|state| format!("a job that is {state}"))).chain(other).collect()
+        let other = REQUIRED.iter().filter(|what| self.counted(what) == 0).map(|what| (*what).to_owned());
+        faults.chain(states.map(|state| format!("a job in state {state}"))).chain(other).collect()
     }
 
-    /// One line for each count.
+    /// One line per counter.
     pub fn lines(&self) -> Vec<String> {
         let faults = Fault::ALL.iter().map(|fault| format!("{:>9}  {}", self.times(*fault), fault.as_str()));
         let transitions = self.transitions.iter().map(|((from, to), count)| {
@@ -223,7 +223,7 @@ impl Coverage {
     }
 }
 
-/// No input of the engine abandons a job yet.
+/// `Abandoned` is unreachable: no input of the engine abandons a job.
 fn is_reachable(state: State) -> bool {
     match state {
         State::Abandoned => false,

@@ -1,17 +1,17 @@
-//! Definitions of workflows from the seed: graphs of every kind of task, with everything that can fail in them.
+//! Random workflow definitions: graphs with every kind of task and every kind of failure.
 
 use serde_json::{Map, Value, json};
 
 use crate::operators::TOPICS;
-use crate::plan::{MINUTE, SECOND};
 use crate::rng::{Rate, Rng};
+use crate::scenario::{MINUTE, SECOND};
 
-/// What the definitions of a seed are like.
+/// Parameters of the definitions of a seed.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
-    /// The most tasks of most definitions.
+    /// Limit on the tasks of a definition, other than the large one.
     pub tasks_max: u64,
-    /// How deep sub-workflows go.
+    /// Depth of sub-workflows.
     pub depth: u32,
     pub epochs: Rate,
     pub each: Rate,
@@ -24,10 +24,10 @@ pub struct Shape {
     pub delay_max: u64,
     pub approval: Rate,
     pub wait_for: Rate,
-    /// Of waits for a signal: that they do not wait for ever.
-    pub impatient: Rate,
+    /// Share of signal waits that have a timeout.
+    pub wait_timeout: Rate,
     pub compensation: Rate,
-    /// Of compensations: that they fail, or that nobody can read them.
+    /// Share of compensations that fail or have a template error.
     pub bad_compensation: Rate,
     pub compensate: Rate,
     pub tolerate: Rate,
@@ -38,21 +38,21 @@ pub struct Shape {
     pub bad_outputs: Rate,
 }
 
-/// What tasks wait for.
+/// Names of signals.
 pub const SIGNALS: [&str; 3] = ["go", "stop", "more"];
 
-/// One definition in the making.
-struct Draft<'a> {
+/// Builds one definition.
+struct DefinitionBuilder<'a> {
     shape: &'a Shape,
     rng: &'a mut Rng,
     count: u64,
     epochs: u64,
-    /// Tasks that a switch chooses among.
-    chosen: Vec<bool>,
+    /// Tasks that are in a case of some switch.
+    in_switch: Vec<bool>,
     children: Map<String, Value>,
 }
 
-/// A definition of about this many tasks; its sub-workflows are small.
+/// A definition with `count` tasks. Its sub-workflows are small.
 pub fn definition(rng: &mut Rng, shape: &Shape, count: u64, depth: u32) -> Value {
     let epochs = if rng.chance(shape.epochs) { rng.between(1, 4) } else { 0 };
     let mut children = Map::new();
@@ -62,40 +62,40 @@ pub fn definition(rng: &mut Rng, shape: &Shape, count: u64, depth: u32) -> Value
             children.insert(format!("part{number}"), definition(rng, shape, tasks, depth - 1));
         }
     }
-    let chosen = vec![false; count as usize];
-    let mut draft = Draft { shape, rng, count, epochs, chosen, children };
-    let tasks: Map<String, Value> = (0..count).map(|number| (name(number), draft.task(number))).collect();
-    draft.whole(tasks)
+    let in_switch = vec![false; count as usize];
+    let mut builder = DefinitionBuilder { shape, rng, count, epochs, in_switch, children };
+    let tasks: Map<String, Value> = (0..count).map(|number| (name(number), builder.task(number))).collect();
+    builder.finish(tasks)
 }
 
 fn name(number: u64) -> String {
     format!("t{number}")
 }
 
-impl Draft<'_> {
-    fn whole(mut self, tasks: Map<String, Value>) -> Value {
-        let mut whole = json!({
+impl DefinitionBuilder<'_> {
+    fn finish(mut self, tasks: Map<String, Value>) -> Value {
+        let mut definition = json!({
             "name": "drawn",
             "inputs": { "n": { "type": "integer", "default": 3 }, "list": { "type": "list", "default": [1, 2, 3] } },
             "tasks": tasks,
         });
         if self.epochs > 0 {
-            whole["epochs"] = (0..self.epochs).map(|epoch| Value::from(format!("e{epoch}"))).collect();
+            definition["epochs"] = (0..self.epochs).map(|epoch| Value::from(format!("e{epoch}"))).collect();
         }
         if self.rng.one_in(2) {
             let read = self.rng.below(self.count);
             let bad = self.rng.chance(self.shape.bad_outputs);
             let text =
                 if bad { format!("${{tasks.t{read}.result - 1}}") } else { format!("${{tasks.t{read}.result}}") };
-            whole["outputs"] = json!({ "of": text });
+            definition["outputs"] = json!({ "of": text });
         }
         if self.rng.chance(self.shape.whole_timeout) {
-            whole["timeout"] = format!("{}ms", self.rng.between(SECOND, 2 * MINUTE)).into();
+            definition["timeout"] = format!("{}ms", self.rng.between(SECOND, 2 * MINUTE)).into();
         }
         if !self.children.is_empty() {
-            whole["workflows"] = Value::Object(std::mem::take(&mut self.children));
+            definition["workflows"] = Value::Object(std::mem::take(&mut self.children));
         }
-        whole
+        definition
     }
 
     fn task(&mut self, number: u64) -> Value {
@@ -105,13 +105,13 @@ impl Draft<'_> {
             task.insert("needs".to_owned(), needs.into());
         }
         if self.epochs > 0 {
-            // Later tasks are in later epochs, so that no need goes against their order.
+            // Epochs grow with the task number: a task never needs one of a later epoch.
             task.insert("epoch".to_owned(), format!("e{}", number * self.epochs / self.count).into());
         }
         if self.rng.chance(self.shape.when) {
             task.insert("when".to_owned(), self.condition(number).into());
         }
-        let is_switch = self.act(number, &mut task);
+        let is_switch = self.work(number, &mut task);
         if !is_switch && self.rng.chance(self.shape.each) {
             self.each(&mut task);
         }
@@ -126,7 +126,7 @@ impl Draft<'_> {
         Value::Object(task)
     }
 
-    /// Mostly tasks not far before it, so that graphs are neither chains nor stars.
+    /// Mostly tasks shortly before this one, so that graphs are neither chains nor stars.
     fn needs(&mut self, number: u64) -> Vec<u64> {
         let mut needs: Vec<u64> = Vec::new();
         if number > 0 {
@@ -149,8 +149,8 @@ impl Draft<'_> {
         }
     }
 
-    /// What it does. Whether it is a switch.
-    fn act(&mut self, number: u64, task: &mut Map<String, Value>) -> bool {
+    /// Draws the work of a task. Returns whether it is a switch.
+    fn work(&mut self, number: u64, task: &mut Map<String, Value>) -> bool {
         let shape = *self.shape;
         if self.rng.chance(shape.switch) && self.switch(number, task) {
             return true;
@@ -171,7 +171,7 @@ impl Draft<'_> {
             self.timeout(task, 5 * MINUTE);
         } else if self.rng.chance(shape.wait_for) {
             task.insert("wait_for".to_owned(), (*self.rng.pick(&SIGNALS).unwrap_or(&"go")).into());
-            if self.rng.chance(shape.impatient) {
+            if self.rng.chance(shape.wait_timeout) {
                 task.insert("timeout".to_owned(), format!("{}ms", self.rng.below(2 * MINUTE) + 1).into());
             }
         } else {
@@ -189,10 +189,10 @@ impl Draft<'_> {
         }
     }
 
-    /// Chooses among tasks that come later and that no other switch chooses among.
+    /// Builds a switch over later tasks that are not in a case of another switch.
     fn switch(&mut self, number: u64, task: &mut Map<String, Value>) -> bool {
         let free: Vec<u64> =
-            (number + 1..self.count.min(number + 8)).filter(|later| !self.chosen[*later as usize]).collect();
+            (number + 1..self.count.min(number + 8)).filter(|later| !self.in_switch[*later as usize]).collect();
         if free.len() < 2 {
             return false;
         }
@@ -207,7 +207,7 @@ impl Draft<'_> {
         };
         cases.push(other);
         for later in free {
-            self.chosen[later as usize] = true;
+            self.in_switch[later as usize] = true;
         }
         task.insert("switch".to_owned(), cases.into());
         true
@@ -249,7 +249,7 @@ impl Draft<'_> {
             0 => self.rng.below(100).into(),
             1 if number > 0 => format!("${{tasks.t{}.result}}", self.rng.below(number)).into(),
             2 => "${inputs.n}".into(),
-            // Not a number, whatever it is: what counts with it fails.
+            // Arithmetic on a result that is not a number: a template error.
             3 if number > 0 && self.rng.one_in(6) => {
                 format!("${{tasks.t{}.result * 2}}", self.rng.below(number)).into()
             }
@@ -289,7 +289,7 @@ impl Draft<'_> {
     }
 }
 
-/// What a seed draws before it begins.
+/// Draws the parameters.
 pub fn shape(rng: &mut Rng) -> Shape {
     let mut rate = |most: u64| if rng.below(10) < 4 { Rate::NEVER } else { Rate(rng.between(1, most) as u32) };
     Shape {
@@ -302,7 +302,7 @@ pub fn shape(rng: &mut Rng) -> Shape {
         delay: rate(2_500),
         approval: rate(800),
         wait_for: rate(1_000),
-        impatient: rate(9_000),
+        wait_timeout: rate(9_000),
         compensation: rate(8_000),
         bad_compensation: rate(4_000),
         compensate: rate(6_000),
@@ -319,15 +319,15 @@ pub fn shape(rng: &mut Rng) -> Shape {
     }
 }
 
-/// A chain of tasks: whatever is lost or late on the way, it always comes to the same. Nothing in it runs beside another
-/// but what succeeds anyway.
+/// A chain of tasks whose outcome does not depend on lost or late messages. Only tasks that always succeed run in
+/// parallel.
 pub fn chain(rng: &mut Rng, depth: u32) -> Value {
     let count = rng.between(5, 9);
-    // Late, so that there is something to undo.
+    // In the second half, so that there are tasks to compensate.
     let fails_at = rng.one_in(2).then(|| rng.between(count / 2, count - 1));
     let mut tasks = Map::new();
     for number in 0..count {
-        let mut task = link(rng, number, depth);
+        let mut task = chain_task(rng, number, depth);
         if number > 0 {
             task["needs"] = name(number - 1).into();
         }
@@ -340,15 +340,15 @@ pub fn chain(rng: &mut Rng, depth: u32) -> Value {
         task["epoch"] = format!("e{}", number * 2 / count).into();
         tasks.insert(name(number), task);
     }
-    let mut whole = json!({ "name": "chain", "epochs": ["e0", "e1"], "on_failure": "compensate", "tasks": tasks });
+    let mut definition = json!({ "name": "chain", "epochs": ["e0", "e1"], "on_failure": "compensate", "tasks": tasks });
     if depth > 0 {
-        whole["workflows"] = json!({ "part": chain(rng, depth - 1) });
+        definition["workflows"] = json!({ "part": chain(rng, depth - 1) });
     }
-    whole
+    definition
 }
 
-fn link(rng: &mut Rng, number: u64, depth: u32) -> Value {
-    let undo = match rng.below(4) {
+fn chain_task(rng: &mut Rng, number: u64, depth: u32) -> Value {
+    let compensation = match rng.below(4) {
         0 => json!({ "run": { "echo": { "value": "${result - 1}" } } }),
         1 => json!({ "run": { "echo": { "value": "undo", "fail": "fatal" } } }),
         _ => json!({ "run": { "echo": { "value": { "undo": "${result}" } } } }),
@@ -360,14 +360,14 @@ fn link(rng: &mut Rng, number: u64, depth: u32) -> Value {
         2 => json!({ "approval": "may it?" }),
         3 if depth > 0 => json!({ "workflow": "part", "on_failure": "continue" }),
         3 | 4 => json!({
-            "for_each": [1, 2, 3], "concurrency": 1, "run": { "echo": { "value": "${item}" } }, "compensation": undo,
+            "for_each": [1, 2, 3], "concurrency": 1, "run": { "echo": { "value": "${item}" } }, "compensation": compensation,
         }),
         5 => {
             json!({ "for_each": [1, 2, 3, 4, 5], "run": { "echo": { "value": "${index}" } }, "merge": "m${index % 2}" })
         }
         6 => json!({ "run": { "echo": { "value": 1, "fail": "error" } }, "retry": 1, "on_failure": "continue" }),
         7 => json!({ "when": "${false}", "run": { "echo": { "value": 1 } } }),
-        _ => json!({ "run": { "echo": { "value": text } }, "compensation": undo }),
+        _ => json!({ "run": { "echo": { "value": text } }, "compensation": compensation }),
     }
 }
 
@@ -377,20 +377,20 @@ mod tests {
 
     // FEATURES: B1
     #[test]
-    fn every_definition_that_is_drawn_compiles() {
+    fn every_random_definition_compiles() {
         for seed in 0..300 {
             let mut rng = Rng::new(seed);
             let shape = shape(&mut rng);
             let count = rng.between(1, shape.tasks_max);
             let drawn = definition(&mut rng, &shape, count, shape.depth);
             let text = serde_json::to_vec(&drawn).unwrap();
-            if let Err(wrong) = workflow::compile(workflow::Source::Json(&text)) {
-                panic!("seed {seed}: {wrong}\n{drawn:#}");
+            if let Err(error) = workflow::compile(workflow::Source::Json(&text)) {
+                panic!("seed {seed}: {error}\n{drawn:#}");
             }
             let chained = chain(&mut rng, 2);
             let text = serde_json::to_vec(&chained).unwrap();
-            if let Err(wrong) = workflow::compile(workflow::Source::Json(&text)) {
-                panic!("seed {seed}: {wrong}\n{chained:#}");
+            if let Err(error) = workflow::compile(workflow::Source::Json(&text)) {
+                panic!("seed {seed}: {error}\n{chained:#}");
             }
         }
     }

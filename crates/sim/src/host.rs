@@ -1,32 +1,32 @@
-//! Shards and the shell around them: take what is waiting, handle it, commit once, and only then act. And all the
-//! ways in which a process dies in between.
+//! Shards and their shell: take the waiting inputs, handle them, commit once, then perform the effects. Processes crash
+//! at every point of it.
 
-mod notes;
+mod counts;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use engine::{Effect, Fetch, Input, Setup, Shard, Step};
+use engine::{Effect, Fetch, Input, Settings, Shard, Step};
 use model::id::NodeId;
-use model::message::{ShardFace, Ticket, ToRunner};
-use model::spec::Lane;
+use model::message::{AttemptRef, ShardEpoch, ToRunner};
+use model::spec::ExecutorKind;
 use model::time::Millis;
 use parking_lot::Mutex;
 use store::{Error, ModelStore, Store};
 
 use crate::coverage::Fault;
 use crate::crash::Crash;
-use crate::invariants::{self, Begun, Checked};
-use crate::ledger::{Commit, Speakers};
-use crate::plan::{SECOND, Time};
+use crate::invariants::{self, Checked, DispatchSnapshot};
+use crate::ledger::{CheckContext, Commit};
 use crate::rehydrate;
+use crate::scenario::{SECOND, Time};
 use crate::world::{Event, Inbound, World, trace};
 
-/// The longest sleep of an idle shard, so that a clock that jumps ahead is noticed.
+/// Longest sleep of an idle shard, so that it notices a clock jump.
 const SLEEP_MAX: Time = 2 * SECOND;
 
-/// Where one shard lives. Usually in one process; in none after a crash, in two when it was taken over from an owner
-/// that does not know it yet. The last one is the newest.
+/// The processes of one shard: usually one, none after a crash, two after a takeover until the old owner is fenced. The
+/// newest is the last.
 #[derive(Debug, Default)]
 pub struct Host {
     pub processes: Vec<Process>,
@@ -34,77 +34,77 @@ pub struct Host {
     furthest_offset: i64,
 }
 
-/// One incarnation of a shard.
+/// A process that owns or owned a shard.
 #[derive(Debug)]
 pub struct Process {
     pub number: u64,
     pub shard: Shard,
     step: Step,
     inbox: VecDeque<Inbound>,
-    /// When its next round is.
+    /// Time of the next round.
     next_round: Option<Time>,
-    /// How much of what operators have said it has heard.
-    heard: usize,
-    /// What they had said in the course of this round, in order.
-    setups: Vec<Arc<Setup>>,
-    /// The attempts that were given out in this round.
-    begun: BTreeMap<Ticket, Begun>,
-    /// How many of this round's effects have been looked at.
+    /// Number of the newest settings it received.
+    settings_number: usize,
+    /// Settings in force during this round, in order.
+    settings: Vec<Arc<Settings>>,
+    /// Attempts dispatched in this round.
+    dispatched: BTreeMap<AttemptRef, DispatchSnapshot>,
+    /// Number of effects of this round already inspected.
     effects_seen: usize,
 }
 
 impl Process {
-    fn new(number: u64, shard: Shard, step: Step, heard: usize) -> Self {
+    fn new(number: u64, shard: Shard, step: Step, settings_number: usize) -> Self {
         Self {
             number,
-            setups: vec![shard.setup().clone()],
+            settings: vec![shard.settings().clone()],
             shard,
             step,
             inbox: VecDeque::new(),
             next_round: None,
-            heard,
-            begun: BTreeMap::new(),
+            settings_number,
+            dispatched: BTreeMap::new(),
             effects_seen: 0,
         }
     }
 
     fn handle(&mut self, now: Millis, inbound: Inbound) {
-        if let Inbound::Setup { number, setup } = &inbound {
-            // What was said later has come first: there is nothing new in this.
-            if *number <= self.heard {
+        if let Inbound::Settings { number, settings } = &inbound {
+            // Overtaken by newer settings.
+            if *number <= self.settings_number {
                 return;
             }
-            self.heard = *number;
-            self.setups.push(setup.clone());
+            self.settings_number = *number;
+            self.settings.push(settings.clone());
         }
         for input in inbound.inputs() {
-            self.give(now, input);
+            self.handle_input(now, input);
         }
     }
 
-    fn give(&mut self, now: Millis, input: Input) {
+    fn handle_input(&mut self, now: Millis, input: Input) {
         self.shard.handle(now, input, &mut self.step);
-        let gate = self.shard.setup().gate;
+        let policy = self.shard.settings().policy;
         for effect in &self.step.effects[self.effects_seen..] {
-            if let Effect::Send { message: ToRunner::Run { ticket, .. }, .. } = effect
-                && let Some(job) = self.shard.job(ticket.job)
+            if let Effect::Send { message: ToRunner::Run { attempt_ref, .. }, .. } = effect
+                && let Some(job) = self.shard.job(attempt_ref.job)
             {
-                self.begun.insert(*ticket, Begun::new(gate, job));
+                self.dispatched.insert(*attempt_ref, DispatchSnapshot::new(policy, job));
             }
         }
         self.effects_seen = self.step.effects.len();
     }
 
-    /// The round is over; the next one begins with what this one has ended with.
-    fn forget_round(&mut self) {
-        self.setups.drain(..self.setups.len() - 1);
-        self.begun.clear();
+    /// Ends the round. The last settings stay in force.
+    fn end_round(&mut self) {
+        self.settings.drain(..self.settings.len() - 1);
+        self.dispatched.clear();
         self.effects_seen = 0;
     }
 
-    /// What it has been told last.
-    pub fn setups(&self) -> &[Arc<Setup>] {
-        &self.setups
+    /// Settings in force during this round.
+    pub fn settings(&self) -> &[Arc<Settings>] {
+        &self.settings
     }
 }
 
@@ -114,20 +114,20 @@ impl Host {
         self.furthest_offset = self.furthest_offset.max(self.clock_offset);
     }
 
-    /// To a time at which no clock of this host has been before, so that time goes on at once.
-    pub fn set_clock_right(&mut self) {
+    /// Sets the clock to the furthest offset ever used, so that time does not go backwards.
+    pub fn set_clock_to_furthest(&mut self) {
         self.clock_offset = self.furthest_offset;
     }
 
-    /// What is not at rest here.
-    pub fn left_over(&self, shard: usize) -> Vec<String> {
+    /// Work that is not finished.
+    pub fn unfinished_work(&self, shard: usize) -> Vec<String> {
         let [process] = self.processes.as_slice() else {
             return vec![format!("shard {shard} has {} owners", self.processes.len())];
         };
-        let held: u32 = Lane::ALL.into_iter().map(|lane| process.shard.load(lane).1).sum();
+        let in_flight: u32 = ExecutorKind::ALL.into_iter().map(|executor| process.shard.load(executor).1).sum();
         let mut left = Vec::new();
-        if held > 0 {
-            left.push(format!("shard {shard} believes that {held} attempts are with runners"));
+        if in_flight > 0 {
+            left.push(format!("shard {shard} has {in_flight} attempts in flight"));
         }
         if !process.inbox.is_empty() {
             left.push(format!("shard {shard} has {} messages waiting", process.inbox.len()));
@@ -136,7 +136,7 @@ impl Host {
     }
 }
 
-/// Tells the store what is to happen to the next commit.
+/// The fault of the store's next commit.
 #[derive(Debug, Clone, Default)]
 pub struct StoreFaults {
     next: Arc<Mutex<store::Fault>>,
@@ -150,15 +150,15 @@ impl StoreFaults {
         faults
     }
 
-    fn plan(&self, fault: store::Fault) {
+    fn set_next(&self, fault: store::Fault) {
         *self.next.lock() = fault;
     }
 }
 
-/// What becomes of a round.
+/// The fault of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    Good,
+enum RoundFault {
+    None,
     CrashBefore,
     Store(store::Fault),
     CrashAfter,
@@ -173,7 +173,7 @@ fn lands(fault: store::Fault) -> bool {
 }
 
 impl World {
-    /// A process takes the shard over and brings it back as its records say.
+    /// Starts a process that opens the shard and rehydrates it.
     pub(crate) fn start_shard(&mut self, shard: usize) -> Checked {
         if !self.hosts[shard].processes.is_empty() && self.is_healed() {
             return Ok(());
@@ -182,20 +182,21 @@ impl World {
         let number = self.processes;
         let id = self.shard_id(shard);
         let now = self.clock(shard);
-        let setup = self.operators.newest_setup();
-        let restored = rehydrate::rehydrate(&self.store, &self.plans, NodeId(number), self.plan.config(id), setup, now);
+        let settings = self.operators.newest_settings();
+        let restored =
+            rehydrate::rehydrate(&self.store, &self.plans, NodeId(number), self.scenario.config(id), settings, now);
         let (shard_state, step) =
             restored.map_err(|detail| invariants::Violation { invariant: "records_can_be_read", detail })?;
         trace!(self, "shard {shard} process {number} epoch {} {} jobs", shard_state.epoch().0, shard_state.live_jobs());
         self.ledger.opened(id, shard_state.epoch(), number)?;
         let process = Process::new(number, shard_state, step, self.operators.newest());
         self.hosts[shard].processes.push(process);
-        self.tell_of_lost_runners(shard);
+        self.notify_of_lost_runners(shard);
         self.wake(shard, number, 0);
         Ok(())
     }
 
-    /// Has a process go round at the latest in `delay`.
+    /// Schedules the next round of a process within `delay`.
     fn wake(&mut self, shard: usize, number: u64, delay: Time) {
         let at = self.now + delay;
         let Some(process) = self.hosts[shard].processes.iter_mut().find(|process| process.number == number) else {
@@ -207,21 +208,21 @@ impl World {
         }
     }
 
-    /// A message from the network, for whoever is thought to own the shard.
+    /// Delivers a network message to the owner of the shard, sometimes to a stale one.
     pub(crate) fn deliver(&mut self, shard: usize, inbound: Inbound) {
-        let Some(mut inbound) = self.heard(inbound) else { return };
-        if let Inbound::Words(words) = &mut inbound {
-            self.look_at_metadata(words);
+        let Some(mut inbound) = self.sabotaged_inbound(inbound) else { return };
+        if let Inbound::RunnerMessages(messages) = &mut inbound {
+            self.attach_metadata_decisions(messages);
         }
         let owners = self.hosts[shard].processes.len();
         let stale = owners > 1 && self.rng.one_in(3);
         let chosen = if stale { 0 } else { owners.saturating_sub(1) };
-        // To a shard that is down it is lost.
+        // A message to a shard without a process is lost.
         let Some(number) = self.hosts[shard].processes.get(chosen).map(|process| process.number) else { return };
-        self.hand_over(shard, number, inbound);
+        self.enqueue(shard, number, inbound);
     }
 
-    pub(crate) fn hand_over(&mut self, shard: usize, number: u64, inbound: Inbound) {
+    pub(crate) fn enqueue(&mut self, shard: usize, number: u64, inbound: Inbound) {
         let delay = self.rng.below(3);
         let processes = &mut self.hosts[shard].processes;
         if let Some(process) = processes.iter_mut().find(|process| process.number == number) {
@@ -231,9 +232,9 @@ impl World {
     }
 
     pub(crate) fn read_store(&mut self, shard: usize, number: u64, fetch: &Fetch) {
-        // The store of the simulation answers every read.
+        // Reads of the simulated store do not fail.
         if let Ok(fetched) = rehydrate::answer(&self.store, &self.plans, self.shard_id(shard), fetch) {
-            // Now and then a read is slow: what it brings is old by then.
+            // Some reads are slow and return stale data.
             let delay = if self.rng.one_in(8) { self.rng.below(3 * SECOND) } else { self.rng.below(20) };
             self.after(delay, Event::Fetched { shard, process: number, fetched });
         }
@@ -248,23 +249,23 @@ impl World {
         let mut process = processes.remove(index);
         process.next_round = None;
         let now = self.clock(shard);
-        for _ in 0..self.rng.between(1, self.plan.inputs_per_round_max) {
+        for _ in 0..self.rng.between(1, self.scenario.inputs_per_round_max) {
             let Some(inbound) = process.inbox.pop_front() else { break };
-            self.note_inbound(&process, &inbound);
+            self.count_late_inbound(&process, &inbound);
             process.handle(now, inbound);
         }
         if process.shard.next_tick() <= now {
-            process.give(now, Input::Tick);
+            process.handle_input(now, Input::Tick);
         }
-        invariants::invariant_the_engine_counts_right(process.shard.recount())?;
+        invariants::invariant_engine_counters_equal_a_recount(process.shard.recount())?;
         process.shard.flush(&mut process.step);
-        invariants::invariant_the_engine_counts_right(process.shard.recount())?;
+        invariants::invariant_engine_counters_equal_a_recount(process.shard.recount())?;
         if self.finish_round(shard, &mut process)? {
             let delay = self.sleep(&process, now);
             self.hosts[shard].processes.insert(index, process);
             self.wake(shard, number, delay);
         } else {
-            self.bury(shard, &process);
+            self.process_died(shard, &process);
         }
         Ok(())
     }
@@ -277,79 +278,79 @@ impl World {
         }
     }
 
-    /// A process is gone; unless another has taken over already, one comes.
-    fn bury(&mut self, shard: usize, process: &Process) {
-        trace!(self, "shard {shard} process {} is gone", process.number);
-        self.note_stats(process.shard.stats());
-        self.note_flows_left(shard);
+    /// A process has crashed. Schedules a restart unless another process has taken over.
+    fn process_died(&mut self, shard: usize, process: &Process) {
+        trace!(self, "shard {shard} process {} died", process.number);
+        self.count_stats(process.shard.stats());
+        self.count_interrupted_workflows(shard);
         if self.hosts[shard].processes.is_empty() {
-            let delay = self.rng.between(1, self.plan.restart_max);
+            let delay = self.rng.between(1, self.scenario.restart_max);
             self.after(delay, Event::StartShard { shard });
         }
     }
 
-    /// Commits what the round has come to, then acts on it. Whether the process lives on.
+    /// Commits the round, then performs its effects. Returns whether the process survives.
     fn finish_round(&mut self, shard: usize, process: &mut Process) -> Result<bool, invariants::Violation> {
         let mut step = std::mem::take(&mut process.step);
-        let fate = if step.batch.is_empty() { self.draw_fate() } else { self.next_fate() };
-        let alive = if fate == Fate::CrashBefore {
-            self.coverage.fault(Fault::CrashBeforeCommit);
+        let round_fault = if step.batch.is_empty() { self.draw_round_fault() } else { self.next_round_fault() };
+        let alive = if round_fault == RoundFault::CrashBefore {
+            self.coverage.count_fault(Fault::CrashBeforeCommit);
             self.sabotage_before_commit(shard, process, &mut step)?;
             false
-        } else if !step.batch.is_empty() && !self.commit(shard, process, &step, fate)? {
+        } else if !step.batch.is_empty() && !self.commit(shard, process, &step, round_fault)? {
             false
         } else {
-            self.act(shard, process, &mut step, fate)?
+            self.perform_effects(shard, process, &mut step, round_fault)?
         };
         step.clear();
         process.step = step;
-        process.forget_round();
+        process.end_round();
         Ok(alive)
     }
 
-    /// What becomes of a round that has something to commit.
-    fn next_fate(&mut self) -> Fate {
+    /// Fault of a round with a commit.
+    fn next_round_fault(&mut self) -> RoundFault {
         self.commits += 1;
         match self.crash {
-            Some(Crash::Before(number)) if number == self.commits => Fate::CrashBefore,
-            Some(Crash::After(number)) if number == self.commits => Fate::CrashAfter,
-            Some(_) | None => self.draw_fate(),
+            Some(Crash::Before(number)) if number == self.commits => RoundFault::CrashBefore,
+            Some(Crash::After(number)) if number == self.commits => RoundFault::CrashAfter,
+            Some(_) | None => self.draw_round_fault(),
         }
     }
 
-    fn draw_fate(&mut self) -> Fate {
-        let commits = self.plan.commits;
-        let fates = [
-            (commits.crash_before, Fate::CrashBefore),
-            (commits.refuse, Fate::Store(store::Fault::Refuse)),
-            (commits.lands_but_errors, Fate::Store(store::Fault::LandsButErrors)),
-            (commits.torn, Fate::Store(store::Fault::Torn { lands: self.rng.one_in(2) })),
-            (commits.crash_after, Fate::CrashAfter),
-            (commits.crash_during_effects, Fate::CrashDuringEffects),
+    fn draw_round_fault(&mut self) -> RoundFault {
+        let commits = self.scenario.commits;
+        let faults = [
+            (commits.crash_before, RoundFault::CrashBefore),
+            (commits.refuse, RoundFault::Store(store::Fault::Refuse)),
+            (commits.lands_but_errors, RoundFault::Store(store::Fault::LandsButErrors)),
+            (commits.torn, RoundFault::Store(store::Fault::Torn { lands: self.rng.one_in(2) })),
+            (commits.crash_after, RoundFault::CrashAfter),
+            (commits.crash_during_effects, RoundFault::CrashDuringEffects),
         ];
-        let drawn = fates.into_iter().find(|(rate, _)| self.rng.chance(*rate));
-        drawn.map_or(Fate::Good, |(_, fate)| fate)
+        let drawn = faults.into_iter().find(|(rate, _)| self.rng.chance(*rate));
+        drawn.map_or(RoundFault::None, |(_, round_fault)| round_fault)
     }
 
-    /// Whether the process knows that its batch is durable.
+    /// Commits the batch. Returns whether the process knows that it is durable.
     fn commit(
         &mut self,
         shard: usize,
         process: &Process,
         step: &Step,
-        fate: Fate,
+        round_fault: RoundFault,
     ) -> Result<bool, invariants::Violation> {
         let id = self.shard_id(shard);
-        let fault = if let Fate::Store(fault) = fate { fault } else { store::Fault::None };
-        self.store_faults.plan(fault);
+        let fault = if let RoundFault::Store(fault) = round_fault { fault } else { store::Fault::None };
+        self.store_faults.set_next(fault);
         let epoch = self.sabotaged_epoch(shard, process.shard.epoch());
         let result = self.store.commit(id, epoch, &step.batch);
-        self.store_faults.plan(store::Fault::None);
+        self.store_faults.set_next(store::Fault::None);
         let landed = match &result {
             Ok(_) => true,
             Err(Error::Fenced { .. }) => {
                 trace!(self, "shard {shard} process {} is fenced", process.number);
-                self.coverage.fault(Fault::StaleCommitRefused);
+                self.coverage.count_fault(Fault::StaleCommitRefused);
                 return Ok(false);
             }
             Err(_) => lands(fault),
@@ -361,75 +362,76 @@ impl World {
             step.batch.len(),
             step.batch.as_bytes().len()
         );
-        self.note_store_fault(fault);
+        self.count_store_fault(fault);
         if landed {
             let (epoch, now) = (process.shard.epoch(), process.shard.now());
-            let (setups, begun) = (process.setups(), &process.begun);
-            let commit = Commit { shard: id, epoch, process: process.number, batch: &step.batch, now, setups, begun };
+            let (settings, dispatched) = (process.settings(), &process.dispatched);
+            let commit =
+                Commit { shard: id, epoch, process: process.number, batch: &step.batch, now, settings, dispatched };
             self.observe(commit)?;
-            self.check_losses(shard)?;
+            self.check_lost_attempts(shard)?;
         }
         Ok(result.is_ok())
     }
 
-    /// A commit has landed: everybody's words are held against it.
+    /// Checks a landed commit against all invariants.
     pub(crate) fn observe(&mut self, commit: Commit<'_>) -> Checked {
-        let config = self.plan.config(commit.shard);
-        let dispatch_tries_max = self.plan.dispatch_tries_max;
-        let speakers = Speakers {
+        let config = self.scenario.config(commit.shard);
+        let dispatch_tries_max = self.scenario.dispatch_tries_max;
+        let context = CheckContext {
             config: &config,
             dispatch_tries_max,
-            tenants: &self.plan.tenants,
+            tenants: &self.scenario.tenants,
             policy: &self.policy,
             scanner: &self.scanner,
         };
-        self.ledger.observe(commit, speakers, &mut self.coverage)
+        self.ledger.observe(commit, context, &mut self.coverage)
     }
 
-    /// What the newest commit has given up must not be what the shard has heard to be alive. Once a runner was declared
-    /// lost, it may be given up all the same.
-    fn check_losses(&self, shard: usize) -> Checked {
-        self.ledger.losses.iter().try_for_each(|loss| {
-            let heard_as = self.ledger.heard_as(self.shard_id(shard), loss.runner);
-            let found = self.runners.iter().any(|runner| {
-                runner.id == loss.runner
-                    && Some(runner.incarnation) == heard_as
-                    && runner.found.contains(&loss.ticket)
-                    && runner.lost_before.is_none_or(|lost| lost < loss.incarnation)
+    /// Attempts given up by the newest commit must not be among those their runner recovered and registered with this
+    /// shard. After the runner was declared lost, they may be given up.
+    fn check_lost_attempts(&self, shard: usize) -> Checked {
+        self.ledger.lost_attempts.iter().try_for_each(|lost| {
+            let newest_incarnation = self.ledger.newest_incarnation(self.shard_id(shard), lost.runner);
+            let registered = self.runners.iter().any(|runner| {
+                runner.id == lost.runner
+                    && Some(runner.incarnation) == newest_incarnation
+                    && runner.recovered.contains(&lost.attempt_ref)
+                    && runner.lost_before.is_none_or(|incarnation| incarnation < lost.incarnation)
             });
-            invariants::invariant_what_is_alive_is_not_lost(loss, found, heard_as)
+            invariants::invariant_registered_attempts_are_not_lost(lost, registered, newest_incarnation)
         })
     }
 
-    fn note_store_fault(&mut self, fault: store::Fault) {
+    fn count_store_fault(&mut self, fault: store::Fault) {
         match fault {
             store::Fault::None => {}
-            store::Fault::Refuse => self.coverage.fault(Fault::CommitRefused),
-            store::Fault::LandsButErrors => self.coverage.fault(Fault::CommitLandsButErrors),
-            store::Fault::Torn { lands: true } => self.coverage.fault(Fault::CommitTornLanded),
-            store::Fault::Torn { lands: false } => self.coverage.fault(Fault::CommitTornLost),
+            store::Fault::Refuse => self.coverage.count_fault(Fault::CommitRefused),
+            store::Fault::LandsButErrors => self.coverage.count_fault(Fault::CommitLandsButErrors),
+            store::Fault::Torn { lands: true } => self.coverage.count_fault(Fault::CommitTornLanded),
+            store::Fault::Torn { lands: false } => self.coverage.count_fault(Fault::CommitTornLost),
         }
     }
 
-    /// Performs the effects, or as many of them as the process lives to perform.
-    fn act(
+    /// Performs the effects, or a part of them if the process crashes.
+    fn perform_effects(
         &mut self,
         shard: usize,
         process: &Process,
         step: &mut Step,
-        fate: Fate,
+        round_fault: RoundFault,
     ) -> Result<bool, invariants::Violation> {
         let all = step.effects.len();
-        let (performed, alive) = match fate {
-            Fate::CrashAfter => {
-                self.coverage.fault(Fault::CrashAfterCommit);
+        let (performed, alive) = match round_fault {
+            RoundFault::CrashAfter => {
+                self.coverage.count_fault(Fault::CrashAfterCommit);
                 (0, false)
             }
-            Fate::CrashDuringEffects => {
-                self.coverage.fault(Fault::CrashDuringEffects);
+            RoundFault::CrashDuringEffects => {
+                self.coverage.count_fault(Fault::CrashDuringEffects);
                 (self.rng.index(all + 1), false)
             }
-            Fate::Good | Fate::CrashBefore | Fate::Store(_) => (all, true),
+            RoundFault::None | RoundFault::CrashBefore | RoundFault::Store(_) => (all, true),
         };
         for effect in step.effects.drain(..).take(performed) {
             self.perform(shard, process, effect)?;
@@ -440,12 +442,12 @@ impl World {
     pub(crate) fn perform(&mut self, shard: usize, process: &Process, effect: Effect) -> Checked {
         match effect {
             Effect::Answer { request, answer } => return self.answer(request, answer),
-            Effect::CheckPolicy { job, .. } => self.ask_policy(shard, job, process.shard.setup().gate),
-            Effect::ScanOutput { job, attempt } => self.scan_output(shard, Ticket { job, attempt }),
+            Effect::CheckPolicy { job, .. } => self.check_policy(shard, job, process.shard.settings().policy),
+            Effect::ScanOutput { job, attempt } => self.scan_output(shard, AttemptRef { job, attempt }),
             Effect::ToShard { shard: to, message } => {
                 let from = self.shard_id(shard);
                 for delay in self.message_delays() {
-                    self.coverage.note("words between shards");
+                    self.coverage.count("messages between shards");
                     let inbound = Inbound::FromShard { from, message };
                     self.after(delay, Event::Deliver { shard: usize::from(to.0), inbound });
                 }
@@ -456,14 +458,18 @@ impl World {
             }
             Effect::Send { runner, incarnation, message } => {
                 let message = self.sabotaged_message(message);
-                if let ToRunner::Run { ticket, constraints, .. } = &message {
-                    let record = self.ledger.jobs.get(&ticket.job).map(|known| &known.record);
-                    invariants::invariant_runners_are_told_the_limits(*ticket, constraints.as_deref(), record)?;
+                if let ToRunner::Run { attempt_ref, constraints, .. } = &message {
+                    let record = self.ledger.jobs.get(&attempt_ref.job).map(|known| &known.record);
+                    invariants::invariant_runners_receive_the_constraints(
+                        *attempt_ref,
+                        constraints.as_deref(),
+                        record,
+                    )?;
                 }
-                let face = ShardFace { shard: self.shard_id(shard), epoch: process.shard.epoch() };
+                let shard_epoch = ShardEpoch { shard: self.shard_id(shard), epoch: process.shard.epoch() };
                 let Some(runner) = self.runners.iter().position(|other| other.id == runner) else { return Ok(()) };
                 for delay in self.message_delays() {
-                    self.after(delay, Event::ToRunner { runner, incarnation, face, message: message.clone() });
+                    self.after(delay, Event::ToRunner { runner, incarnation, shard_epoch, message: message.clone() });
                 }
             }
         }

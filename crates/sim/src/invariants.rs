@@ -1,17 +1,20 @@
-//! What must always be true (DESIGN.md §12), one function for each. They look at committed records and at what was
-//! told to anyone, never into the engine's own bookkeeping.
+//! The invariants, one function each. They check committed records, answers and messages, never the engine's internal
+//! state.
+//!
+//! Numbers group them: 1 nothing is lost, 2 terminal states are final, 3 single writer per shard, 4 policy before start,
+//! 5 limits and order, 6 rollback, 8 counters.
 
-mod flows;
-mod gate;
-mod outputs;
+mod audit;
+mod input_policy;
+mod output_policy;
 mod tasks;
-mod traces;
+mod workflows;
 
-pub use flows::*;
-pub use gate::*;
-pub use outputs::*;
+pub use audit::*;
+pub use input_policy::*;
+pub use output_policy::*;
 pub use tasks::*;
-pub use traces::*;
+pub use workflows::*;
 
 use engine::{Answer, TenantLimits};
 use model::id::{Epoch, Incarnation, JobId, ShardId};
@@ -19,7 +22,7 @@ use model::job::Job;
 use model::json::Json;
 use model::key::KeyEntry;
 use model::limits;
-use model::message::Ticket;
+use model::message::AttemptRef;
 use model::queue::{Counters, Queue, QueueState};
 use model::reason::ReasonCode;
 use model::spec::{Run, decode_run};
@@ -27,12 +30,12 @@ use model::state::State;
 use model::time::Millis;
 use model::verdict::OutputVerdict;
 
-use crate::ledger::{Holding, Loss};
+use crate::ledger::{LostAttempt, TenantUsage};
 
-/// An invariant that does not hold.
+/// A violated invariant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// The function that says so.
+    /// Name of the function.
     pub invariant: &'static str,
     pub detail: String,
 }
@@ -43,14 +46,14 @@ fn require(holds: bool, invariant: &'static str, detail: impl FnOnce() -> String
     if holds { Ok(()) } else { Err(Violation { invariant, detail: detail() }) }
 }
 
-/// All shards together never have more of a tenant's jobs than the tenant may have.
-pub fn invariant_tenants_stay_within_their_limits(tenant: &str, limits: TenantLimits, holding: Holding) -> Checked {
-    let within = |held: i64, most: Option<u32>| most.is_none_or(|most| held <= i64::from(most));
-    let holds = within(holding.running, limits.max_running) && within(holding.live, limits.max_live);
-    require(holds, "invariant_tenants_stay_within_their_limits", || format!("{tenant} has {holding:?} of {limits:?}"))
+/// The jobs of a tenant on all shards together stay within its limits.
+pub fn invariant_tenants_stay_within_their_limits(tenant: &str, limits: TenantLimits, usage: TenantUsage) -> Checked {
+    let within = |used: i64, most: Option<u32>| most.is_none_or(|most| used <= i64::from(most));
+    let holds = within(usage.running, limits.max_running) && within(usage.live, limits.max_live);
+    require(holds, "invariant_tenants_stay_within_their_limits", || format!("{tenant} uses {usage:?} of {limits:?}"))
 }
 
-/// 1: once faults have stopped, every job that was ever committed has ended; none is lost.
+/// 1: after faults have stopped, every committed job ends; none is lost.
 pub fn invariant_every_job_ends<'a>(left: impl Iterator<Item = &'a Job>, healed_for: u64) -> Checked {
     let left: Vec<&Job> = left.collect();
     require(left.is_empty(), "invariant_every_job_ends", || {
@@ -59,74 +62,77 @@ pub fn invariant_every_job_ends<'a>(left: impl Iterator<Item = &'a Job>, healed_
     })
 }
 
-/// 1: what was acknowledged is on record. The record goes only when the job has ended and someone asked, or its
-/// retention is over.
-pub fn invariant_nothing_is_forgotten_early(job: &Job, asked: bool, now: Millis, retention: Millis) -> Checked {
+/// 1: an acknowledged job is on record. Its record is removed only after it has ended, on request or after its
+/// retention.
+pub fn invariant_no_job_is_removed_early(job: &Job, requested: bool, now: Millis, retention: Millis) -> Checked {
     let due = job.ended_at().is_some_and(|ended| ended + retention < now);
-    require(job.state.is_terminal() && (asked || due), "invariant_nothing_is_forgotten_early", || {
+    require(job.state.is_terminal() && (requested || due), "invariant_no_job_is_removed_early", || {
         format!("removed at {}: {}", now.0, describe(job))
     })
 }
 
-/// 2: states follow one another as DESIGN.md §4 says, and a terminal one is left only through the three doors: a
-/// content scan, a release, a reschedule that is paid for with a retry. A terminal record does not change otherwise.
+/// 2: state transitions follow the state machine (`is_transition`). A terminal state is left only by a reopen transition:
+/// quarantine by a content scan, release, or a reschedule that uses a retry. A terminal record does not change otherwise.
 pub fn invariant_terminal_is_final(before: &Job, after: &Job) -> Checked {
     const NAME: &str = "invariant_terminal_is_final";
     let added = states_ever(after).saturating_sub(states_ever(before));
     if added == 0 {
-        let same = before.state == after.state && (!before.state.is_terminal() || is_same_end(before, after));
+        let same = before.state == after.state && (!before.state.is_terminal() || has_same_outcome(before, after));
         return require(same, NAME, || format!("{} became {}", describe(before), describe(after)));
     }
     let tail = &after.states[after.states.len().saturating_sub(added + 1)..];
     let mut reopened = 0;
     for pair in tail.windows(2) {
         let (from, to) = (pair[0].state, pair[1].state);
-        let done_all_the_same = after.origin.is_some() && from == State::Cancelling;
-        let holds = is_a_step(from, to) || (done_all_the_same && is_a_step(State::Running, to));
+        let ended_while_cancelling = after.origin.is_some() && from == State::Cancelling;
+        let holds = is_transition(from, to) || (ended_while_cancelling && is_transition(State::Running, to));
         require(holds, NAME, || format!("{} went from {from} to {to}", after.id))?;
         reopened += u32::from(from.is_terminal() && to == State::Pending);
     }
-    let begins = tail.first().map(|entry| entry.state);
-    require(added >= tail.len() || begins == Some(before.state), NAME, || {
-        format!("{} was {} and its new history begins with {begins:?}", after.id, before.state)
+    let first = tail.first().map(|entry| entry.state);
+    require(added >= tail.len() || first == Some(before.state), NAME, || {
+        format!("{} was {} and its new history starts with {first:?}", after.id, before.state)
     })?;
-    require(after.retries >= before.retries + reopened, NAME, || format!("a reschedule was free: {}", describe(after)))
+    require(after.retries >= before.retries + reopened, NAME, || {
+        format!("a reschedule did not use a retry: {}", describe(after))
+    })
 }
 
-/// How many states a job has been in, with those its record no longer lists.
+/// Number of states a job has entered, including those its record no longer lists.
 pub fn states_ever(job: &Job) -> usize {
     job.states.len() + job.states_dropped as usize
 }
 
-/// The states that came in with a commit, each with the one before it.
+/// The transitions of a commit: pairs of states.
 fn entered(before: Option<&Job>, after: &Job) -> Vec<(State, State)> {
     let added = states_ever(after).saturating_sub(before.map_or(1, states_ever));
     let tail = &after.states[after.states.len().saturating_sub(added + 1)..];
     tail.windows(2).map(|pair| (pair[0].state, pair[1].state)).collect()
 }
 
-/// What was added to a list at its end. Nothing can be said of one that is full, and has lost its middle.
+/// The entries appended to a list. `None` if the list is full: a full list drops entries from its middle.
 fn appended<'a, T>(before: &[T], after: &'a [T]) -> Option<&'a [T]> {
     after.get(before.len()..).filter(|_| after.len() < limits::HISTORY_ENTRIES_MAX)
 }
 
-/// Whether nothing but another look at a result that was shown tells two records apart: that leaves its decision, and a
-/// copy of the result if it says so.
-fn is_same_end(before: &Job, after: &Job) -> bool {
-    let bare = |job: &Job| Job { spec: bytes::Bytes::new(), ..job.clone() };
+/// Whether two records of an ended job differ at most by a later scan of a shown result: its decision, and a redacted
+/// copy if the decision says so.
+fn has_same_outcome(before: &Job, after: &Job) -> bool {
+    let without_spec = |job: &Job| Job { spec: bytes::Bytes::new(), ..job.clone() };
     let new = appended(before.output_decisions(), after.output_decisions()).unwrap_or(after.output_decisions());
-    let unlooked = |job: &Job| Job { output_decisions: None, ..bare(job) };
-    let uncopied = |job: &Job| Job { result: None, artifacts: None, original: None, reason: None, ..unlooked(job) };
+    let without_decisions = |job: &Job| Job { output_decisions: None, ..without_spec(job) };
+    let without_result =
+        |job: &Job| Job { result: None, artifacts: None, original: None, reason: None, ..without_decisions(job) };
     if new.is_empty() || before.state != State::Succeeded {
-        bare(before) == bare(after)
+        without_spec(before) == without_spec(after)
     } else if new.iter().any(|decision| decision.verdict == OutputVerdict::Redact) {
-        uncopied(before) == uncopied(after)
+        without_result(before) == without_result(after)
     } else {
-        unlooked(before) == unlooked(after)
+        without_decisions(before) == without_decisions(after)
     }
 }
 
-fn is_a_step(from: State, to: State) -> bool {
+fn is_transition(from: State, to: State) -> bool {
     use State::{
         Abandoned, ApprovalRequired, Blocked, Cancelled, Cancelling, Denied, Dispatched, Failed, Pending, Quarantined,
         Running, Scanning, Scheduled, Succeeded, TimedOut,
@@ -149,7 +155,7 @@ fn is_a_step(from: State, to: State) -> bool {
     }
 }
 
-/// 3: only the owner with the newest epoch commits, and each epoch has one owner.
+/// 3: only the owner with the newest epoch commits. Each epoch has one owner.
 pub fn invariant_only_the_owner_commits(
     shard: ShardId,
     (epoch, newest): (Epoch, Epoch),
@@ -163,42 +169,42 @@ pub fn invariant_only_the_owner_commits(
     })
 }
 
-/// 3: the store holds what owners have committed and nothing else.
-pub fn invariant_the_store_is_what_was_committed(difference: Option<String>) -> Checked {
+/// 3: the store contains exactly the committed records.
+pub fn invariant_the_store_equals_the_commits(difference: Option<String>) -> Checked {
     let holds = difference.is_none();
-    require(holds, "invariant_the_store_is_what_was_committed", || difference.unwrap_or_default())
+    require(holds, "invariant_the_store_equals_the_commits", || difference.unwrap_or_default())
 }
 
-/// 4: what holds for the record holds for the runner: it is only told to run what the record says was given to it.
-pub fn invariant_runners_get_what_is_on_record(ticket: Ticket, record: Option<&Job>) -> Checked {
-    let given = record.is_some_and(|job| job.attempt >= ticket.attempt);
-    require(given, "invariant_runners_get_what_is_on_record", || {
+/// 4: a runner receives only attempts that are on record.
+pub fn invariant_dispatches_are_on_record(attempt_ref: AttemptRef, record: Option<&Job>) -> Checked {
+    let recorded = record.is_some_and(|job| job.attempt >= attempt_ref.attempt);
+    require(recorded, "invariant_dispatches_are_on_record", || {
         format!(
-            "{}/{} was given out, on record is {}",
-            ticket.job,
-            ticket.attempt,
+            "{}/{} was dispatched, on record is {}",
+            attempt_ref.job,
+            attempt_ref.attempt,
             record.map_or_else(String::new, describe)
         )
     })
 }
 
-/// 5: attempts stay within their budgets, and their numbers only grow.
-pub fn invariant_budgets_are_kept(before: Option<&Job>, after: &Job, max_retries: u32) -> Checked {
-    const NAME: &str = "invariant_budgets_are_kept";
+/// 5: attempts stay within their retry budgets, and their numbers only grow.
+pub fn invariant_retry_budgets_hold(before: Option<&Job>, after: &Job, max_retries: u32) -> Checked {
+    const NAME: &str = "invariant_retry_budgets_hold";
     require(after.retries <= max_retries, NAME, || {
         format!("{} retries of {max_retries}: {}", after.retries, describe(after))
     })?;
-    let losses = after.infrastructure_failures;
-    require(losses <= limits::INFRASTRUCTURE_RETRIES_DEFAULT, NAME, || {
-        format!("{losses} losses: {}", describe(after))
+    let failures = after.infrastructure_failures;
+    require(failures <= limits::INFRASTRUCTURE_RETRIES_DEFAULT, NAME, || {
+        format!("{failures} infrastructure failures: {}", describe(after))
     })?;
     let numbers_grow = after.attempts.is_sorted_by(|a, b| a.attempt < b.attempt);
     let grew = before.is_none_or(|before| before.attempt <= after.attempt && before.retries <= after.retries);
-    require(numbers_grow && grew, NAME, || format!("attempts or retries went back: {}", describe(after)))
+    require(numbers_grow && grew, NAME, || format!("the attempt number or the retries decreased: {}", describe(after)))
 }
 
-/// 5: a job is looked for a runner as often as its topic says, and is given up only then: `most`, if there is a limit.
-pub fn invariant_the_search_for_a_runner_keeps_its_limit(job: &Job, most: u32) -> Checked {
+/// 5: a job has at most `most` dispatch tries and fails for lack of a runner only after that many; 0: no limit.
+pub fn invariant_dispatch_tries_stay_within_their_limit(job: &Job, most: u32) -> Checked {
     let given_up = job.state == State::Failed
         && job
             .reason
@@ -206,46 +212,52 @@ pub fn invariant_the_search_for_a_runner_keeps_its_limit(job: &Job, most: u32) -
             .is_some_and(|reason| matches!(reason.code, ReasonCode::NoWorkers | ReasonCode::PoolOverloaded));
     let holds =
         if most == 0 { !given_up } else { job.dispatch_tries <= most && (!given_up || job.dispatch_tries == most) };
-    require(holds, "invariant_the_search_for_a_runner_keeps_its_limit", || {
-        format!("{} of {most} looks for a runner: {}", job.dispatch_tries, describe(job))
+    require(holds, "invariant_dispatch_tries_stay_within_their_limit", || {
+        format!("{} of {most} dispatch tries: {}", job.dispatch_tries, describe(job))
     })
 }
 
-/// 5: nothing starts before its time. A clock that is set back after that time had come makes no difference.
+/// 5: no job starts before `not_before`. A later backward clock jump does not matter.
 pub fn invariant_nothing_starts_early(job: &Job, not_before: Option<Millis>) -> Checked {
     let Some(not_before) = not_before.filter(|_| !job.attempts.is_empty()) else { return Ok(()) };
-    let had_come = job.states.iter().any(|entry| entry.state != State::Blocked && entry.at >= not_before);
-    require(had_come, "invariant_nothing_starts_early", || format!("not before {not_before:?}: {}", describe(job)))
+    let was_due = job.states.iter().any(|entry| entry.state != State::Blocked && entry.at >= not_before);
+    require(was_due, "invariant_nothing_starts_early", || format!("not before {not_before:?}: {}", describe(job)))
 }
 
-/// 8: a queue's counters are what a count over the records gives. A queue that came back after it had expired knows
-/// only the jobs that came back with it; how many are active it knows all the same.
+/// 8: the counters of a queue equal a recount of the records. A queue recreated after its expiry counts only the jobs
+/// since then, but all active ones.
 pub fn invariant_counters_equal_a_recount(queue: &Queue, counted: &Counters) -> Checked {
-    let came_back = queue.token.is_none() && !queue.implicit;
-    let holds = if came_back { queue.counters.active == counted.active } else { queue.counters == *counted };
+    let recreated = queue.token.is_none() && !queue.implicit;
+    let holds = if recreated { queue.counters.active == counted.active } else { queue.counters == *counted };
     require(holds, "invariant_counters_equal_a_recount", || {
-        format!("{} says {:?}, its records {counted:?}", queue.id, queue.counters)
+        format!("{} has the counters {:?}, a recount gives {counted:?}", queue.id, queue.counters)
     })
 }
 
-/// 8: the engine's own derived numbers are what a recount gives.
-pub fn invariant_the_engine_counts_right(recount: Result<(), engine::Miscount>) -> Checked {
+/// 8: the engine's derived counters equal a recount.
+pub fn invariant_engine_counters_equal_a_recount(recount: Result<(), engine::Miscount>) -> Checked {
     match recount {
         Ok(()) => Ok(()),
-        Err(miscount) => require(false, "invariant_the_engine_counts_right", || miscount.to_string()),
+        Err(miscount) => require(false, "invariant_engine_counters_equal_a_recount", || miscount.to_string()),
     }
 }
 
-/// A queue never has more jobs with runners than it says, and once it is cancelled none of its jobs begins.
-pub fn invariant_queues_keep_their_limits(queue: &Queue, on_runner: u32, began_after_cancel: Option<JobId>) -> Checked {
-    const NAME: &str = "invariant_queues_keep_their_limits";
+/// A queue has at most `max_running` jobs in flight, and no job of a cancelled queue starts.
+pub fn invariant_queues_stay_within_their_limits(
+    queue: &Queue,
+    on_runner: u32,
+    started_after_cancel: Option<JobId>,
+) -> Checked {
+    const NAME: &str = "invariant_queues_stay_within_their_limits";
     let within = queue.max_running.is_none_or(|max| on_runner <= max);
-    require(within, NAME, || format!("{on_runner} jobs of {} run, {:?} may", queue.id, queue.max_running))?;
-    let holds = queue.state != QueueState::Cancelled || began_after_cancel.is_none();
-    require(holds, NAME, || format!("{began_after_cancel:?} began although {} is cancelled", queue.id))
+    require(within, NAME, || {
+        format!("{on_runner} jobs of {} are in flight, the limit is {:?}", queue.id, queue.max_running)
+    })?;
+    let holds = queue.state != QueueState::Cancelled || started_after_cancel.is_none();
+    require(holds, NAME, || format!("{started_after_cancel:?} started although {} is cancelled", queue.id))
 }
 
-/// An attempt is given to one runner; after that only a newer incarnation of the same runner may have it in hand.
+/// An attempt is dispatched to one runner. Only a newer incarnation of the same runner may adopt it.
 pub fn invariant_an_attempt_stays_with_its_runner(before: &Job, after: &Job) -> Checked {
     let (Some(known), Some(now)) = (before.last_attempt(), after.last_attempt()) else { return Ok(()) };
     let same = known.attempt != now.attempt || (known.runner == now.runner && known.incarnation <= now.incarnation);
@@ -254,65 +266,69 @@ pub fn invariant_an_attempt_stays_with_its_runner(before: &Job, after: &Job) -> 
     })
 }
 
-/// 1, 5: what a restarted runner has found alive, and has named, goes on as the same attempt: it is not lost, so that it
-/// neither costs a try nor runs beside another. `heard_as` is the newest incarnation that the shard has heard.
-pub fn invariant_what_is_alive_is_not_lost(loss: &Loss, found: bool, heard_as: Option<Incarnation>) -> Checked {
-    require(!found, "invariant_what_is_alive_is_not_lost", || {
-        format!("{loss:?}, but the shard has heard from {heard_as:?} that it is alive")
+/// 1, 5: an attempt that a restarted runner registered continues as the same attempt. It is not lost: it uses no retry
+/// and does not run in parallel with another. `newest` is the newest incarnation registered with the shard.
+pub fn invariant_registered_attempts_are_not_lost(
+    lost: &LostAttempt,
+    registered: bool,
+    newest: Option<Incarnation>,
+) -> Checked {
+    require(!registered, "invariant_registered_attempts_are_not_lost", || {
+        format!("{lost:?}, but {newest:?} has registered it with the shard")
     })
 }
 
-/// No attempt is begun while it still runs, in the same place or in another.
-pub fn invariant_an_attempt_runs_in_one_place(ticket: Ticket, is_new: bool) -> Checked {
-    require(is_new, "invariant_an_attempt_runs_in_one_place", || {
-        format!("{}/{} has started a second time", ticket.job, ticket.attempt)
+/// No attempt starts while it still runs, on any runner.
+pub fn invariant_an_attempt_starts_once(attempt_ref: AttemptRef, is_new: bool) -> Checked {
+    require(is_new, "invariant_an_attempt_starts_once", || {
+        format!("{}/{} started a second time", attempt_ref.job, attempt_ref.attempt)
     })
 }
 
-/// What simulated attempts return.
-pub fn result_of(ticket: Ticket) -> Json {
-    Json::of(&format!("{}/{}", ticket.job, ticket.attempt))
+/// Result of a simulated attempt.
+pub fn result_of(attempt_ref: AttemptRef) -> Json {
+    Json::of(&format!("{}/{}", attempt_ref.job, attempt_ref.attempt))
 }
 
-/// The same where the job is known: those of workflows return what they are given, for others to read.
-pub fn result_of_job(job: &Job, ticket: Ticket) -> Json {
+/// Result of an attempt of a known job. Echo jobs of workflows return their value, which other tasks read.
+pub fn result_of_job(job: &Job, attempt_ref: AttemptRef) -> Json {
     match decode_run(&job.spec) {
         Ok(Run::Echo(echo)) if job.origin.is_some() => echo.value,
-        Ok(Run::Echo(_) | Run::Process(_) | Run::Wasm(_)) | Err(_) => result_of(ticket),
+        Ok(Run::Echo(_) | Run::Process(_) | Run::Wasm(_)) | Err(_) => result_of(attempt_ref),
     }
 }
 
-/// The same idempotency key never makes two things within its lifetime.
-pub fn invariant_a_key_makes_one_thing(before: Option<&KeyEntry>, after: &KeyEntry, lifetime: Millis) -> Checked {
+/// An idempotency key creates one object within its lifetime.
+pub fn invariant_a_key_creates_one_object(before: Option<&KeyEntry>, after: &KeyEntry, lifetime: Millis) -> Checked {
     let holds = before.is_none_or(|before| before.made == after.made || before.at + lifetime <= after.at);
-    require(holds, "invariant_a_key_makes_one_thing", || format!("{before:?}, then {after:?}"))
+    require(holds, "invariant_a_key_creates_one_object", || format!("{before:?}, then {after:?}"))
 }
 
-/// What anyone is told has been committed before: `known` looks a job up in the committed records.
+/// Answers refer to committed state only. The closures look up committed records.
 pub fn invariant_answers_follow_commits<'a>(
     answer: &Answer,
     known_job: impl Fn(JobId) -> Option<&'a Job>,
     known_queue: impl Fn(model::id::QueueId) -> bool,
-    known_flow: impl Fn(model::id::WorkflowId) -> bool,
+    known_workflow: impl Fn(model::id::WorkflowId) -> bool,
 ) -> Checked {
     const NAME: &str = "invariant_answers_follow_commits";
     match answer {
         Answer::Submitted(results) => results.iter().flatten().try_for_each(|accepted| {
             let holds = known_job(accepted.id).is_some_and(|job| job.seq == accepted.seq);
-            require(holds, NAME, || format!("{} was acknowledged and is not on record", accepted.id))
+            require(holds, NAME, || format!("{} was acknowledged but is not on record", accepted.id))
         }),
-        Answer::Job(told) => {
-            let holds = known_job(told.id).is_some_and(|job| states_ever(job) >= states_ever(told));
-            require(holds, NAME, || format!("told, but not on record: {}", describe(told)))
+        Answer::Job(answered) => {
+            let holds = known_job(answered.id).is_some_and(|job| states_ever(job) >= states_ever(answered));
+            require(holds, NAME, || format!("answered but not on record: {}", describe(answered)))
         }
         Answer::Queue(queue) => {
-            require(known_queue(queue.id), NAME, || format!("{} was told of and is not on record", queue.id))
+            require(known_queue(queue.id), NAME, || format!("{} was answered but is not on record", queue.id))
         }
-        Answer::QueueExists(id) => require(known_queue(*id), NAME, || format!("{id} never was")),
-        Answer::Workflow(told) => {
-            require(known_flow(told.id), NAME, || format!("{} was told of and is not on record", told.id))
+        Answer::QueueExists(id) => require(known_queue(*id), NAME, || format!("{id} never existed")),
+        Answer::Workflow(answered) => {
+            require(known_workflow(answered.id), NAME, || format!("{} was answered but is not on record", answered.id))
         }
-        Answer::WorkflowExists(id) => require(known_flow(*id), NAME, || format!("{id} never was")),
+        Answer::WorkflowExists(id) => require(known_workflow(*id), NAME, || format!("{id} never existed")),
         Answer::Removed
         | Answer::Why(_)
         | Answer::QueueRemoved
@@ -324,7 +340,7 @@ pub fn invariant_answers_follow_commits<'a>(
     }
 }
 
-/// At rest no runner's slot is taken and no request is unanswered.
+/// At the end no attempt is in flight and no request is open.
 pub fn invariant_nothing_is_left_over(what: &[String]) -> Checked {
     require(what.is_empty(), "invariant_nothing_is_left_over", || what.join("; "))
 }
@@ -334,7 +350,7 @@ pub fn describe(job: &Job) -> String {
     let states: Vec<&str> = job.states.iter().map(|entry| entry.state.as_str()).collect();
     let reason = job.reason.as_ref().map_or("", |reason| reason.code.as_str());
     format!(
-        "{} in {}: {} (attempt {}, {} of {} retries, {} losses, retracting: {}, {reason}) eligible {} via {}",
+        "{} in {}: {} (attempt {}, {} of {} retries, {} lost, retracting: {}, {reason}) eligible {} via {}",
         job.id,
         job.queue,
         job.state,

@@ -1,15 +1,15 @@
-//! What has been committed, read from the batches themselves and kept apart from the store: the witness against
-//! which everything else is checked.
+//! The ledger: all committed records, decoded from the batches and independent of the store. The invariants check
+//! everything against it.
 
-pub mod flows;
-mod story;
-mod trail;
+mod audit;
+mod changes;
+pub mod workflows;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use engine::{Config, Setup, TenantLimits, Word};
+use engine::{ApprovalDecision, Config, Settings, TenantLimits};
 use model::audit::Action;
 use model::batch::{Batch, Keyspace, Op, ops};
 use model::codec;
@@ -17,7 +17,7 @@ use model::dead_letter::{DeadLetter, is_dead};
 use model::id::{Attempt, Epoch, Incarnation, JobId, QueueId, RunnerId, ShardId};
 use model::job::Job;
 use model::key::{self, KeyEntry, Made};
-use model::message::{RunnerCursor, Ticket};
+use model::message::{AttemptRef, RunnerCursor};
 use model::queue::{Counters, Queue, QueueState};
 use model::spec::{JobSpec, KeyHash, decode_owner};
 use model::state::State;
@@ -25,20 +25,20 @@ use model::time::Millis;
 use store::{ModelStore, Order, Range, Store};
 
 use crate::coverage::Coverage;
-use crate::invariants::{self, Begun, Checked, Violation};
+use crate::invariants::{self, Checked, DispatchSnapshot, Violation};
 use crate::policy::Policy;
 use crate::scanner::Scanner;
-use flows::{Flows, Tables, TouchedFlows};
-use story::{adopts, loss, note_start, note_states};
-use trail::Trail;
+use audit::AuditLogs;
+use changes::{count_start, count_states, is_adoption, lost_attempt};
+use workflows::{Tables, TouchedWorkflows, Workflows};
 
-/// A job that was committed once.
+/// A job that was ever committed.
 #[derive(Debug)]
 pub struct KnownJob {
-    /// Its newest version, also after it was removed.
+    /// Newest version, also after its removal.
     pub record: Job,
     pub removed: bool,
-    /// As it was accepted; a policy may only lower it.
+    /// As accepted. A policy may only lower it.
     max_retries: u32,
     not_before: Option<Millis>,
 }
@@ -46,43 +46,43 @@ pub struct KnownJob {
 #[derive(Debug, Default)]
 struct KnownQueue {
     record: Option<Queue>,
-    /// Every job it has had, by its newest state, removed or not.
+    /// All its jobs by newest state, including removed ones.
     counted: Counters,
     on_runner: u32,
 }
 
-/// A batch that has landed.
+/// A landed batch.
 #[derive(Debug, Clone, Copy)]
 pub struct Commit<'a> {
     pub shard: ShardId,
     pub epoch: Epoch,
     pub process: u64,
     pub batch: &'a Batch,
-    /// The engine's time when it flushed.
+    /// Engine time of the flush.
     pub now: Millis,
-    /// What operators had said while it was in the making, in order.
-    pub setups: &'a [Arc<Setup>],
-    /// The attempts that were given out with it.
-    pub begun: &'a BTreeMap<Ticket, Begun>,
+    /// Settings in force during the round, in order.
+    pub settings: &'a [Arc<Settings>],
+    /// Attempts dispatched in the round.
+    pub dispatched: &'a BTreeMap<AttemptRef, DispatchSnapshot>,
 }
 
-/// Those whose words a commit is held against.
+/// What a commit is checked against.
 #[derive(Debug, Clone, Copy)]
-pub struct Speakers<'a> {
+pub struct CheckContext<'a> {
     pub config: &'a Config,
-    /// Of every topic.
+    /// The same for all topics.
     pub dispatch_tries_max: u32,
     pub tenants: &'a BTreeMap<String, TenantLimits>,
     pub policy: &'a Policy,
     pub scanner: &'a Scanner,
 }
 
-/// A running attempt that a shard has given up for lost.
+/// A running attempt that a shard gave up as lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Loss {
-    pub ticket: Ticket,
+pub struct LostAttempt {
+    pub attempt_ref: AttemptRef,
     pub runner: RunnerId,
-    /// As the record had it before.
+    /// From the previous record.
     pub incarnation: Incarnation,
 }
 
@@ -91,46 +91,46 @@ type Table = BTreeMap<Vec<u8>, Bytes>;
 #[derive(Debug, Default)]
 pub struct Ledger {
     pub jobs: BTreeMap<JobId, KnownJob>,
-    /// Jobs whose removal was asked for.
-    pub removal_asked: BTreeSet<JobId>,
+    /// Jobs with a removal request.
+    pub removal_requested: BTreeSet<JobId>,
     queues: BTreeMap<QueueId, KnownQueue>,
     tables: BTreeMap<(ShardId, Keyspace), Table>,
     newest_epochs: BTreeMap<ShardId, Epoch>,
     owners: BTreeMap<(ShardId, Epoch), u64>,
     keys: BTreeMap<(ShardId, KeyHash), KeyEntry>,
-    /// What the newest commit has given up.
-    pub losses: Vec<Loss>,
-    /// Attempts that have passed from one incarnation of their runner to the next.
-    adopted: BTreeSet<Ticket>,
-    pub trail: Trail,
-    pub flows: Flows,
-    /// What tenants have in all shards together.
-    holdings: BTreeMap<String, Holding>,
-    /// What people have said of jobs that wait for an approval.
-    words: BTreeMap<JobId, Vec<Word>>,
+    /// Attempts given up by the newest commit.
+    pub lost_attempts: Vec<LostAttempt>,
+    /// Attempts adopted by a newer incarnation of their runner.
+    adopted: BTreeSet<AttemptRef>,
+    pub audit: AuditLogs,
+    pub workflows: Workflows,
+    /// Usage of tenants over all shards.
+    tenant_usage: BTreeMap<String, TenantUsage>,
+    /// All answers of approvers, by job.
+    approvals: BTreeMap<JobId, Vec<ApprovalDecision>>,
 }
 
-/// What the records say a tenant has.
+/// Jobs of a tenant, according to the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Holding {
+pub struct TenantUsage {
     pub running: i64,
     pub live: i64,
 }
 
-impl Holding {
+impl TenantUsage {
     fn of(job: &Job) -> Self {
         Self { running: i64::from(job.state.is_on_runner()), live: i64::from(!job.state.is_terminal()) }
     }
 }
 
-/// What a commit has touched.
+/// Objects touched by a commit.
 #[derive(Debug, Default)]
 struct Touched {
     jobs: BTreeSet<JobId>,
     queues: BTreeSet<QueueId>,
-    flows: TouchedFlows,
-    /// The first job of each queue that was given out by this commit.
-    began: BTreeMap<QueueId, JobId>,
+    workflows: TouchedWorkflows,
+    /// The first dispatched job of each queue.
+    dispatched: BTreeMap<QueueId, JobId>,
 }
 
 fn unreadable(what: &str) -> Violation {
@@ -138,7 +138,7 @@ fn unreadable(what: &str) -> Violation {
 }
 
 impl Ledger {
-    /// A process has become the owner of a shard.
+    /// A process has opened a shard.
     pub fn opened(&mut self, shard: ShardId, epoch: Epoch, process: u64) -> Checked {
         let newest = self.newest_epochs.insert(shard, epoch).map_or(0, |newest| newest.0);
         let earlier = self.owners.insert((shard, epoch), process);
@@ -151,64 +151,64 @@ impl Ledger {
         self.newest_epochs.get(&shard).copied().unwrap_or(Epoch(0))
     }
 
-    /// Takes note of a commit that has landed, and checks everything it touches.
-    pub fn observe(&mut self, commit: Commit<'_>, speakers: Speakers<'_>, coverage: &mut Coverage) -> Checked {
+    /// Applies a landed commit and checks everything it touches.
+    pub fn observe(&mut self, commit: Commit<'_>, context: CheckContext<'_>, coverage: &mut Coverage) -> Checked {
         let newest = self.newest_epoch(commit.shard);
         let owner = self.owners.get(&(commit.shard, commit.epoch)).copied();
         let epochs = (commit.epoch, newest);
         invariants::invariant_only_the_owner_commits(commit.shard, epochs, (commit.process, owner))?;
         let mut touched = Touched::default();
-        self.losses.clear();
-        self.trail.begin();
-        let config = speakers.config;
+        self.lost_attempts.clear();
+        self.audit.begin_commit();
+        let config = context.config;
         for op in ops(commit.batch.as_bytes()) {
             match op.map_err(|error| unreadable(&error.to_string()))? {
                 Op::Put { keyspace, key, value } => {
                     if keyspace == Keyspace::Audit {
-                        self.trail.follow(commit.shard, key, value, coverage)?;
+                        self.audit.verify(commit.shard, key, value, coverage)?;
                     }
                     self.put(commit.shard, (keyspace, key), value, config, &mut touched)?
                 }
                 Op::Delete { keyspace, key } => self.delete(commit, (keyspace, key), config, &mut touched)?,
-                Op::Event { .. } => coverage.note("changes told"),
+                Op::Event { .. } => coverage.count("events emitted"),
             }
         }
-        self.trail
+        self.audit
             .check_end(commit.shard, self.get(commit.shard, Keyspace::Meta, key::META_AUDIT).map(Bytes::as_ref))?;
-        let (jobs, queues) = self.trail.subjects();
+        let (jobs, queues) = self.audit.subjects();
         touched.jobs.extend(jobs);
         touched.queues.extend(queues);
-        let touched_flows = std::mem::take(&mut touched.flows);
+        let touched_workflows = std::mem::take(&mut touched.workflows);
         let tables = Tables { shard: commit.shard, all: &self.tables };
-        let changed = self.flows.take(&touched_flows, &tables)?;
+        let changed = self.workflows.apply(&touched_workflows, &tables)?;
         for id in std::mem::take(&mut touched.jobs) {
-            self.observe_job(id, commit, speakers, (&mut touched, coverage))?;
+            self.observe_job(id, commit, context, (&mut touched, coverage))?;
         }
         for id in &touched.queues {
             self.observe_queue(commit.shard, *id, &touched)?;
         }
-        self.flows.check(&changed, commit.now, config.retention, coverage)?;
+        self.workflows.check(&changed, commit.now, config.retention, coverage)?;
         let tables = Tables { shard: commit.shard, all: &self.tables };
-        let trail = &self.trail;
-        self.flows.check_schedules(&touched_flows, &changed, &tables, |name| trail.is_handled(name))?;
-        for (tenant, limits) in speakers.tenants {
-            let holding = self.holdings.get(tenant).copied().unwrap_or_default();
-            invariants::invariant_tenants_stay_within_their_limits(tenant, *limits, holding)?;
+        let audit = &self.audit;
+        self.workflows.check_schedules(&touched_workflows, &changed, &tables, |name| audit.is_pause_changed(name))?;
+        for (tenant, limits) in context.tenants {
+            let usage = self.tenant_usage.get(tenant).copied().unwrap_or_default();
+            invariants::invariant_tenants_stay_within_their_limits(tenant, *limits, usage)?;
         }
-        invariants::invariant_every_policy_has_one_entry(commit.setups, self.trail.policy_changes())
+        invariants::invariant_policy_changes_have_one_audit_entry(commit.settings, self.audit.policy_changes())
     }
 
-    /// Somebody has asked for something to be done to a job.
-    pub fn note_asked(&mut self, job: JobId, action: Action) {
-        if let Action::Removed | Action::LetterPurged = action {
-            self.removal_asked.insert(job);
+    /// Records a request for an operation on a job.
+    pub fn record_request(&mut self, job: JobId, action: Action) {
+        if let Action::Removed | Action::DeadLetterPurged = action {
+            self.removal_requested.insert(job);
         }
-        self.trail.note_asked(job, action);
+        self.audit.record_request(job, action);
     }
 
-    /// Somebody has approved or rejected a job, or has tried to.
-    pub fn note_word(&mut self, job: JobId, word: &Word) {
-        self.words.entry(job).or_default().push(word.clone());
+    /// Records an answer of an approver.
+    pub fn record_approval(&mut self, job: JobId, answer: &ApprovalDecision) {
+        self.approvals.entry(job).or_default().push(answer.clone());
     }
 
     fn put(
@@ -219,12 +219,12 @@ impl Ledger {
         config: &Config,
         touched: &mut Touched,
     ) -> Checked {
-        note_touched(keyspace, key, touched);
+        mark_touched(keyspace, key, touched);
         if keyspace == Keyspace::Keys {
             let entry: KeyEntry = codec::decode(value).map_err(|error| unreadable(&error.to_string()))?;
-            let hash = key_hash(key).ok_or_else(|| unreadable("a key's key"))?;
+            let hash = key_hash(key).ok_or_else(|| unreadable("a key of the keys keyspace is invalid"))?;
             let before = self.keys.insert((shard, hash), entry);
-            invariants::invariant_a_key_makes_one_thing(before.as_ref(), &entry, config.key_lifetime)?;
+            invariants::invariant_a_key_creates_one_object(before.as_ref(), &entry, config.key_lifetime)?;
         }
         self.tables.entry((shard, keyspace)).or_default().insert(key.to_vec(), Bytes::copy_from_slice(value));
         Ok(())
@@ -237,19 +237,19 @@ impl Ledger {
         config: &Config,
         touched: &mut Touched,
     ) -> Checked {
-        note_touched(keyspace, key, touched);
+        mark_touched(keyspace, key, touched);
         if keyspace == Keyspace::Audit {
-            let detail = format!("shard {}: an entry was taken out of the audit log", commit.shard);
-            return Err(Violation { invariant: "invariant_the_chain_is_unbroken", detail });
+            let detail = format!("shard {}: an entry of the audit log was deleted", commit.shard);
+            return Err(Violation { invariant: "invariant_the_audit_chain_is_unbroken", detail });
         }
         let removed = self.tables.entry((commit.shard, keyspace)).or_default().remove(key);
         if let (Keyspace::Keys, Some(value)) = (keyspace, removed) {
             let entry: KeyEntry = codec::decode(&value).map_err(|error| unreadable(&error.to_string()))?;
             if entry.at + config.key_lifetime > commit.now {
-                let detail = format!("{entry:?} was forgotten at {}", commit.now.0);
-                return Err(Violation { invariant: "invariant_a_key_makes_one_thing", detail });
+                let detail = format!("{entry:?} was deleted at {}, before its expiry", commit.now.0);
+                return Err(Violation { invariant: "invariant_a_key_creates_one_object", detail });
             }
-            // Its lifetime is over, if only by a clock that had jumped ahead: from now on it may stand for another.
+            // Expired, possibly by a clock that jumped ahead: the key may be used again.
             if let Some(hash) = key_hash(key) {
                 self.keys.remove(&(commit.shard, hash));
             }
@@ -261,7 +261,7 @@ impl Ledger {
         self.tables.get(&(shard, keyspace))?.get(key)
     }
 
-    /// A job's record as it is now, from the one place where it may be.
+    /// The current record of a job, from the keyspace of live or of ended jobs.
     fn read_job(&self, shard: ShardId, id: JobId) -> Result<Option<Job>, Violation> {
         let live = self.get(shard, Keyspace::Live, &id.key());
         let done = self.get(shard, Keyspace::Done, &id.key());
@@ -269,15 +269,17 @@ impl Ledger {
             (None, None) => return Ok(None),
             (Some(bytes), None) => (bytes, true),
             (None, Some(bytes)) => (bytes, false),
-            (Some(_), Some(_)) => return Err(unreadable(&format!("{id} is both live and done"))),
+            (Some(_), Some(_)) => {
+                return Err(unreadable(&format!("{id} is in the keyspaces of live and of ended jobs")));
+            }
         };
         let mut job = Job::decode(bytes).map_err(|error| unreadable(&error.to_string()))?;
         if job.lacks_spec() {
             let spec = self.get(shard, Keyspace::Spec, &id.key());
-            job.spec = spec.cloned().ok_or_else(|| unreadable(&format!("{id} has lost its spec")))?;
+            job.spec = spec.cloned().ok_or_else(|| unreadable(&format!("the spec of {id} is missing")))?;
         }
         if job.state.is_terminal() == is_live {
-            return Err(unreadable(&format!("{id} is {} and in the wrong place", job.state)));
+            return Err(unreadable(&format!("{id} is {} but in the wrong keyspace", job.state)));
         }
         Ok(Some(job))
     }
@@ -286,111 +288,112 @@ impl Ledger {
         &mut self,
         id: JobId,
         commit: Commit<'_>,
-        speakers: Speakers<'_>,
+        context: CheckContext<'_>,
         (touched, coverage): (&mut Touched, &mut Coverage),
     ) -> Checked {
         let Some(job) = self.read_job(commit.shard, id)? else {
-            self.check_letter(commit.shard, id, None)?;
-            return self.observe_removal(id, commit.now, speakers.config, coverage);
+            self.check_dead_letter(commit.shard, id, None)?;
+            return self.observe_removal(id, commit.now, context.config, coverage);
         };
         let before = self.jobs.get(&id);
-        note_states(before.map(|known| &known.record), &job, coverage);
+        count_states(before.map(|known| &known.record), &job, coverage);
         let (max_retries, not_before) = match before {
             Some(known) => (known.max_retries, known.not_before),
-            None => self.observe_birth(commit.shard, &job)?,
+            None => self.check_new_job(commit.shard, &job)?,
         };
         let record = before.map(|known| &known.record);
         if let Some(record) = record {
             invariants::invariant_terminal_is_final(record, &job)?;
             invariants::invariant_an_attempt_stays_with_its_runner(record, &job)?;
-            self.losses.extend(loss(record, &job));
-            if adopts(record, &job) {
-                coverage.note("attempts adopted");
-                self.adopted.insert(Ticket { job: id, attempt: job.attempt });
+            self.lost_attempts.extend(lost_attempt(record, &job));
+            if is_adoption(record, &job) {
+                coverage.count("attempts adopted");
+                self.adopted.insert(AttemptRef { job: id, attempt: job.attempt });
             }
-            if job.state == State::Succeeded && self.adopted.remove(&Ticket { job: id, attempt: job.attempt }) {
-                coverage.note("results of adopted attempts");
+            if job.state == State::Succeeded && self.adopted.remove(&AttemptRef { job: id, attempt: job.attempt }) {
+                coverage.count("results of adopted attempts");
             }
         }
-        invariants::invariant_budgets_are_kept(record, &job, max_retries)?;
+        invariants::invariant_retry_budgets_hold(record, &job, max_retries)?;
         invariants::invariant_nothing_starts_early(&job, not_before)?;
-        invariants::invariant_the_search_for_a_runner_keeps_its_limit(&job, speakers.dispatch_tries_max)?;
-        self.check_gates(record, &job, commit, speakers, coverage)?;
-        self.check_letter(commit.shard, id, Some(&job))?;
-        invariants::invariant_every_act_has_one_entry(record, &job, &self.trail.of_job(id))?;
+        invariants::invariant_dispatch_tries_stay_within_their_limit(&job, context.dispatch_tries_max)?;
+        self.check_policies(record, &job, commit, context, coverage)?;
+        self.check_dead_letter(commit.shard, id, Some(&job))?;
+        invariants::invariant_every_operation_has_one_audit_entry(record, &job, &self.audit.of_job(id))?;
         touched.queues.insert(job.queue);
         if job.attempt > record.map_or(Attempt::NONE, |record| record.attempt) {
-            touched.began.entry(job.queue).or_insert(id);
+            touched.dispatched.entry(job.queue).or_insert(id);
         }
-        let was = record.map_or(Holding::default(), Holding::of);
-        self.flows.job_changed(record, &job)?;
+        let was = record.map_or(TenantUsage::default(), TenantUsage::of);
+        self.workflows.job_changed(record, &job)?;
         self.count(record.map(|record| record.state), &job);
-        self.hold(was, &job)?;
+        self.update_usage(was, &job)?;
         self.jobs.insert(id, KnownJob { record: job, removed: false, max_retries, not_before });
         Ok(())
     }
 
-    /// A job has changed from holding this much of what its tenant may have. One that is removed holds nothing.
-    fn hold(&mut self, was: Holding, job: &Job) -> Checked {
-        let is = Holding::of(job);
+    /// Updates the usage of the job's tenant.
+    fn update_usage(&mut self, was: TenantUsage, job: &Job) -> Checked {
+        let is = TenantUsage::of(job);
         if was != is {
             let (_, tenant) = decode_owner(&job.spec).map_err(|error| unreadable(&error.to_string()))?;
-            let holding = self.holdings.entry(tenant).or_default();
-            holding.running += is.running - was.running;
-            holding.live += is.live - was.live;
+            let usage = self.tenant_usage.entry(tenant).or_default();
+            usage.running += is.running - was.running;
+            usage.live += is.live - was.live;
         }
         Ok(())
     }
 
-    /// What the policy and people have to do with a job, on its way in and on its way out.
-    fn check_gates(
+    /// Checks the input and output policy of a job.
+    fn check_policies(
         &self,
         before: Option<&Job>,
         job: &Job,
         commit: Commit<'_>,
-        Speakers { policy, scanner, .. }: Speakers<'_>,
+        CheckContext { policy, scanner, .. }: CheckContext<'_>,
         coverage: &mut Coverage,
     ) -> Checked {
-        invariants::invariant_decisions_are_never_invented(before, job, policy)?;
-        let words = self.words.get(&job.id).map_or(&[][..], Vec::as_slice);
-        invariants::invariant_approvals_are_never_invented(before, job, words)?;
-        invariants::invariant_retries_stay_within_their_limits(before, job)?;
+        invariants::invariant_decisions_come_from_the_policy(before, job, policy)?;
+        let approvals = self.approvals.get(&job.id).map_or(&[][..], Vec::as_slice);
+        invariants::invariant_approvals_come_from_approvers(before, job, approvals)?;
+        invariants::invariant_retries_stay_within_constraints(before, job)?;
         let first = before.map_or(Attempt::NONE, |before| before.attempt).next();
         for attempt in first.0..=job.attempt.0 {
-            let ticket = Ticket { job: job.id, attempt: Attempt(attempt) };
-            // What nobody has seen being given out is held against the record itself.
-            let gate = commit.setups.last().map_or(engine::Gate::Open, |setup| setup.gate);
-            let begun = commit.begun.get(&ticket).cloned().unwrap_or_else(|| Begun::new(gate, job));
-            invariants::invariant_starts_follow_the_rules_in_force(job, ticket, &begun, policy)?;
-            invariants::invariant_starts_are_limited_as_decided(job, ticket, &begun)?;
-            note_start(job, &begun, coverage);
+            let attempt_ref = AttemptRef { job: job.id, attempt: Attempt(attempt) };
+            // An attempt without a snapshot is checked against the record itself.
+            let mode = commit.settings.last().map_or(engine::PolicyMode::Disabled, |settings| settings.policy);
+            let snapshot = commit.dispatched.get(&attempt_ref).cloned();
+            let snapshot = snapshot.unwrap_or_else(|| DispatchSnapshot::new(mode, job));
+            invariants::invariant_starts_follow_the_policy_in_force(job, attempt_ref, &snapshot, policy)?;
+            invariants::invariant_starts_have_their_constraints(job, attempt_ref, &snapshot)?;
+            count_start(job, &snapshot, coverage);
         }
-        invariants::invariant_output_decisions_are_never_invented(before, job, commit.setups, scanner)?;
-        invariants::invariant_what_is_shown_may_be_seen(before, job, commit.setups, scanner)?;
-        invariants::invariant_what_is_to_be_redacted_stays_inside(job, scanner)?;
+        invariants::invariant_output_decisions_come_from_the_scanner(before, job, commit.settings, scanner)?;
+        invariants::invariant_shown_results_are_allowed(before, job, commit.settings, scanner)?;
+        invariants::invariant_unredacted_results_stay_hidden(job, scanner)?;
         invariants::invariant_results_are_of_the_newest_attempt(job, scanner)
     }
 
-    fn check_letter(&self, shard: ShardId, id: JobId, record: Option<&Job>) -> Checked {
+    fn check_dead_letter(&self, shard: ShardId, id: JobId, record: Option<&Job>) -> Checked {
         let letter = self.get(shard, Keyspace::DeadLetters, &id.key());
         let letter: Option<DeadLetter> =
             letter.map(|bytes| codec::decode(bytes)).transpose().map_err(|error| unreadable(&error.to_string()))?;
-        invariants::invariant_what_ends_undone_leaves_a_letter(id, record, letter.as_ref())
+        invariants::invariant_failed_jobs_have_a_dead_letter(id, record, letter.as_ref())
     }
 
-    /// Results that were shown and that nobody has looked at, although somebody should have.
+    /// Number of shown results that wait for their scan.
     pub fn open_scans(&self) -> usize {
         self.tables.iter().filter(|((_, keyspace), _)| *keyspace == Keyspace::Scans).map(|(_, table)| table.len()).sum()
     }
 
-    /// What a new job is held to: its retries and its time, and a key that stands for it.
-    fn observe_birth(&self, shard: ShardId, job: &Job) -> Result<(u32, Option<Millis>), Violation> {
+    /// Checks the key of a new job. Returns its retry budget and `not_before`.
+    fn check_new_job(&self, shard: ShardId, job: &Job) -> Result<(u32, Option<Millis>), Violation> {
         let spec: JobSpec = job.decode_spec().map_err(|error| unreadable(&error.to_string()))?;
         if let Some(hash) = job.key {
             let made = self.keys.get(&(shard, hash)).map(|entry| entry.made);
             if made != Some(Made::Job { id: job.id, seq: job.seq }) {
-                let detail = format!("{} was made under a key that stands for {made:?}", job.id);
-                return Err(Violation { invariant: "invariant_a_key_makes_one_thing", detail });
+                let detail = format!("{} was created with a key that refers to {made:?}", job.id);
+                return Err(Violation { invariant: "invariant_a_key_creates_one_object", detail });
             }
         }
         Ok((job.max_retries, spec.not_before.map(|time| time.0)))
@@ -399,13 +402,14 @@ impl Ledger {
     fn observe_removal(&mut self, id: JobId, now: Millis, config: &Config, coverage: &mut Coverage) -> Checked {
         let Some(known) = self.jobs.get_mut(&id).filter(|known| !known.removed) else { return Ok(()) };
         known.removed = true;
-        let asked = self.removal_asked.contains(&id);
-        coverage.note(if asked { "removed by hand" } else { "removed by age" });
-        let letter = is_dead(known.record.state);
-        let retention = if letter { config.retention.max(config.dead_letter_retention) } else { config.retention };
-        invariants::invariant_nothing_is_forgotten_early(&known.record, asked, now, retention)?;
+        let requested = self.removal_requested.contains(&id);
+        coverage.count(if requested { "jobs removed on request" } else { "jobs removed by retention" });
+        let has_dead_letter = is_dead(known.record.state);
+        let retention =
+            if has_dead_letter { config.retention.max(config.dead_letter_retention) } else { config.retention };
+        invariants::invariant_no_job_is_removed_early(&known.record, requested, now, retention)?;
         let due = known.record.ended_at().is_some_and(|ended| ended + retention < now);
-        invariants::invariant_removals_have_one_entry(&known.record, due, &self.trail.of_job(id))
+        invariants::invariant_removals_have_one_audit_entry(&known.record, due, &self.audit.of_job(id))
     }
 
     fn count(&mut self, before: Option<State>, job: &Job) {
@@ -429,30 +433,30 @@ impl Ledger {
             None => None,
         };
         let state_after = known.record.as_ref().map(|queue| queue.state);
-        let entries = self.trail.of_queue(id);
-        invariants::invariant_every_act_on_a_queue_has_one_entry(id, state_before, state_after, &entries)?;
+        let entries = self.audit.of_queue(id);
+        invariants::invariant_queue_operations_have_one_audit_entry(id, state_before, state_after, &entries)?;
         let Some(queue) = &known.record else { return Ok(()) };
         invariants::invariant_counters_equal_a_recount(queue, &known.counted)?;
-        let began = touched.began.get(&id).copied().filter(|_| was_cancelled);
-        invariants::invariant_queues_keep_their_limits(queue, known.on_runner, began)
+        let began = touched.dispatched.get(&id).copied().filter(|_| was_cancelled);
+        invariants::invariant_queues_stay_within_their_limits(queue, known.on_runner, began)
     }
 
-    /// The newest incarnation of a runner that a shard has on record.
-    pub fn heard_as(&self, shard: ShardId, runner: RunnerId) -> Option<Incarnation> {
+    /// The newest incarnation of a runner on record of a shard.
+    pub fn newest_incarnation(&self, shard: ShardId, runner: RunnerId) -> Option<Incarnation> {
         let bytes = self.get(shard, Keyspace::Runners, &model::key::runner(runner))?;
         codec::decode::<RunnerCursor>(bytes).ok().map(|cursor| cursor.incarnation)
     }
 
-    /// How many records of a kind there are in all shards.
+    /// Number of records of a keyspace over all shards.
     pub fn count_of(&self, kind: Keyspace) -> usize {
         self.tables.iter().filter(|((_, keyspace), _)| *keyspace == kind).map(|(_, table)| table.len()).sum()
     }
 
-    pub fn knows_queue(&self, id: QueueId) -> bool {
+    pub fn has_queue(&self, id: QueueId) -> bool {
         self.queues.contains_key(&id)
     }
 
-    /// The first difference between what was committed and what the store has.
+    /// The first difference between the committed records and the store.
     pub fn difference(&self, store: &ModelStore, shard: ShardId) -> Option<String> {
         for keyspace in Keyspace::ALL {
             let found = match store.scan(shard, keyspace, Range::all(), Order::Ascending, usize::MAX) {
@@ -466,7 +470,7 @@ impl Ledger {
             if !same {
                 let (has, committed) = (found.len(), expected.len());
                 return Some(format!(
-                    "shard {shard}, {}: the store has {has} records, {committed} were committed, or one differs",
+                    "shard {shard}, {}: the store has {has} records, {committed} were committed, or a record differs",
                     keyspace.name()
                 ));
             }
@@ -475,7 +479,7 @@ impl Ledger {
     }
 }
 
-fn note_touched(keyspace: Keyspace, key: &[u8], touched: &mut Touched) {
+fn mark_touched(keyspace: Keyspace, key: &[u8], touched: &mut Touched) {
     match keyspace {
         Keyspace::Live | Keyspace::Done | Keyspace::DeadLetters => touched.jobs.extend(JobId::from_key(key)),
         Keyspace::Queues => touched.queues.extend(QueueId::from_key(key)),
@@ -488,18 +492,18 @@ fn note_touched(keyspace: Keyspace, key: &[u8], touched: &mut Touched) {
         | Keyspace::Audit
         | Keyspace::Scans
         | Keyspace::Grants
-        | Keyspace::Parked
-        | Keyspace::LateWords => {}
+        | Keyspace::RejectedMessages
+        | Keyspace::LateUpdates => {}
         Keyspace::Workflows
         | Keyspace::WorkflowsDone
         | Keyspace::WorkflowSpecs
         | Keyspace::Tasks
         | Keyspace::Signals
-        | Keyspace::Schedules => touched.flows.note(keyspace, key),
+        | Keyspace::Schedules => touched.workflows.mark(keyspace, key),
     }
 }
 
-/// The hash at the end of a key of the keyspace of keys.
+/// The hash at the end of a key of the keys keyspace.
 fn key_hash(key: &[u8]) -> Option<KeyHash> {
     Some(KeyHash(key.get(2..)?.try_into().ok()?))
 }

@@ -1,64 +1,64 @@
-//! Whole shards in virtual time, from one seed: engines in their shells over a store, clients, a policy, runners and a
-//! network, and everything that can go wrong between them.
+//! Deterministic simulation of whole shards in virtual time, from one seed: engines with their shells and a store,
+//! clients, a policy, runners, a network, and the faults of all of them.
 //!
-//! A run has two phases. In the first anything may fail, at rates that the seed has drawn, and the `invariant_*`
-//! functions look at every commit, every answer and every order to a runner. Then faults stop, and within a bounded
-//! time every job must have ended. The same seed gives the very same run, line by line.
+//! A run has two phases. In the first, faults occur at rates drawn from the seed, and the `invariant_*` functions check
+//! every commit, every answer and every dispatch. Then faults stop, and every job must end within a bounded time. The
+//! same seed gives the same run, trace line by trace line.
 
 mod approvers;
 mod client;
 mod coverage;
 mod crash;
 mod definitions;
-mod flow_clients;
 mod host;
 pub mod invariants;
 mod ledger;
 mod nemesis;
 mod operators;
-mod plan;
 mod policy;
 mod rehydrate;
 mod rng;
 mod runner;
 mod sabotage;
 mod scanner;
+mod scenario;
 mod spawner;
 mod trace;
+mod workflow_clients;
 mod workload;
 mod world;
 
 pub use coverage::{Coverage, Fault};
 pub use crash::{Crash, CrashReport, crash_every_commit};
-pub use sabotage::{FlowSabotage, Sabotage};
+pub use sabotage::{Sabotage, WorkflowSabotage};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use invariants::Violation;
 use world::World;
 
-/// How a seed is run.
+/// Options of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// Print every line of the trace.
+    /// Print the trace.
     pub trace: bool,
-    /// Break a rule on purpose: for testing the invariants.
+    /// Violate a rule deliberately. Tests the invariants.
     pub sabotage: Option<Sabotage>,
 }
 
-/// A run in which everything held.
+/// A run without violations.
 #[derive(Debug)]
 pub struct Report {
     pub seed: u64,
     pub events: u64,
     pub jobs: usize,
-    /// Of every line of the trace: equal for equal runs.
+    /// Hash of all trace lines; equal for equal runs.
     pub trace_hash: u64,
     pub trace_lines: u64,
     pub coverage: Coverage,
 }
 
-/// A run in which something did not.
+/// A run that violated an invariant.
 #[derive(Debug)]
 pub struct Failure {
     pub seed: u64,
@@ -67,7 +67,7 @@ pub struct Failure {
     pub last_lines: Vec<String>,
 }
 
-/// Runs one seed to its end.
+/// Runs one seed.
 pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
     let mut world = World::new(seed, options.trace, options.sabotage);
     let outcome = outcome_of(&mut world);
@@ -82,7 +82,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
     }
 }
 
-/// A panic is as bad as any violation, and its seed is worth as much.
+/// Runs the world. A panic counts as a violation.
 fn outcome_of(world: &mut World) -> Result<u64, Violation> {
     catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();

@@ -1,5 +1,5 @@
-//! `cargo run --release -p sim -- --seeds N [--seed S] [--from F] [--threads N] [--trace] [--keep-going]
-//! [--crash-every-commit]`
+//! Command line of the simulation: `cargo run --release -p sim -- --seeds N [--seed S] [--from F] [--threads N]
+//! [--trace] [--keep-going] [--crash-every-commit]`
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -9,37 +9,37 @@ use std::sync::mpsc;
 use clap::Parser;
 use sim::{Coverage, Failure, Options, Report};
 
-/// With so many seeds every fault must have happened at least once.
+/// From this number of seeds on, every fault must occur at least once.
 const SEEDS_FOR_FULL_COVERAGE: u64 = 200;
 
-/// Runs whole shards in virtual time from seeds, with everything going wrong that can.
+/// Simulates whole shards in virtual time, with faults, from seeds.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// How many seeds to run [default: 200, or 1 with --seed]
+    /// Number of seeds to run [default: 200, or 1 with --seed]
     #[arg(long)]
     seeds: Option<u64>,
-    /// Run this seed; with --seeds, begin with it
+    /// Run this seed; with --seeds, start with it
     #[arg(long)]
     seed: Option<u64>,
-    /// The first seed
+    /// First seed
     #[arg(long, default_value_t = 1)]
     from: u64,
-    /// Print everything that happens
+    /// Print the trace
     #[arg(long)]
     trace: bool,
-    /// Go on after a seed that fails, with one line for each
+    /// Continue after a failing seed, with one line per failure
     #[arg(long)]
     keep_going: bool,
-    /// How many seeds run at the same time [default: one on each core]
+    /// Number of seeds in parallel [default: one per core]
     #[arg(long)]
     threads: Option<usize>,
-    /// Instead: run a small workflow of each seed with a crash before and after each of its commits
+    /// Instead: run a small workflow of each seed with a crash before and after each commit
     #[arg(long)]
     crash_every_commit: bool,
 }
 
-/// Runs seeds, several at the same time, and hands each one's outcome over until it is told to stop.
-#[expect(clippy::disallowed_methods, reason = "each seed is a world of its own: none can tell how many run beside it")]
+/// Runs seeds in parallel and passes each outcome to `take`, until that returns false.
+#[expect(clippy::disallowed_methods, reason = "seeds share no state: parallel runs do not affect each other")]
 fn run_seeds(
     seeds: std::ops::Range<u64>,
     threads: usize,
@@ -48,7 +48,7 @@ fn run_seeds(
 ) {
     let next = AtomicU64::new(seeds.start);
     std::thread::scope(|scope| {
-        // Whoever is too far ahead waits, so that an early stop wastes little.
+        // Bounded channel: threads do not run far ahead of an early stop.
         let (sender, outcomes) = mpsc::sync_channel(threads);
         for _ in 0..threads {
             let (sender, next, end) = (sender.clone(), &next, seeds.end);
@@ -78,10 +78,10 @@ fn main() -> ExitCode {
     let options = Options { trace: arguments.trace, sabotage: None };
     let range = first..first.saturating_add(seeds);
     if arguments.crash_every_commit {
-        return crash_everywhere(range);
+        return crash_every_commit(range);
     }
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    // A trace of several at once is of no use to anybody.
+    // Traces of parallel seeds would interleave.
     let threads = if arguments.trace { 1 } else { arguments.threads.unwrap_or(cores).max(1) };
     let mut progress = Progress::new(seeds);
     let mut coverage = Coverage::default();
@@ -98,10 +98,13 @@ fn main() -> ExitCode {
                 progress.clear();
                 failed += 1;
                 if !arguments.keep_going {
-                    show(&failure);
+                    print_failure(&failure);
                     return false;
                 }
-                say(&format!("Seed {seed} violates {}: {}", failure.violation.invariant, failure.violation.detail));
+                print_line(&format!(
+                    "Seed {seed} violates {}: {}",
+                    failure.violation.invariant, failure.violation.detail
+                ));
             }
         }
         true
@@ -112,25 +115,28 @@ fn main() -> ExitCode {
     progress.clear();
     let passed = seeds - failed;
     let plural = if passed == 1 { "" } else { "s" };
-    say(&format!("{passed} seed{plural} passed: {jobs} jobs, {events} events"));
+    print_line(&format!("{passed} seed{plural} passed: {jobs} jobs, {events} events"));
     for line in coverage.lines() {
-        say(&line);
+        print_line(&line);
     }
     let missing = coverage.missing();
     if seeds >= SEEDS_FOR_FULL_COVERAGE && !missing.is_empty() {
-        say(&format!("\nNever seen, so nothing is proven about it: {}", missing.join(", ")));
+        print_line(&format!("\nNot covered by these seeds: {}", missing.join(", ")));
         return ExitCode::FAILURE;
     }
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The same run again and again, each time with a crash at another commit.
-fn crash_everywhere(seeds: std::ops::Range<u64>) -> ExitCode {
+/// Repeats the run of each seed with a crash at each commit in turn.
+fn crash_every_commit(seeds: std::ops::Range<u64>) -> ExitCode {
     for seed in seeds {
         match sim::crash_every_commit(seed) {
-            Ok(report) => say(&format!("Seed {seed}: {} commits, {} runs, the same end", report.commits, report.runs)),
+            Ok(report) => print_line(&format!(
+                "Seed {seed}: {} commits, {} runs, all with the same outcome",
+                report.commits, report.runs
+            )),
             Err(failure) => {
-                show(&failure);
+                print_failure(&failure);
                 return ExitCode::FAILURE;
             }
         }
@@ -138,22 +144,22 @@ fn crash_everywhere(seeds: std::ops::Range<u64>) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn show(failure: &Failure) {
+fn print_failure(failure: &Failure) {
     let Failure { seed, violation, trace_hash, last_lines } = failure;
-    say(&format!("The last lines of seed {seed}:"));
+    print_line(&format!("The last trace lines of seed {seed}:"));
     for line in last_lines {
-        say(line);
+        print_line(line);
     }
-    say(&format!("\nSeed {seed} violates {}: {}", violation.invariant, violation.detail));
-    say(&format!("Run it again with --seed {seed} (trace {trace_hash:016x})"));
+    print_line(&format!("\nSeed {seed} violates {}: {}", violation.invariant, violation.detail));
+    print_line(&format!("Replay with --seed {seed} (trace hash {trace_hash:016x})"));
 }
 
-/// A reader that has seen enough, such as `head`, is no reason to panic.
-fn say(line: &str) {
+/// Prints a line. A closed pipe, such as to `head`, is ignored.
+fn print_line(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
-/// How far it has come: in place on a terminal, a line now and then elsewhere.
+/// Progress output: updated in place on a terminal, otherwise one line per eighth of the seeds.
 struct Progress {
     seeds: u64,
     passed: u64,
@@ -169,14 +175,14 @@ impl Progress {
         self.passed += 1;
         if self.in_place {
             print!("\r{} of {} seeds passed", self.passed, self.seeds);
-            // Progress that cannot be shown is no reason to stop.
+            // Errors of progress output are ignored.
             let _ = std::io::stdout().flush();
         } else if self.passed.is_multiple_of((self.seeds / 8).max(1)) && self.passed < self.seeds {
-            say(&format!("{} of {} seeds passed", self.passed, self.seeds));
+            print_line(&format!("{} of {} seeds passed", self.passed, self.seeds));
         }
     }
 
-    /// Makes room for what comes next.
+    /// Clears the progress line.
     fn clear(&self) {
         if self.in_place && self.passed > 0 {
             print!("\r\x1b[K");

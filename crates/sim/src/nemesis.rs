@@ -1,20 +1,20 @@
-//! Who makes things go wrong that no message or commit does by itself.
+//! The nemesis: injects faults that do not belong to a message or a commit.
 
 use crate::coverage::Fault;
 use crate::world::{Event, World, trace};
 
 impl World {
-    pub(crate) fn nemesis_looks(&mut self) {
+    pub(crate) fn nemesis_acts(&mut self) {
         if self.is_healed() {
             return;
         }
-        let nemesis = self.plan.nemesis;
+        let nemesis = self.scenario.nemesis;
         for runner in 0..self.runners.len() {
             if self.rng.chance(nemesis.crash_runner) {
                 self.crash_runner(runner);
             }
-            if self.rng.chance(nemesis.cut_off_runner) {
-                self.cut_off_runner(runner);
+            if self.rng.chance(nemesis.partition_runner) {
+                self.partition_runner(runner);
             }
         }
         if self.rng.chance(nemesis.change_policy) {
@@ -23,8 +23,8 @@ impl World {
         if self.rng.chance(nemesis.change_outputs) {
             self.change_outputs();
         }
-        if self.rng.chance(nemesis.policy_away) {
-            self.policy_goes_away();
+        if self.rng.chance(nemesis.policy_outage) {
+            self.start_policy_outage();
         }
         for shard in 0..self.hosts.len() {
             if self.rng.chance(nemesis.jump_clock) {
@@ -32,18 +32,18 @@ impl World {
             }
             if self.rng.chance(nemesis.take_over) && self.hosts[shard].processes.len() == 1 {
                 trace!(self, "shard {shard} is taken over");
-                self.coverage.fault(Fault::ShardTakenOver);
+                self.coverage.count_fault(Fault::ShardTakenOver);
                 self.after(0, Event::StartShard { shard });
             }
         }
-        self.after(nemesis.every, Event::NemesisLooks);
+        self.after(nemesis.every, Event::NemesisActs);
     }
 
     fn jump_clock(&mut self, shard: usize) {
-        let by = self.rng.between(1, self.plan.nemesis.jump_max) as i64;
+        let by = self.rng.between(1, self.scenario.nemesis.jump_max) as i64;
         let forward = self.rng.one_in(2);
-        trace!(self, "the clock of shard {shard} jumps by {}{by} ms", if forward { "" } else { "-" });
-        self.coverage.fault(if forward { Fault::ClockForward } else { Fault::ClockBackward });
+        trace!(self, "clock of shard {shard} jumps by {}{by} ms", if forward { "" } else { "-" });
+        self.coverage.count_fault(if forward { Fault::ClockForward } else { Fault::ClockBackward });
         self.hosts[shard].jump(if forward { by } else { -by });
     }
 }

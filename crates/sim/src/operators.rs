@@ -1,56 +1,57 @@
-//! Operators: they put rules in force, take them back, and say what becomes of results, at any time. What they say
-//! reaches every shard, each at its own time.
+//! Operators: they change the policy version and the output rules at any time. New settings reach each shard with its
+//! own delay.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use engine::{FailMode, Gate, OutputRules, Setup, Topic};
+use engine::{FailMode, OutputRules, PolicyMode, Settings, Topic};
 use model::verdict::PolicyVersion;
 
 use crate::coverage::Fault;
-use crate::plan::{Gates, Plan};
 use crate::rng::Rng;
+use crate::scenario::{PolicyUse, Scenario};
 use crate::world::{Event, World, trace};
 
-/// What jobs of the workload are about.
+/// Topics of the jobs.
 pub const TOPICS: [&str; 3] = ["default", "build", "report"];
 
-/// Everything that operators have ever said; the newest last.
+/// All settings ever published, the newest last.
 #[derive(Debug)]
 pub struct Operators {
-    setups: Vec<Arc<Setup>>,
-    /// Every set of rules that was ever in force.
+    settings: Vec<Arc<Settings>>,
+    /// All policy versions ever in force.
     versions: Vec<PolicyVersion>,
 }
 
 impl Operators {
-    pub fn new(plan: &Plan, rng: &mut Rng) -> Self {
+    pub fn new(scenario: &Scenario, rng: &mut Rng) -> Self {
         let first = version(0);
-        let gate = match plan.gates {
-            Gates::Open => Gate::Open,
-            Gates::Policy | Gates::Changing => Gate::Policy(first),
+        let policy = match scenario.policy_use {
+            PolicyUse::Disabled => PolicyMode::Disabled,
+            PolicyUse::Enforced | PolicyUse::Intermittent => PolicyMode::Enforced(first),
         };
-        let setup = Setup { gate, topics: topics(rng, plan), tenants: plan.tenants.clone(), ..Setup::default() };
-        Self { setups: vec![Arc::new(setup)], versions: vec![first] }
+        let topics = topics(rng, scenario);
+        let settings = Settings { policy, topics, tenants: scenario.tenants.clone(), ..Settings::default() };
+        Self { settings: vec![Arc::new(settings)], versions: vec![first] }
     }
 
-    /// Counts what was said.
+    /// Number of the newest settings.
     pub fn newest(&self) -> usize {
-        self.setups.len() - 1
+        self.settings.len() - 1
     }
 
-    pub fn setup(&self, number: usize) -> Option<&Arc<Setup>> {
-        self.setups.get(number)
+    pub fn settings(&self, number: usize) -> Option<&Arc<Settings>> {
+        self.settings.get(number)
     }
 
-    /// What a shard starts with.
-    pub fn newest_setup(&self) -> Arc<Setup> {
-        self.setups[self.newest()].clone()
+    /// The settings a shard starts with.
+    pub fn newest_settings(&self) -> Arc<Settings> {
+        self.settings[self.newest()].clone()
     }
 
-    /// The rules of which the policy itself has heard last.
+    /// The newest policy version that was in force.
     pub fn newest_version(&self) -> PolicyVersion {
-        let in_force = self.setups.iter().rev().find_map(|setup| version_of(setup.gate));
+        let in_force = self.settings.iter().rev().find_map(|settings| version_of(settings.policy));
         in_force.unwrap_or(self.versions[0])
     }
 
@@ -58,16 +59,16 @@ impl Operators {
         rng.pick(&self.versions).copied().unwrap_or(self.versions[0])
     }
 
-    fn gate(&self) -> Gate {
-        self.setups[self.newest()].gate
+    fn policy(&self) -> PolicyMode {
+        self.settings[self.newest()].policy
     }
 }
 
-/// The rules that a gate goes by.
-pub fn version_of(gate: Gate) -> Option<PolicyVersion> {
-    match gate {
-        Gate::Open => None,
-        Gate::Policy(version) => Some(version),
+/// The policy version in force, if any.
+pub fn version_of(policy: PolicyMode) -> Option<PolicyVersion> {
+    match policy {
+        PolicyMode::Disabled => None,
+        PolicyMode::Enforced(version) => Some(version),
     }
 }
 
@@ -75,63 +76,63 @@ fn version(number: usize) -> PolicyVersion {
     PolicyVersion::of(&number.to_le_bytes())
 }
 
-fn topics(rng: &mut Rng, plan: &Plan) -> BTreeMap<String, Topic> {
+fn topics(rng: &mut Rng, scenario: &Scenario) -> BTreeMap<String, Topic> {
     let mut topic = || {
         let output = OutputRules {
-            scan: rng.chance(plan.outputs.scan),
-            hold_until_scanned: rng.chance(plan.outputs.hold),
-            fail_mode: if rng.chance(plan.outputs.closed) { FailMode::Closed } else { FailMode::Open },
+            scan: rng.chance(scenario.outputs.scan),
+            hold_until_scanned: rng.chance(scenario.outputs.hold),
+            fail_mode: if rng.chance(scenario.outputs.closed) { FailMode::Closed } else { FailMode::Open },
         };
-        Topic { output, dispatch_tries_max: plan.dispatch_tries_max, ..Topic::default() }
+        Topic { output, dispatch_tries_max: scenario.dispatch_tries_max, ..Topic::default() }
     };
     TOPICS.iter().map(|name| ((*name).to_owned(), topic())).collect()
 }
 
 impl World {
-    /// New rules, those of before, or none.
+    /// Puts a new policy version in force, an earlier one, or none.
     pub(crate) fn change_policy(&mut self) {
-        if self.plan.gates == Gates::Open {
+        if self.scenario.policy_use == PolicyUse::Disabled {
             return;
         }
-        let gate = if self.plan.gates == Gates::Changing && self.rng.one_in(3) {
-            self.coverage.fault(Fault::PolicySwitchedOff);
-            Gate::Open
+        let policy = if self.scenario.policy_use == PolicyUse::Intermittent && self.rng.one_in(3) {
+            self.coverage.count_fault(Fault::PolicySwitchedOff);
+            PolicyMode::Disabled
         } else if self.rng.one_in(4) {
-            self.coverage.fault(Fault::PolicyCameBack);
-            Gate::Policy(self.operators.some_version(&mut self.rng))
+            self.coverage.count_fault(Fault::PolicyCameBack);
+            PolicyMode::Enforced(self.operators.some_version(&mut self.rng))
         } else {
-            self.coverage.fault(Fault::PolicyChanged);
+            self.coverage.count_fault(Fault::PolicyChanged);
             let new = version(self.operators.versions.len());
             self.operators.versions.push(new);
-            Gate::Policy(new)
+            PolicyMode::Enforced(new)
         };
-        let topics = self.operators.newest_setup().topics.clone();
-        self.say(Setup { gate, topics, ..Setup::clone(&self.operators.newest_setup()) });
+        let topics = self.operators.newest_settings().topics.clone();
+        self.publish_settings(Settings { policy, topics, ..Settings::clone(&self.operators.newest_settings()) });
     }
 
     pub(crate) fn change_outputs(&mut self) {
-        self.coverage.fault(Fault::OutputRulesChanged);
-        let topics = topics(&mut self.rng, &self.plan);
-        self.say(Setup { topics, ..Setup::clone(&self.operators.newest_setup()) });
+        self.coverage.count_fault(Fault::OutputRulesChanged);
+        let topics = topics(&mut self.rng, &self.scenario);
+        self.publish_settings(Settings { topics, ..Settings::clone(&self.operators.newest_settings()) });
     }
 
-    fn say(&mut self, setup: Setup) {
-        self.operators.setups.push(Arc::new(setup));
+    fn publish_settings(&mut self, settings: Settings) {
+        self.operators.settings.push(Arc::new(settings));
         let number = self.operators.newest();
-        trace!(self, "operators say {number}: {:?}", self.operators.gate());
+        trace!(self, "operators publish settings {number}: {:?}", self.operators.policy());
         for shard in 0..self.hosts.len() {
-            let delay = self.rng.below(self.plan.setup_delay_max);
-            self.after(delay, Event::OperatorsHeard { shard, number });
+            let delay = self.rng.below(self.scenario.settings_delay_max);
+            self.after(delay, Event::DeliverSettings { shard, number });
         }
     }
 
-    /// Every process of a shard hears it, also one that has lost the shard and does not know.
-    pub(crate) fn operators_heard(&mut self, shard: usize, number: usize) {
-        let Some(setup) = self.operators.setup(number).cloned() else { return };
+    /// Delivers settings to every process of a shard, including a fenced one that has not noticed.
+    pub(crate) fn deliver_settings(&mut self, shard: usize, number: usize) {
+        let Some(settings) = self.operators.settings(number).cloned() else { return };
         let processes: Vec<u64> = self.hosts[shard].processes.iter().map(|process| process.number).collect();
         for process in processes {
-            let setup = setup.clone();
-            self.hand_over(shard, process, crate::world::Inbound::Setup { number, setup });
+            let settings = settings.clone();
+            self.enqueue(shard, process, crate::world::Inbound::Settings { number, settings });
         }
     }
 }

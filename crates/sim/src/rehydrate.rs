@@ -1,10 +1,10 @@
-//! A shard's memory made from its records, and answers to what it asks for: what a shell does with its store.
+//! Rehydration of shards from the store, and answers to their fetches, as in the server's shell.
 
-mod flows;
+mod workflows;
 
 use std::sync::Arc;
 
-use engine::{Config, Fetch, Fetched, Setup, Shard, Step};
+use engine::{Config, Fetch, Fetched, Settings, Shard, Step};
 use model::batch::Keyspace;
 use model::codec::{self, DecodeError};
 use model::id::{JobId, NodeId, RunnerId, ShardId};
@@ -13,40 +13,40 @@ use model::key;
 use model::time::Millis;
 use store::{Key, Order, Range, Store};
 
-pub use flows::Plans;
+pub use workflows::Plans;
 
 fn unreadable(error: &dyn std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// Takes ownership of a shard and brings it back. The step is what coming back asks for.
+/// Opens a shard and rehydrates it. Returns the step with the effects of that.
 pub fn rehydrate(
     store: &dyn Store,
     plans: &Plans,
     owner: NodeId,
     config: Config,
-    setup: Arc<Setup>,
+    settings: Arc<Settings>,
     now: Millis,
 ) -> Result<(Shard, Step), String> {
     let id = config.shard;
     let epoch = store.open_shard(id, owner).map_err(|error| unreadable(&error))?;
-    let mut shard = Shard::new(config, setup, epoch, now);
+    let mut shard = Shard::new(config, settings, epoch, now);
     for (_, value) in scan(store, id, Keyspace::Queues)? {
         shard.restore_queue(codec::decode(&value).map_err(|error| unreadable(&error))?);
     }
     for (key, value) in scan(store, id, Keyspace::Runners)? {
-        let runner = RunnerId::from_key(&key).ok_or("a runner's key")?;
+        let runner = RunnerId::from_key(&key).ok_or("a key of the runners keyspace is invalid")?;
         shard.restore_runner(runner, codec::decode(&value).map_err(|error| unreadable(&error))?);
     }
-    flows::restore(store, plans, id, &mut shard)?;
+    workflows::restore(store, plans, id, &mut shard)?;
     for (_, value) in scan(store, id, Keyspace::Live)? {
         shard.restore_job(job(store, id, &value)?);
     }
     for (key, value) in scan(store, id, Keyspace::Scans)? {
         shard.restore_scan(&key, &value).map_err(|error| unreadable(&error))?;
     }
-    for (key, _) in scan(store, id, Keyspace::LateWords)? {
-        shard.restore_late_word(&key);
+    for (key, _) in scan(store, id, Keyspace::LateUpdates)? {
+        shard.restore_late_update(&key);
     }
     for (key, value) in scan(store, id, Keyspace::Grants)? {
         shard.restore_grant(&key, &value).map_err(|error| unreadable(&error))?;
@@ -57,10 +57,10 @@ pub fn rehydrate(
     for keyspace in [Keyspace::Done, Keyspace::WorkflowsDone] {
         let newest =
             store.scan(id, keyspace, Range::all(), Order::Descending, 1).map_err(|error| unreadable(&error))?;
-        shard.see_id(newest.first().and_then(|(key, _)| JobId::from_key(key)).map_or(0, |id| id.0));
+        shard.reserve_ids_up_to(newest.first().and_then(|(key, _)| JobId::from_key(key)).map_or(0, |id| id.0));
     }
     let removed = store.get(id, Keyspace::Meta, key::META_LAST_ID).map_err(|error| unreadable(&error))?;
-    shard.see_id(removed.and_then(|value| JobId::from_key(&value)).map_or(0, |id| id.0));
+    shard.reserve_ids_up_to(removed.and_then(|value| JobId::from_key(&value)).map_or(0, |id| id.0));
     let mut step = Step::new();
     shard.resume(now, &mut step);
     Ok((shard, step))
@@ -74,12 +74,12 @@ fn job(store: &dyn Store, shard: ShardId, value: &[u8]) -> Result<Job, String> {
     let mut job = Job::decode(value).map_err(|error| unreadable(&error))?;
     if job.lacks_spec() {
         let spec = store.get(shard, Keyspace::Spec, &job.id.key()).map_err(|error| unreadable(&error))?;
-        job.spec = spec.ok_or_else(|| format!("{} has lost its spec", job.id))?;
+        job.spec = spec.ok_or_else(|| format!("the spec of {} is missing", job.id))?;
     }
     Ok(job)
 }
 
-/// The answer to what an engine asks for.
+/// Answers a fetch of the engine.
 pub fn answer(store: &dyn Store, plans: &Plans, shard: ShardId, fetch: &Fetch) -> Result<Fetched, String> {
     match fetch {
         Fetch::Job { id } => {
@@ -112,8 +112,8 @@ pub fn answer(store: &dyn Store, plans: &Plans, shard: ShardId, fetch: &Fetch) -
             let more = found.len() == *limit;
             Ok(Fetched::OldKeys { keys: found.into_iter().map(|(key, _)| key.to_vec()).collect(), more })
         }
-        Fetch::Workflow { id } => flows::ended(store, plans, shard, *id),
-        Fetch::FinishedWorkflows { after, limit } => flows::finished(store, shard, *after, *limit),
-        Fetch::WorkflowRows { id, limit } => flows::rows(store, shard, *id, *limit),
+        Fetch::Workflow { id } => workflows::ended(store, plans, shard, *id),
+        Fetch::FinishedWorkflows { after, limit } => workflows::finished(store, shard, *after, *limit),
+        Fetch::WorkflowRows { id, limit } => workflows::rows(store, shard, *id, *limit),
     }
 }

@@ -1,6 +1,6 @@
-//! The one source of chance: xoshiro256**, seeded through splitmix64. A few lines, and the same everywhere.
+//! The random number generator: xoshiro256**, seeded with splitmix64. Own code, so that seeds replay on every platform.
 
-/// So many in ten thousand.
+/// A probability in units of 1/10,000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Rate(pub u32);
 
@@ -14,7 +14,7 @@ pub struct Rng {
     state: [u64; 4],
 }
 
-/// One step of splitmix64: also a good way to hash a number.
+/// One step of splitmix64. Also used as a hash of a number.
 pub fn mix(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -45,7 +45,7 @@ impl Rng {
         result
     }
 
-    /// A number below `limit`; 0 when there is none.
+    /// A number below `limit`; 0 if `limit` is 0.
     pub fn below(&mut self, limit: u64) -> u64 {
         if limit == 0 { 0 } else { self.next() % limit }
     }
@@ -59,7 +59,7 @@ impl Rng {
         self.below(Rate::OUT_OF) < u64::from(rate.0)
     }
 
-    /// One in `count`.
+    /// True with probability 1/`count`.
     pub fn one_in(&mut self, count: u64) -> bool {
         self.below(count) == 0
     }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_gives_the_same_numbers_and_another_gives_others() {
+    fn equal_seeds_give_equal_numbers_and_different_seeds_different_ones() {
         let draw = |seed| {
             let mut rng = Rng::new(seed);
             [(); 8].map(|()| rng.next())
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_met_about_as_often_as_they_say() {
+    fn rates_match_the_observed_frequency() {
         let mut rng = Rng::new(7);
         let hits = (0..100_000).filter(|_| rng.chance(Rate(2_500))).count();
         assert!((24_000..26_000).contains(&hits), "{hits}");

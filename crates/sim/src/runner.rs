@@ -1,6 +1,6 @@
-//! Runners as documented in `model::message`: an outbox of words that are said again until they are committed, attempts
-//! known by their ticket, an inventory on demand. They crash, are cut off, are declared lost and work on. What their
-//! processes do meanwhile is in [`crate::spawner`].
+//! Runners as documented in `model::message`: an outbox with retransmission until messages are committed, attempts by
+//! `AttemptRef`, an inventory on request. They crash, are partitioned, are declared lost and continue to work. For their
+//! processes during a crash see [`crate::spawner`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -8,18 +8,18 @@ use std::sync::Arc;
 use model::id::{Epoch, Incarnation, RunnerId};
 use model::job::{End, Outcome};
 use model::json::Json;
-use model::message::{Capacity, FromRunner, Profile, RunnerWord, ShardFace, Ticket, ToRunner};
+use model::message::{AttemptRef, Capacity, FromRunner, Profile, RunnerMessage, ShardEpoch, ToRunner};
 use model::spec::{EchoFailure, EchoRun, Run, decode_run};
 
 use crate::coverage::Fault;
 use crate::invariants::{self, Checked};
-use crate::plan::{SECOND, Time};
 use crate::rng::Rate;
-use crate::spawner::Kept;
+use crate::scenario::{SECOND, Time};
+use crate::spawner::Orphan;
 use crate::world::{Event, Inbound, World, trace};
 
-/// What is not known to be committed is said again this often.
-const SAY_AGAIN_EVERY: Time = SECOND;
+/// Retransmission interval of uncommitted messages.
+const RETRANSMIT_EVERY: Time = SECOND;
 
 #[derive(Debug)]
 pub struct Runner {
@@ -27,33 +27,34 @@ pub struct Runner {
     pub incarnation: Incarnation,
     profile: Arc<Profile>,
     up: bool,
-    cut_off: bool,
-    /// What the cluster believes: this incarnation is gone.
+    partitioned: bool,
+    /// Incarnation that the cluster has declared lost.
     declared_lost: Option<Incarnation>,
-    /// The newest incarnation that was ever declared lost.
+    /// Newest incarnation ever declared lost.
     pub lost_before: Option<Incarnation>,
-    next_here: Time,
+    next_register: Time,
     pub links: BTreeMap<usize, Link>,
-    /// What outlives the runner, by shard.
-    pub kept: BTreeMap<usize, BTreeMap<Ticket, Kept>>,
-    /// What this incarnation found alive when it came up.
-    pub found: BTreeSet<Ticket>,
+    /// Attempts left to the spawner, by shard.
+    pub orphans: BTreeMap<usize, BTreeMap<AttemptRef, Orphan>>,
+    /// Attempts this incarnation recovered at its start.
+    pub recovered: BTreeSet<AttemptRef>,
 }
 
-/// The conversation with one shard.
+/// Connection to one shard.
 #[derive(Debug)]
 pub struct Link {
     epoch: Epoch,
     capacity: Capacity,
     sequence: u64,
     outbox: VecDeque<FromRunner>,
-    pub held: BTreeMap<Ticket, Held>,
-    /// Attempts whose end is in the outbox, and how they ended if they ever were in hand.
-    pub ended: BTreeMap<Ticket, Option<End>>,
+    pub in_flight: BTreeMap<AttemptRef, AttemptPhase>,
+    /// Attempts whose end is in the outbox, with the end if they were in flight here.
+    pub ended: BTreeMap<AttemptRef, Option<End>>,
 }
 
+/// Progress of an in-flight attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Held {
+pub enum AttemptPhase {
     Waiting,
     Started,
     Stopping,
@@ -66,54 +67,54 @@ impl Runner {
             incarnation: Incarnation(0),
             profile: Arc::default(),
             up: false,
-            cut_off: false,
+            partitioned: false,
             declared_lost: None,
             lost_before: None,
-            next_here: 0,
+            next_register: 0,
             links: BTreeMap::new(),
-            kept: BTreeMap::new(),
-            found: BTreeSet::new(),
+            orphans: BTreeMap::new(),
+            recovered: BTreeSet::new(),
         }
     }
 
     fn is_reachable(&self) -> bool {
-        self.up && !self.cut_off
+        self.up && !self.partitioned
     }
 
-    /// Notes a word in the outbox; it is sent from there.
-    pub fn say(&mut self, shard: usize, word: RunnerWord) {
+    /// Appends a message to the outbox.
+    pub fn push_message(&mut self, shard: usize, message: RunnerMessage) {
         let (runner, incarnation) = (self.id, self.incarnation);
         let Some(link) = self.links.get_mut(&shard) else { return };
         link.sequence += 1;
-        link.outbox.push_back(FromRunner { runner, incarnation, sequence: link.sequence, word });
+        link.outbox.push_back(FromRunner { runner, incarnation, sequence: link.sequence, message });
     }
 
-    pub fn say_here(&mut self, shard: usize, question: u64) {
+    pub fn send_register(&mut self, shard: usize, request: u64) {
         let Some(link) = self.links.get(&shard) else { return };
-        let oldest_kept = link.outbox.front().map_or(link.sequence + 1, |word| word.sequence);
-        let (capacity, holding) = (link.capacity, link.held.keys().copied().collect());
+        let oldest_kept = link.outbox.front().map_or(link.sequence + 1, |message| message.sequence);
+        let (capacity, in_flight) = (link.capacity, link.in_flight.keys().copied().collect());
         let profile = self.profile.clone();
-        self.say(shard, RunnerWord::Here { capacity, profile, holding, question, oldest_kept });
+        self.push_message(shard, RunnerMessage::Register { capacity, profile, in_flight, request, oldest_kept });
     }
 
-    pub fn say_ended(&mut self, shard: usize, ticket: Ticket, end: End, result: Json) {
+    pub fn send_ended(&mut self, shard: usize, attempt_ref: AttemptRef, end: End, result: Json) {
         let Some(link) = self.links.get_mut(&shard) else { return };
-        let was_in_hand = link.held.remove(&ticket).is_some();
-        // A refusal for lack of room may be followed by the same ticket when there is some.
+        let was_in_flight = link.in_flight.remove(&attempt_ref).is_some();
+        // After a refusal for lack of capacity the shard may send the same attempt again.
         if end != End::Busy {
-            link.ended.insert(ticket, was_in_hand.then_some(end));
+            link.ended.insert(attempt_ref, was_in_flight.then_some(end));
         }
         let result = (end == End::Succeeded).then_some(result);
         let outcome = Box::new(Outcome { result, ..Outcome::of(end) });
-        self.say(shard, RunnerWord::Ended { ticket, at: model::time::Millis(0), outcome });
+        self.push_message(shard, RunnerMessage::Ended { attempt_ref, at: model::time::Millis(0), outcome });
     }
 }
 
 impl Link {
-    fn forget(&mut self, sequence: u64) {
-        while let Some(word) = self.outbox.front().filter(|word| word.sequence <= sequence) {
-            if let RunnerWord::Ended { ticket, .. } = word.word {
-                self.ended.remove(&ticket);
+    fn acknowledge(&mut self, sequence: u64) {
+        while let Some(message) = self.outbox.front().filter(|message| message.sequence <= sequence) {
+            if let RunnerMessage::Ended { attempt_ref, .. } = message.message {
+                self.ended.remove(&attempt_ref);
             }
             self.outbox.pop_front();
         }
@@ -121,13 +122,13 @@ impl Link {
 }
 
 impl World {
-    fn draw_room(&mut self) -> Capacity {
-        let room = self.plan.room_max;
-        let mut draw = || self.rng.between(1, room) as u32;
+    fn draw_capacity(&mut self) -> Capacity {
+        let most = self.scenario.slots_max;
+        let mut draw = || self.rng.between(1, most) as u32;
         Capacity { process: draw(), echo: draw(), wasm: draw() }
     }
 
-    /// A runner comes up, for the first time or after a crash, with nothing in hand but what has outlived it.
+    /// Starts a new incarnation of a runner, with the attempts its spawner still has.
     pub(crate) fn runner_starts(&mut self, index: usize) {
         if self.runners[index].up {
             return;
@@ -136,10 +137,10 @@ impl World {
         for shard in 0..self.hosts.len() {
             let link = Link {
                 epoch: Epoch(0),
-                capacity: self.draw_room(),
+                capacity: self.draw_capacity(),
                 sequence: 0,
                 outbox: VecDeque::new(),
-                held: BTreeMap::new(),
+                in_flight: BTreeMap::new(),
                 ended: BTreeMap::new(),
             };
             links.insert(shard, link);
@@ -147,136 +148,141 @@ impl World {
         let runner = &mut self.runners[index];
         runner.incarnation = Incarnation(runner.incarnation.0 + 1);
         (runner.up, runner.links) = (true, links);
-        runner.found.clear();
+        runner.recovered.clear();
         let (id, incarnation) = (runner.id, runner.incarnation);
         trace!(self, "{id} starts as {}", incarnation.0);
         for shard in 0..self.hosts.len() {
-            self.find_what_is_alive(index, shard);
+            self.recover_attempts(index, shard);
         }
         self.after(1, Event::RunnerTick { runner: index, incarnation });
     }
 
-    /// Now and then: says again what is not committed, and says what it has.
+    /// Retransmits uncommitted messages and registers periodically.
     pub(crate) fn runner_tick(&mut self, index: usize, incarnation: Incarnation) {
         if !self.runners[index].up || self.runners[index].incarnation != incarnation {
             return;
         }
-        let here = self.now >= self.runners[index].next_here;
-        if here {
-            self.runners[index].next_here = self.now + self.plan.here_every;
+        let registers = self.now >= self.runners[index].next_register;
+        if registers {
+            self.runners[index].next_register = self.now + self.scenario.register_every;
         }
         for shard in 0..self.hosts.len() {
-            // One unanswered word of that kind is enough.
+            // At most one uncommitted registration.
             let idle = self.runners[index].links.get(&shard).is_some_and(|link| link.outbox.is_empty());
-            if here && idle {
-                self.change_room(index, shard);
-                self.runners[index].say_here(shard, 0);
+            if registers && idle {
+                self.change_capacity(index, shard);
+                self.runners[index].send_register(shard, 0);
             }
-            self.send_words(index, shard, 0);
+            self.send_outbox(index, shard, 0);
         }
-        self.after(SAY_AGAIN_EVERY, Event::RunnerTick { runner: index, incarnation });
+        self.after(RETRANSMIT_EVERY, Event::RunnerTick { runner: index, incarnation });
     }
 
-    /// Memory gets short, or there is more of it again.
-    fn change_room(&mut self, index: usize, shard: usize) {
-        if self.rng.chance(self.plan.room_changes) {
-            self.coverage.fault(Fault::RoomChanged);
-            let room = if self.rng.one_in(3) { Capacity::default() } else { self.draw_room() };
+    /// Changes the capacity, as memory pressure does.
+    fn change_capacity(&mut self, index: usize, shard: usize) {
+        if self.rng.chance(self.scenario.capacity_changes) {
+            self.coverage.count_fault(Fault::CapacityChanged);
+            let capacity = if self.rng.one_in(3) { Capacity::default() } else { self.draw_capacity() };
             if let Some(link) = self.runners[index].links.get_mut(&shard) {
-                link.capacity = room;
+                link.capacity = capacity;
             }
         }
     }
 
-    /// Sends what is in the outbox behind `after`.
-    fn send_words(&mut self, index: usize, shard: usize, after: u64) {
+    /// Sends the messages of the outbox with a sequence above `after`.
+    fn send_outbox(&mut self, index: usize, shard: usize, after: u64) {
         let runner = &self.runners[index];
         if !runner.is_reachable() {
             return;
         }
         let Some(link) = runner.links.get(&shard) else { return };
-        let words: Vec<FromRunner> = link.outbox.iter().filter(|word| word.sequence > after).cloned().collect();
-        if words.is_empty() {
+        let messages: Vec<FromRunner> =
+            link.outbox.iter().filter(|message| message.sequence > after).cloned().collect();
+        if messages.is_empty() {
             return;
         }
         for delay in self.message_delays() {
-            self.after(delay, Event::Deliver { shard, inbound: Inbound::Words(words.clone()) });
+            self.after(delay, Event::Deliver { shard, inbound: Inbound::RunnerMessages(messages.clone()) });
         }
     }
 
-    pub(crate) fn runner_hears(
+    pub(crate) fn runner_receives(
         &mut self,
         index: usize,
         incarnation: Incarnation,
-        face: ShardFace,
+        shard_epoch: ShardEpoch,
         message: ToRunner,
     ) -> Checked {
-        let shard = usize::from(face.shard.0);
+        let shard = usize::from(shard_epoch.shard.0);
         let runner = &mut self.runners[index];
         if !runner.is_reachable() || runner.incarnation != incarnation {
             return Ok(());
         }
         let Some(link) = runner.links.get_mut(&shard) else { return Ok(()) };
-        if face.epoch < link.epoch {
+        if shard_epoch.epoch < link.epoch {
             return Ok(());
         }
-        link.epoch = face.epoch;
-        let said = link.sequence;
+        link.epoch = shard_epoch.epoch;
+        let last_sequence = link.sequence;
         match message {
-            ToRunner::Run { ticket, .. } => self.runner_takes(index, shard, ticket)?,
-            ToRunner::Stop { ticket } => self.runner_stops(index, shard, ticket),
-            ToRunner::Committed { sequence } => link.forget(sequence),
-            ToRunner::Inventory { question } => {
-                self.runners[index].say_here(shard, question);
-                self.send_words(index, shard, 0);
+            ToRunner::Run { attempt_ref, .. } => self.runner_accepts(index, shard, attempt_ref)?,
+            ToRunner::Stop { attempt_ref } => self.runner_stops(index, shard, attempt_ref),
+            ToRunner::Committed { sequence } => link.acknowledge(sequence),
+            ToRunner::Inventory { request } => {
+                self.runners[index].send_register(shard, request);
+                self.send_outbox(index, shard, 0);
                 return Ok(());
             }
         }
-        self.send_words(index, shard, said);
+        self.send_outbox(index, shard, last_sequence);
         Ok(())
     }
 
-    fn runner_takes(&mut self, index: usize, shard: usize, ticket: Ticket) -> Checked {
-        let record = self.ledger.jobs.get(&ticket.job).map(|known| &known.record);
-        invariants::invariant_runners_get_what_is_on_record(ticket, record)?;
+    fn runner_accepts(&mut self, index: usize, shard: usize, attempt_ref: AttemptRef) -> Checked {
+        let record = self.ledger.jobs.get(&attempt_ref.job).map(|known| &known.record);
+        invariants::invariant_dispatches_are_on_record(attempt_ref, record)?;
         let id = self.runners[index].id;
         let Some(link) = self.runners[index].links.get_mut(&shard) else { return Ok(()) };
-        if link.held.contains_key(&ticket) || link.ended.contains_key(&ticket) {
-            self.coverage.note("known attempts given out again");
+        if link.in_flight.contains_key(&attempt_ref) || link.ended.contains_key(&attempt_ref) {
+            self.coverage.count("duplicate dispatches");
             return Ok(());
         }
-        trace!(self, "{id} takes {}/{}", ticket.job, ticket.attempt);
+        trace!(self, "{id} accepts {}/{}", attempt_ref.job, attempt_ref.attempt);
         let Some(link) = self.runners[index].links.get_mut(&shard) else { return Ok(()) };
         let Capacity { process, echo, wasm } = link.capacity;
-        let room = (process + echo + wasm) as usize;
-        if self.rng.chance(self.plan.attempts.busy) || link.held.len() >= 2 * room {
-            self.coverage.fault(Fault::RunnerBusy);
-            self.runners[index].say_ended(shard, ticket, End::Busy, Json::null());
+        let slots = (process + echo + wasm) as usize;
+        if self.rng.chance(self.scenario.attempts.busy) || link.in_flight.len() >= 2 * slots {
+            self.coverage.count_fault(Fault::RunnerBusy);
+            self.runners[index].send_ended(shard, attempt_ref, End::Busy, Json::null());
             return Ok(());
         }
-        link.held.insert(ticket, Held::Waiting);
+        link.in_flight.insert(attempt_ref, AttemptPhase::Waiting);
+        self.runners[index].push_message(shard, RunnerMessage::Accepted { attempt_ref, at: model::time::Millis(0) });
         let incarnation = self.runners[index].incarnation;
-        let delay = if self.rng.chance(self.plan.attempts.slow_start) {
+        let delay = if self.rng.chance(self.scenario.attempts.slow_start) {
             self.rng.below(40 * SECOND)
         } else {
             self.rng.below(5)
         };
-        self.after(delay, Event::AttemptStarts { runner: index, incarnation, shard, ticket });
+        self.after(delay, Event::AttemptStarts { runner: index, incarnation, shard, attempt_ref });
         Ok(())
     }
 
-    fn runner_stops(&mut self, index: usize, shard: usize, ticket: Ticket) {
+    fn runner_stops(&mut self, index: usize, shard: usize, attempt_ref: AttemptRef) {
         let incarnation = self.runners[index].incarnation;
         let Some(link) = self.runners[index].links.get_mut(&shard) else { return };
-        match link.held.get_mut(&ticket) {
-            Some(Held::Stopping) => {}
-            Some(held) => {
-                *held = Held::Stopping;
+        match link.in_flight.get_mut(&attempt_ref) {
+            Some(AttemptPhase::Stopping) => {}
+            Some(phase) => {
+                *phase = AttemptPhase::Stopping;
                 let delay = self.rng.below(2 * SECOND);
-                self.after(delay, Event::AttemptEnds { runner: index, incarnation, shard, ticket, end: End::Stopped });
+                self.after(
+                    delay,
+                    Event::AttemptEnds { runner: index, incarnation, shard, attempt_ref, end: End::Stopped },
+                );
             }
-            None if link.ended.contains_key(&ticket) => {}
-            None => self.runners[index].say_ended(shard, ticket, End::Stopped, Json::null()),
+            None if link.ended.contains_key(&attempt_ref) => {}
+            None => self.runners[index].send_ended(shard, attempt_ref, End::Stopped, Json::null()),
         }
     }
 
@@ -285,60 +291,66 @@ impl World {
         index: usize,
         incarnation: Incarnation,
         shard: usize,
-        ticket: Ticket,
+        attempt_ref: AttemptRef,
     ) -> Checked {
         let runner = &mut self.runners[index];
         if !runner.up || runner.incarnation != incarnation {
             return Ok(());
         }
         let Some(link) = runner.links.get_mut(&shard) else { return Ok(()) };
-        let said = link.sequence;
-        match link.held.get_mut(&ticket) {
-            Some(held @ Held::Waiting) => *held = Held::Started,
-            Some(Held::Started | Held::Stopping) | None => return Ok(()),
+        let last_sequence = link.sequence;
+        match link.in_flight.get_mut(&attempt_ref) {
+            Some(phase @ AttemptPhase::Waiting) => *phase = AttemptPhase::Started,
+            Some(AttemptPhase::Started | AttemptPhase::Stopping) | None => return Ok(()),
         }
-        invariants::invariant_an_attempt_runs_in_one_place(ticket, self.alive.insert(ticket))?;
-        self.runners[index].say(shard, RunnerWord::Started { ticket, at: model::time::Millis(0) });
-        self.send_words(index, shard, said);
-        self.attempt_runs(index, incarnation, shard, ticket);
+        invariants::invariant_an_attempt_starts_once(attempt_ref, self.alive.insert(attempt_ref))?;
+        self.runners[index].push_message(shard, RunnerMessage::Started { attempt_ref, at: model::time::Millis(0) });
+        self.send_outbox(index, shard, last_sequence);
+        self.schedule_end(index, incarnation, shard, attempt_ref);
         Ok(())
     }
 
-    /// Draws how an attempt goes on from here.
-    pub(crate) fn attempt_runs(&mut self, index: usize, incarnation: Incarnation, shard: usize, ticket: Ticket) {
-        if self.rng.chance(self.plan.attempts.hang) {
-            self.coverage.fault(Fault::RunnerHung);
+    /// Draws and schedules the end of an attempt.
+    pub(crate) fn schedule_end(
+        &mut self,
+        index: usize,
+        incarnation: Incarnation,
+        shard: usize,
+        attempt_ref: AttemptRef,
+    ) {
+        if self.rng.chance(self.scenario.attempts.hang) {
+            self.coverage.count_fault(Fault::RunnerHung);
             return;
         }
-        let end = self.draw_end(ticket);
-        let takes = self.rng.below(self.plan.attempts.takes_max);
-        self.after(takes, Event::AttemptEnds { runner: index, incarnation, shard, ticket, end });
+        let end = self.draw_end(attempt_ref);
+        let duration = self.rng.below(self.scenario.attempts.duration_max);
+        self.after(duration, Event::AttemptEnds { runner: index, incarnation, shard, attempt_ref, end });
     }
 
-    /// What an attempt that succeeds returns.
-    pub(crate) fn result_of(&self, ticket: Ticket) -> Json {
-        let job = self.ledger.jobs.get(&ticket.job).map(|known| &known.record);
-        job.map_or_else(|| invariants::result_of(ticket), |job| invariants::result_of_job(job, ticket))
+    /// Result of a successful attempt.
+    pub(crate) fn result_of(&self, attempt_ref: AttemptRef) -> Json {
+        let job = self.ledger.jobs.get(&attempt_ref.job).map(|known| &known.record);
+        job.map_or_else(|| invariants::result_of(attempt_ref), |job| invariants::result_of_job(job, attempt_ref))
     }
 
-    /// How the jobs of workflows end that are made to fail.
-    fn end_as_told(&self, ticket: Ticket) -> Option<End> {
-        let job = &self.ledger.jobs.get(&ticket.job)?.record;
+    /// End of a workflow job whose definition makes it fail.
+    fn scripted_end(&self, attempt_ref: AttemptRef) -> Option<End> {
+        let job = &self.ledger.jobs.get(&attempt_ref.job)?.record;
         let origin = job.origin.as_ref()?;
-        // Whoever tries to undo something again by hand has looked into what was wrong before.
-        let mended = origin.compensation && ticket.attempt.0 > 1;
+        // A compensation retried by an operator succeeds: its cause is assumed fixed.
+        let fixed = origin.compensation && attempt_ref.attempt.0 > 1;
         match decode_run(&job.spec) {
             Ok(Run::Echo(EchoRun { fail: Some(EchoFailure::Error), .. })) => Some(End::Error),
-            Ok(Run::Echo(EchoRun { fail: Some(EchoFailure::Fatal), .. })) => (!mended).then_some(End::Fatal),
+            Ok(Run::Echo(EchoRun { fail: Some(EchoFailure::Fatal), .. })) => (!fixed).then_some(End::Fatal),
             Ok(Run::Echo(_) | Run::Process(_) | Run::Wasm(_)) | Err(_) => None,
         }
     }
 
-    pub(crate) fn draw_end(&mut self, ticket: Ticket) -> End {
-        if let Some(end) = self.end_as_told(ticket) {
+    pub(crate) fn draw_end(&mut self, attempt_ref: AttemptRef) -> End {
+        if let Some(end) = self.scripted_end(attempt_ref) {
             return end;
         }
-        let attempts = self.plan.attempts;
+        let attempts = self.scenario.attempts;
         let ends: [(Rate, End); 4] = [
             (attempts.error, End::Error),
             (attempts.fatal, End::Fatal),
@@ -353,22 +365,24 @@ impl World {
         &mut self,
         index: usize,
         incarnation: Incarnation,
-        (shard, ticket): (usize, Ticket),
+        (shard, attempt_ref): (usize, AttemptRef),
         end: End,
     ) {
         let runner = &mut self.runners[index];
         if !runner.up || runner.incarnation != incarnation {
             return;
         }
-        let Some(link) = runner.links.get_mut(&shard).filter(|link| link.held.contains_key(&ticket)) else { return };
-        let said = link.sequence;
+        let Some(link) = runner.links.get_mut(&shard).filter(|link| link.in_flight.contains_key(&attempt_ref)) else {
+            return;
+        };
+        let last_sequence = link.sequence;
         if runner.declared_lost == Some(incarnation) {
-            self.coverage.fault(Fault::RunnerWorkedOn);
+            self.coverage.count_fault(Fault::RunnerWorkedOn);
         }
-        let result = self.result_of(ticket);
-        self.runners[index].say_ended(shard, ticket, end, result);
-        self.alive.remove(&ticket);
-        self.send_words(index, shard, said);
+        let result = self.result_of(attempt_ref);
+        self.runners[index].send_ended(shard, attempt_ref, end, result);
+        self.alive.remove(&attempt_ref);
+        self.send_outbox(index, shard, last_sequence);
     }
 
     pub(crate) fn crash_runner(&mut self, index: usize) {
@@ -379,35 +393,35 @@ impl World {
         runner.up = false;
         let (id, incarnation) = (runner.id, runner.incarnation);
         trace!(self, "{id} crashes");
-        self.coverage.fault(Fault::RunnerCrashed);
-        self.outlive_crash(index);
+        self.coverage.count_fault(Fault::RunnerCrashed);
+        self.orphan_attempts(index);
         let down = self.rng.between(SECOND, 30 * SECOND);
         self.after(down, Event::RunnerStarts { runner: index });
-        self.after(self.plan.lost_after, Event::DeclareLost { runner: index, incarnation });
+        self.after(self.scenario.lost_after, Event::DeclareLost { runner: index, incarnation });
     }
 
-    pub(crate) fn cut_off_runner(&mut self, index: usize) {
+    pub(crate) fn partition_runner(&mut self, index: usize) {
         let runner = &mut self.runners[index];
         if !runner.is_reachable() {
             return;
         }
-        runner.cut_off = true;
+        runner.partitioned = true;
         let (id, incarnation) = (runner.id, runner.incarnation);
-        trace!(self, "{id} is cut off");
-        self.coverage.fault(Fault::RunnerCutOff);
+        trace!(self, "{id} is partitioned");
+        self.coverage.count_fault(Fault::RunnerPartitioned);
         let silent = self.rng.between(SECOND, 40 * SECOND);
-        self.after(silent, Event::RunnerReached { runner: index });
-        self.after(self.plan.lost_after, Event::DeclareLost { runner: index, incarnation });
+        self.after(silent, Event::RunnerReconnects { runner: index });
+        self.after(self.scenario.lost_after, Event::DeclareLost { runner: index, incarnation });
     }
 
-    pub(crate) fn runner_reached(&mut self, index: usize) {
+    pub(crate) fn runner_reconnects(&mut self, index: usize) {
         let runner = &mut self.runners[index];
-        runner.cut_off = false;
+        runner.partitioned = false;
         runner.declared_lost = None;
-        trace!(self, "{} is reached again", self.runners[index].id);
+        trace!(self, "{} is reachable again", self.runners[index].id);
     }
 
-    /// If it is still silent, every shard is told that this incarnation is gone.
+    /// Notifies every shard that this incarnation is lost, if it is still unreachable.
     pub(crate) fn declare_lost(&mut self, index: usize, incarnation: Incarnation) {
         let runner = &mut self.runners[index];
         let silent = runner.incarnation == incarnation && !runner.is_reachable();
@@ -417,50 +431,50 @@ impl World {
         runner.declared_lost = Some(incarnation);
         runner.lost_before = runner.lost_before.max(Some(incarnation));
         trace!(self, "{} is declared lost", self.runners[index].id);
-        self.coverage.fault(Fault::RunnerDeclaredLost);
+        self.coverage.count_fault(Fault::RunnerDeclaredLost);
         for shard in 0..self.hosts.len() {
-            self.tell_lost(index, shard, incarnation);
+            self.notify_lost(index, shard, incarnation);
         }
     }
 
-    fn tell_lost(&mut self, index: usize, shard: usize, incarnation: Incarnation) {
+    fn notify_lost(&mut self, index: usize, shard: usize, incarnation: Incarnation) {
         let runner = self.runners[index].id;
         let delay = self.rng.below(500);
         self.after(delay, Event::Deliver { shard, inbound: Inbound::RunnerLost { runner, incarnation } });
     }
 
-    /// A shard that comes back hears who is gone: whoever kept watch tells it again.
-    pub(crate) fn tell_of_lost_runners(&mut self, shard: usize) {
+    /// Repeats the notifications of lost runners to a restarted shard, as the cluster does.
+    pub(crate) fn notify_of_lost_runners(&mut self, shard: usize) {
         for index in 0..self.runners.len() {
             let lost = self.runners[index].declared_lost.filter(|_| !self.runners[index].is_reachable());
             if let Some(incarnation) = lost {
-                self.tell_lost(index, shard, incarnation);
+                self.notify_lost(index, shard, incarnation);
             }
         }
     }
 
-    /// All come back; what hangs is stopped, sooner or later.
+    /// Restarts all runners. Hanging attempts end within a minute.
     pub(crate) fn heal_runners(&mut self) {
         for index in 0..self.runners.len() {
-            self.runners[index].cut_off = false;
+            self.runners[index].partitioned = false;
             self.runners[index].declared_lost = None;
             self.runner_starts(index);
             for shard in 0..self.hosts.len() {
-                let room = self.draw_room();
+                let capacity = self.draw_capacity();
                 if let Some(link) = self.runners[index].links.get_mut(&shard) {
-                    link.capacity = room;
+                    link.capacity = capacity;
                 }
             }
             let incarnation = self.runners[index].incarnation;
-            let held: Vec<(usize, Ticket)> = self.runners[index]
+            let in_flight: Vec<(usize, AttemptRef)> = self.runners[index]
                 .links
                 .iter()
-                .flat_map(|(shard, link)| link.held.keys().map(|ticket| (*shard, *ticket)))
+                .flat_map(|(shard, link)| link.in_flight.keys().map(|attempt_ref| (*shard, *attempt_ref)))
                 .collect();
-            for (shard, ticket) in held {
+            for (shard, attempt_ref) in in_flight {
                 let delay = self.rng.below(60 * SECOND);
-                let end = self.end_as_told(ticket).unwrap_or(End::Succeeded);
-                self.after(delay, Event::AttemptEnds { runner: index, incarnation, shard, ticket, end });
+                let end = self.scripted_end(attempt_ref).unwrap_or(End::Succeeded);
+                self.after(delay, Event::AttemptEnds { runner: index, incarnation, shard, attempt_ref, end });
             }
         }
     }

@@ -1,94 +1,100 @@
-//! What becomes of attempts when their runner crashes. Processes are children of a spawner, which usually survives: they
-//! run on, end unattended, and are found again by the runner's next incarnation. Everything else dies with the runner.
+//! Attempts across a crash of their runner. Processes are children of a spawner, which usually survives: they continue
+//! or end unattended, and the next incarnation of the runner recovers them. Other attempts die with the runner.
 
 use model::job::End;
-use model::message::{RunnerWord, Ticket};
-use model::spec::Lane;
+use model::message::{AttemptRef, RunnerMessage};
+use model::spec::ExecutorKind;
 
 use crate::coverage::Fault;
-use crate::runner::Held;
+use crate::runner::AttemptPhase;
 use crate::world::{Event, World, trace};
 
-/// An attempt without a runner.
+/// An attempt whose runner is down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kept {
-    Alive(Held),
-    /// Its end was not known to be committed.
+pub enum Orphan {
+    Running(AttemptPhase),
+    /// Ended; the end is not known to be committed.
     Ended(End),
 }
 
 impl World {
-    /// Hands what outlives a crash to the spawner, if that survives as well.
-    pub(crate) fn outlive_crash(&mut self, index: usize) {
-        let dies = self.rng.chance(self.plan.nemesis.spawner_dies);
+    /// Leaves processes to the spawner if it survives the crash. All other attempts end.
+    pub(crate) fn orphan_attempts(&mut self, index: usize) {
+        let dies = self.rng.chance(self.scenario.nemesis.spawner_dies);
         let links = std::mem::take(&mut self.runners[index].links);
         let mut survived = 0;
         for (shard, link) in links {
-            let alive = link.held.into_iter().map(|(ticket, held)| (ticket, Kept::Alive(held)));
-            let ended = link.ended.into_iter().filter_map(|(ticket, end)| Some((ticket, Kept::Ended(end?))));
-            for (ticket, kept) in alive.chain(ended) {
-                if dies || !self.is_process(ticket) {
-                    self.alive.remove(&ticket);
+            let running = link.in_flight.into_iter().map(|(attempt_ref, phase)| (attempt_ref, Orphan::Running(phase)));
+            let ended =
+                link.ended.into_iter().filter_map(|(attempt_ref, end)| Some((attempt_ref, Orphan::Ended(end?))));
+            for (attempt_ref, orphan) in running.chain(ended) {
+                if dies || !self.is_process(attempt_ref) {
+                    self.alive.remove(&attempt_ref);
                     continue;
                 }
                 survived += 1;
-                self.runners[index].kept.entry(shard).or_default().insert(ticket, kept);
+                self.runners[index].orphans.entry(shard).or_default().insert(attempt_ref, orphan);
             }
         }
-        trace!(self, "{} leaves {survived} attempts behind", self.runners[index].id);
+        trace!(self, "{} leaves {survived} attempts to its spawner", self.runners[index].id);
         if survived > 0 {
-            self.coverage.fault(Fault::SpawnerSurvived);
+            self.coverage.count_fault(Fault::SpawnerSurvived);
         } else if dies {
-            self.coverage.fault(Fault::SpawnerDied);
+            self.coverage.count_fault(Fault::SpawnerDied);
         }
     }
 
-    fn is_process(&self, ticket: Ticket) -> bool {
-        self.ledger.jobs.get(&ticket.job).is_some_and(|known| known.record.lane == Lane::Process)
+    fn is_process(&self, attempt_ref: AttemptRef) -> bool {
+        self.ledger.jobs.get(&attempt_ref.job).is_some_and(|known| known.record.executor == ExecutorKind::Process)
     }
 
-    /// The first words of a new incarnation: what it has in hand, and then what became of that.
-    pub(crate) fn find_what_is_alive(&mut self, index: usize, shard: usize) {
+    /// First messages of a new incarnation: it registers with its in-flight attempts and reports their starts and ends.
+    pub(crate) fn recover_attempts(&mut self, index: usize, shard: usize) {
         let runner = &mut self.runners[index];
         let incarnation = runner.incarnation;
-        let kept = runner.kept.remove(&shard).unwrap_or_default();
-        runner.found.extend(kept.keys());
+        let orphans = runner.orphans.remove(&shard).unwrap_or_default();
+        runner.recovered.extend(orphans.keys());
         if let Some(link) = runner.links.get_mut(&shard) {
-            for (ticket, kept) in &kept {
-                link.held.insert(*ticket, if let Kept::Alive(held) = kept { *held } else { Held::Started });
+            for (attempt_ref, orphan) in &orphans {
+                let phase = if let Orphan::Running(phase) = orphan { *phase } else { AttemptPhase::Started };
+                link.in_flight.insert(*attempt_ref, phase);
             }
         }
-        runner.say_here(shard, 0);
-        for (ticket, kept) in kept {
-            match kept {
-                Kept::Ended(end) => {
-                    let result = self.result_of(ticket);
-                    self.runners[index].say_ended(shard, ticket, end, result);
+        runner.send_register(shard, 0);
+        for (attempt_ref, orphan) in orphans {
+            match orphan {
+                Orphan::Ended(end) => {
+                    let result = self.result_of(attempt_ref);
+                    self.runners[index].send_ended(shard, attempt_ref, end, result);
                 }
-                // Whether the spawner was told of it before the crash or is told now makes no difference to anyone.
-                Kept::Alive(Held::Waiting) => {
+                // Not started before the crash: it starts now, which looks the same to the shard.
+                Orphan::Running(AttemptPhase::Waiting) => {
                     let delay = self.rng.below(5);
-                    self.after(delay, Event::AttemptStarts { runner: index, incarnation, shard, ticket });
+                    self.after(delay, Event::AttemptStarts { runner: index, incarnation, shard, attempt_ref });
                 }
-                Kept::Alive(Held::Started | Held::Stopping) => self.find_started(index, shard, ticket),
+                Orphan::Running(AttemptPhase::Started | AttemptPhase::Stopping) => {
+                    self.recover_started(index, shard, attempt_ref)
+                }
             }
         }
     }
 
-    fn find_started(&mut self, index: usize, shard: usize, ticket: Ticket) {
+    fn recover_started(&mut self, index: usize, shard: usize, attempt_ref: AttemptRef) {
         let incarnation = self.runners[index].incarnation;
-        if let Some(held) = self.runners[index].links.get_mut(&shard).and_then(|link| link.held.get_mut(&ticket)) {
-            // That it was asked to stop is forgotten: whoever wants it asks again.
-            *held = Held::Started;
+        if let Some(phase) =
+            self.runners[index].links.get_mut(&shard).and_then(|link| link.in_flight.get_mut(&attempt_ref))
+        {
+            // A stop request does not survive the crash: the shard repeats it.
+            *phase = AttemptPhase::Started;
         }
-        self.runners[index].say(shard, RunnerWord::Started { ticket, at: model::time::Millis(0) });
-        if self.rng.chance(self.plan.attempts.end_unattended) {
-            self.coverage.fault(Fault::EndedUnattended);
-            let (end, result) = (self.draw_end(ticket), self.result_of(ticket));
-            self.runners[index].say_ended(shard, ticket, end, result);
-            self.alive.remove(&ticket);
+        self.runners[index].push_message(shard, RunnerMessage::Started { attempt_ref, at: model::time::Millis(0) });
+        if self.rng.chance(self.scenario.attempts.end_unattended) {
+            self.coverage.count_fault(Fault::EndedUnattended);
+            let (end, result) = (self.draw_end(attempt_ref), self.result_of(attempt_ref));
+            self.runners[index].send_ended(shard, attempt_ref, end, result);
+            self.alive.remove(&attempt_ref);
         } else {
-            self.attempt_runs(index, incarnation, shard, ticket);
+            self.schedule_end(index, incarnation, shard, attempt_ref);
         }
     }
 }

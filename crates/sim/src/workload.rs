@@ -1,4 +1,4 @@
-//! What clients ask for: jobs of every kind, alone and in batches, with and without keys and queues.
+//! The workload of clients: jobs of every kind, single and in batches, with and without keys and queues.
 
 use engine::{NewQueue, Submission};
 use model::blob::BlobId;
@@ -11,13 +11,13 @@ use model::time::{Millis, Timestamp};
 
 use crate::client::Operation;
 use crate::operators::TOPICS;
-use crate::plan::SECOND;
 use crate::rng::{Rate, Rng};
+use crate::scenario::SECOND;
 use crate::world::World;
 
 const TENANTS: [&str; 3] = ["default", "north", "south"];
 
-/// A job of some kind; times are relative to `now`.
+/// A random job. Times are relative to `now`.
 fn some_job(rng: &mut Rng, now: Millis) -> JobSpec {
     let size = if rng.one_in(40) { limits::INLINE_SPEC_BYTES_MAX } else { 5 };
     let value = Json::of(&"x".repeat(size));
@@ -27,7 +27,7 @@ fn some_job(rng: &mut Rng, now: Millis) -> JobSpec {
         _ => Run::Process(ProcessRun { command: vec!["true".to_owned()], ..ProcessRun::default() }),
     };
     let mut spec = JobSpec::new(run);
-    // No two are the same, so that the policy thinks about each anew.
+    // Unique content, so that the policy decides each job independently.
     spec.labels.insert("number".to_owned(), rng.next().to_string());
     spec.topic = rng.pick(&TOPICS).map_or("default", |topic| topic).to_owned();
     spec.tenant = rng.pick(&TENANTS).map_or("default", |tenant| tenant).to_owned();
@@ -56,10 +56,10 @@ impl World {
     }
 
     fn clients_clock(&self) -> Millis {
-        self.plan.start + Millis(self.now)
+        self.scenario.start + Millis(self.now)
     }
 
-    /// Nearly always in the name of the queue's own tenant: nobody else gets in.
+    /// Usually sets the queue's tenant. Jobs of other tenants are refused.
     fn put_into(&mut self, spec: &mut JobSpec, queue: QueueRef, tenant: &str) {
         spec.queue = Some(queue);
         if !self.rng.one_in(20) {
@@ -69,16 +69,16 @@ impl World {
 
     pub(crate) fn submit_one(&mut self) {
         let now = self.clients_clock();
-        let keyed = self.rng.chance(self.plan.keyed);
+        let keyed = self.rng.chance(self.scenario.keyed);
         let queue = if self.rng.one_in(3) { self.rng.pick(&self.clients.queues).cloned() } else { None };
         match (keyed, queue) {
             (true, None) => self.submit_keyed(),
             (_, Some((queue, tenant))) => {
                 let mut spec = some_job(&mut self.rng, now);
                 self.put_into(&mut spec, queue, &tenant);
-                let shard = usize::from(self.plan.shards.owner(queue.slot()).0);
+                let shard = usize::from(self.scenario.shards.owner(queue.slot()).0);
                 if keyed {
-                    // The key is the queue's own, so that it always leads to the same shard.
+                    // The key is specific to the queue, so that it always maps to the same shard.
                     spec.idempotency_key = Some(format!("{queue} {}", self.rng.below(1_000_000)));
                 }
                 let jobs = vec![self.submission(&spec)];
@@ -93,19 +93,19 @@ impl World {
         }
     }
 
-    /// Under a key that others may be using at the same time, nearly always for the same body.
+    /// Submits with a key that other clients may use at the same time, usually with the same body.
     fn submit_keyed(&mut self) {
         let number = self.rng.below(self.clients.keys);
         let mut content = Rng::new(number);
-        let mut spec = some_job(&mut content, self.plan.start);
+        let mut spec = some_job(&mut content, self.scenario.start);
         spec.idempotency_key = Some(format!("key {number}"));
         if self.rng.one_in(12) {
             spec.labels.insert("other".to_owned(), "body".to_owned());
         }
         let packed = self.submission(&spec);
         let slot = Slot::of(packed.spec.key.map_or(0, KeyHash::number));
-        let shard = usize::from(self.plan.shards.owner(slot).0);
-        // Sometimes twice within one request, or twice at once.
+        let shard = usize::from(self.scenario.shards.owner(slot).0);
+        // Sometimes twice in one request, or in two concurrent requests.
         let jobs = if self.rng.one_in(10) { vec![packed.clone(), packed.clone()] } else { vec![packed.clone()] };
         self.send(shard, Operation::Submit { jobs }, true, 0);
         if self.rng.one_in(6) {
@@ -117,7 +117,7 @@ impl World {
         let now = self.clients_clock();
         let shard = self.rng.index(self.hosts.len());
         let queue = self.rng.pick(&self.clients.queues).cloned();
-        let queue = queue.filter(|(queue, _)| usize::from(self.plan.shards.owner(queue.slot()).0) == shard);
+        let queue = queue.filter(|(queue, _)| usize::from(self.scenario.shards.owner(queue.slot()).0) == shard);
         let jobs = (0..self.rng.between(2, 12))
             .map(|_| {
                 let mut spec = some_job(&mut self.rng, now);
@@ -145,7 +145,7 @@ impl World {
             max_running: self.rng.one_in(3).then(|| self.rng.between(1, 3) as u32),
             key: hash.map(|hash| (hash, Digest([1; 16]))),
         };
-        let shard = usize::from(self.plan.shards.owner(slot).0);
+        let shard = usize::from(self.scenario.shards.owner(slot).0);
         let repeatable = new.key.is_some();
         self.send(shard, Operation::CreateQueue { queue: Box::new(new) }, repeatable, 0);
     }

@@ -1,15 +1,14 @@
-//! The whole simulated world and its one queue of events. Nothing happens but by an event, and which is next depends
-//! on the seed alone.
+//! The simulated world and its event queue. All state changes are events; their order depends on the seed alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use engine::leases::Message;
-use engine::{Answer, Fetch, Fetched, Input, RequestId, Setup};
+use engine::{Answer, Fetch, Fetched, Input, RequestId, Settings};
 use model::batch::Keyspace;
 use model::id::{Incarnation, JobId, RunnerId, ShardId};
 use model::job::{End, Scan};
-use model::message::{FromRunner, ShardFace, Ticket, ToRunner};
+use model::message::{AttemptRef, FromRunner, ShardEpoch, ToRunner};
 use model::time::Millis;
 use model::verdict::Decision;
 use store::ModelStore;
@@ -17,36 +16,36 @@ use store::ModelStore;
 use crate::client::{Clients, Operation};
 use crate::coverage::{Coverage, Fault};
 use crate::crash::Crash;
-use crate::flow_clients::FlowClients;
 use crate::host::{Host, StoreFaults};
 use crate::invariants::{Checked, Violation};
 use crate::ledger::Ledger;
 use crate::operators::Operators;
-use crate::plan::{MINUTE, Plan, SECOND, Time};
 use crate::policy::Policy;
 use crate::rehydrate::Plans;
 use crate::rng::Rng;
 use crate::runner::Runner;
 use crate::sabotage::Sabotage;
 use crate::scanner::Scanner;
+use crate::scenario::{MINUTE, SECOND, Scenario, Time};
 use crate::trace::Trace;
+use crate::workflow_clients::WorkflowClients;
 
-/// After the last fault everything must have come to rest within this time.
+/// Time limit from the end of faults to quiescence.
 const LIVENESS_MAX: Time = 4 * 60 * MINUTE;
-/// The same where a rule is broken on purpose, and some things never do.
+/// The same limit for sabotaged runs, where some work never ends.
 const SABOTAGED_LIVENESS_MAX: Time = 30 * MINUTE;
-/// More events than this mean that something goes round in circles.
+/// Limit on events; more indicate a livelock.
 const EVENTS_MAX: u64 = 5_000_000;
 
-/// What reaches a shard.
+/// An input of a shard.
 #[derive(Debug)]
 pub enum Inbound {
     Request {
         request: RequestId,
         operation: Operation,
     },
-    /// What a runner sends at once arrives at once, in order.
-    Words(Vec<FromRunner>),
+    /// Messages sent together arrive together, in order.
+    RunnerMessages(Vec<FromRunner>),
     Verdict {
         job: JobId,
         decision: Decision,
@@ -55,16 +54,16 @@ pub enum Inbound {
         job: JobId,
     },
     Scanned {
-        ticket: Ticket,
+        attempt_ref: AttemptRef,
         scan: Box<Scan>,
     },
     ScanFailed {
-        ticket: Ticket,
+        attempt_ref: AttemptRef,
     },
-    /// What operators say; the number counts what they have said so far.
-    Setup {
+    /// New settings, numbered in order of publication.
+    Settings {
         number: usize,
-        setup: Arc<Setup>,
+        settings: Arc<Settings>,
     },
     FromShard {
         from: ShardId,
@@ -81,14 +80,16 @@ impl Inbound {
     pub fn inputs(self) -> Vec<Input> {
         match self {
             Self::Request { request, operation } => vec![operation.input(request)],
-            Self::Words(words) => words.into_iter().map(Input::Runner).collect(),
+            Self::RunnerMessages(messages) => messages.into_iter().map(Input::Runner).collect(),
             Self::Verdict { job, decision } => vec![Input::Verdict { job, decision }],
-            Self::PolicyUnavailable { job } => vec![Input::PolicyUnavailable { job, message: "it is away".to_owned() }],
-            Self::Scanned { ticket: Ticket { job, attempt }, scan } => vec![Input::Scanned { job, attempt, scan }],
-            Self::ScanFailed { ticket: Ticket { job, attempt } } => {
-                vec![Input::ScanFailed { job, attempt, message: "the disk is away".to_owned() }]
+            Self::PolicyUnavailable { job } => vec![Input::PolicyUnavailable { job, message: "no service".to_owned() }],
+            Self::Scanned { attempt_ref: AttemptRef { job, attempt }, scan } => {
+                vec![Input::Scanned { job, attempt, scan }]
             }
-            Self::Setup { setup, .. } => vec![Input::Setup(setup)],
+            Self::ScanFailed { attempt_ref: AttemptRef { job, attempt } } => {
+                vec![Input::ScanFailed { job, attempt, message: "disk unavailable".to_owned() }]
+            }
+            Self::Settings { settings, .. } => vec![Input::Settings(settings)],
             Self::FromShard { from, message } => vec![Input::FromShard { from, message }],
             Self::RunnerLost { runner, incarnation } => vec![Input::RunnerLost { runner, incarnation }],
             Self::Fetched(fetched) => vec![Input::Fetched(fetched)],
@@ -96,14 +97,14 @@ impl Inbound {
     }
 }
 
-/// Something that is to happen.
+/// A scheduled event.
 #[derive(Debug)]
 pub enum Event {
     Deliver {
         shard: usize,
         inbound: Inbound,
     },
-    /// A shard's loop goes round once.
+    /// One round of a shard process.
     Round {
         shard: usize,
         process: u64,
@@ -124,20 +125,20 @@ pub enum Event {
     ToRunner {
         runner: usize,
         incarnation: Incarnation,
-        face: ShardFace,
+        shard_epoch: ShardEpoch,
         message: ToRunner,
     },
     AttemptStarts {
         runner: usize,
         incarnation: Incarnation,
         shard: usize,
-        ticket: Ticket,
+        attempt_ref: AttemptRef,
     },
     AttemptEnds {
         runner: usize,
         incarnation: Incarnation,
         shard: usize,
-        ticket: Ticket,
+        attempt_ref: AttemptRef,
         end: End,
     },
     RunnerTick {
@@ -147,10 +148,10 @@ pub enum Event {
     RunnerStarts {
         runner: usize,
     },
-    RunnerReached {
+    RunnerReconnects {
         runner: usize,
     },
-    /// The cluster's view: is this runner still silent?
+    /// Declares the runner lost if it is still unreachable.
     DeclareLost {
         runner: usize,
         incarnation: Incarnation,
@@ -165,30 +166,30 @@ pub enum Event {
         request: RequestId,
         answer: Answer,
     },
-    ApproversLook,
-    /// What operators have said reaches a shard.
-    OperatorsHeard {
+    ApproversAct,
+    /// New settings reach a shard.
+    DeliverSettings {
         shard: usize,
         number: usize,
     },
-    NemesisLooks,
+    NemesisActs,
     CompareStore,
     StartChain,
     Sabotage,
     Heal,
-    LookForRest,
+    CheckQuiescence,
 }
 
 pub struct World {
     pub(crate) rng: Rng,
-    pub(crate) plan: Plan,
+    pub(crate) scenario: Scenario,
     pub(crate) now: Time,
     pub(crate) store: ModelStore,
     pub(crate) store_faults: StoreFaults,
     pub(crate) hosts: Vec<Host>,
     pub(crate) runners: Vec<Runner>,
     pub(crate) clients: Clients,
-    pub(crate) flow_clients: FlowClients,
+    pub(crate) workflow_clients: WorkflowClients,
     pub(crate) plans: Plans,
     pub(crate) policy: Policy,
     pub(crate) operators: Operators,
@@ -198,17 +199,17 @@ pub struct World {
     pub(crate) trace: Trace,
     pub(crate) sabotage: Option<Sabotage>,
     pub(crate) processes: u64,
-    /// How many commits there were.
+    /// Number of commits.
     pub(crate) commits: u64,
     pub(crate) crash: Option<Crash>,
-    /// Names the one workflow that is started, where nothing else happens.
+    /// Seed of the only workflow, in a calm run.
     chain: Option<u64>,
-    /// Attempts that have started somewhere and not ended, whoever knows of them.
-    pub(crate) alive: BTreeSet<Ticket>,
+    /// Attempts that run on some runner or spawner.
+    pub(crate) alive: BTreeSet<AttemptRef>,
     events: BTreeMap<(Time, u64), Event>,
     scheduled: u64,
     healed_at: Option<Time>,
-    at_rest: bool,
+    quiescent: bool,
 }
 
 macro_rules! trace {
@@ -221,28 +222,28 @@ pub(crate) use trace;
 impl World {
     pub fn new(seed: u64, print: bool, sabotage: Option<Sabotage>) -> Self {
         let mut rng = Rng::new(seed);
-        let plan = Plan::draw(&mut rng);
-        Self::with(seed, rng, plan, print, sabotage)
+        let scenario = Scenario::draw(&mut rng);
+        Self::with(seed, rng, scenario, print, sabotage)
     }
 
-    /// A world in which nothing goes wrong but one crash, if that.
+    /// A world without faults other than at most one crash.
     pub fn calm(seed: u64, crash: Option<Crash>) -> Self {
         let mut rng = Rng::new(seed);
-        let plan = Plan::calm(&mut rng);
-        Self { crash, chain: Some(seed), ..Self::with(seed, rng, plan, false, None) }
+        let scenario = Scenario::calm(&mut rng);
+        Self { crash, chain: Some(seed), ..Self::with(seed, rng, scenario, false, None) }
     }
 
-    fn with(seed: u64, mut rng: Rng, plan: Plan, print: bool, sabotage: Option<Sabotage>) -> Self {
+    fn with(seed: u64, mut rng: Rng, scenario: Scenario, print: bool, sabotage: Option<Sabotage>) -> Self {
         let store = ModelStore::new();
         let store_faults = StoreFaults::install(&store);
-        let hosts = plan.shards.all().map(|_| Host::default()).collect();
-        let runners = (0..plan.runners).map(|number| Runner::new(RunnerId(number as u64 + 1))).collect();
+        let hosts = scenario.shards.all().map(|_| Host::default()).collect();
+        let runners = (0..scenario.runners).map(|number| Runner::new(RunnerId(number as u64 + 1))).collect();
         Self {
-            policy: Policy::new(seed, plan.verdicts),
-            operators: Operators::new(&plan, &mut rng),
-            scanner: Scanner::new(seed, plan.outputs),
-            clients: Clients::new(plan.clients, plan.operations),
-            flow_clients: FlowClients::default(),
+            policy: Policy::new(seed, scenario.verdicts),
+            operators: Operators::new(&scenario, &mut rng),
+            scanner: Scanner::new(seed, scenario.outputs),
+            clients: Clients::new(scenario.clients, scenario.operations),
+            workflow_clients: WorkflowClients::default(),
             plans: Plans::default(),
             rng,
             now: 0,
@@ -262,12 +263,12 @@ impl World {
             events: BTreeMap::new(),
             scheduled: 0,
             healed_at: None,
-            at_rest: false,
-            plan,
+            quiescent: false,
+            scenario,
         }
     }
 
-    /// Runs to the end; returns how many events there were.
+    /// Runs to the end. Returns the number of events.
     pub fn run(&mut self) -> Result<u64, Violation> {
         self.begin();
         let mut handled = 0;
@@ -275,15 +276,18 @@ impl World {
             self.now = at;
             handled += 1;
             self.handle(event)?;
-            if self.at_rest {
+            if self.quiescent {
                 return Ok(handled);
             }
             if handled > EVENTS_MAX {
-                let detail = format!("{handled} events and no end");
+                let detail = format!("still not quiescent after {handled} events");
                 return Err(Violation { invariant: "invariant_every_job_ends", detail });
             }
         }
-        Err(Violation { invariant: "invariant_every_job_ends", detail: "the world stands still".to_owned() })
+        Err(Violation {
+            invariant: "invariant_every_job_ends",
+            detail: "the event queue is empty before the run is quiescent".to_owned(),
+        })
     }
 
     fn begin(&mut self) {
@@ -294,19 +298,19 @@ impl World {
             let delay = self.rng.below(SECOND);
             self.at(delay, Event::RunnerStarts { runner });
         }
-        for client in 0..self.plan.clients {
+        for client in 0..self.scenario.clients {
             let delay = self.rng.below(SECOND);
             self.at(delay, Event::ClientActs { client });
         }
         if self.chain.is_some() {
             self.at(100, Event::StartChain);
         }
-        self.at(self.plan.nemesis.every, Event::NemesisLooks);
+        self.at(self.scenario.nemesis.every, Event::NemesisActs);
         self.at(3 * SECOND, Event::CompareStore);
-        self.at(5 * SECOND, Event::ApproversLook);
-        self.at(self.plan.safety, Event::Heal);
+        self.at(5 * SECOND, Event::ApproversAct);
+        self.at(self.scenario.fault_phase, Event::Heal);
         if self.sabotage.is_some() {
-            self.at(self.plan.safety / 2, Event::Sabotage);
+            self.at(self.scenario.fault_phase / 2, Event::Sabotage);
         }
     }
 
@@ -325,39 +329,39 @@ impl World {
             Event::Round { shard, process } => return self.round(shard, process),
             Event::StartShard { shard } => return self.start_shard(shard),
             Event::ReadStore { shard, process, fetch } => self.read_store(shard, process, &fetch),
-            Event::Fetched { shard, process, fetched } => self.hand_over(shard, process, Inbound::Fetched(fetched)),
-            Event::ToRunner { runner, incarnation, face, message } => {
-                return self.runner_hears(runner, incarnation, face, message);
+            Event::Fetched { shard, process, fetched } => self.enqueue(shard, process, Inbound::Fetched(fetched)),
+            Event::ToRunner { runner, incarnation, shard_epoch, message } => {
+                return self.runner_receives(runner, incarnation, shard_epoch, message);
             }
-            Event::AttemptStarts { runner, incarnation, shard, ticket } => {
-                return self.attempt_starts(runner, incarnation, shard, ticket);
+            Event::AttemptStarts { runner, incarnation, shard, attempt_ref } => {
+                return self.attempt_starts(runner, incarnation, shard, attempt_ref);
             }
-            Event::AttemptEnds { runner, incarnation, shard, ticket, end } => {
-                self.attempt_ends(runner, incarnation, (shard, ticket), end);
+            Event::AttemptEnds { runner, incarnation, shard, attempt_ref, end } => {
+                self.attempt_ends(runner, incarnation, (shard, attempt_ref), end);
             }
             Event::RunnerTick { runner, incarnation } => self.runner_tick(runner, incarnation),
             Event::RunnerStarts { runner } => self.runner_starts(runner),
-            Event::RunnerReached { runner } => self.runner_reached(runner),
+            Event::RunnerReconnects { runner } => self.runner_reconnects(runner),
             Event::DeclareLost { runner, incarnation } => self.declare_lost(runner, incarnation),
             Event::ClientActs { client } => self.client_acts(client),
             Event::RequestTimesOut { request } => self.request_times_out(request),
-            Event::Reply { request, answer } => self.client_hears(request, answer),
-            Event::ApproversLook => self.approvers_look(),
-            Event::OperatorsHeard { shard, number } => self.operators_heard(shard, number),
-            Event::NemesisLooks => self.nemesis_looks(),
+            Event::Reply { request, answer } => self.client_receives(request, answer),
+            Event::ApproversAct => self.approvers_act(),
+            Event::DeliverSettings { shard, number } => self.deliver_settings(shard, number),
+            Event::NemesisActs => self.nemesis_acts(),
             Event::CompareStore => return self.compare_store(),
             Event::StartChain => self.start_chain(self.chain.unwrap_or_default()),
             Event::Sabotage => return self.do_sabotage(),
             Event::Heal => self.heal(),
-            Event::LookForRest => return self.look_for_rest(),
+            Event::CheckQuiescence => return self.check_quiescence(),
         }
         Ok(())
     }
 
-    /// What a shard's host takes for the time of day.
+    /// Wall clock of a shard's host.
     pub(crate) fn clock(&self, shard: usize) -> Millis {
         let offset = self.hosts[shard].clock_offset;
-        Millis((self.plan.start.0 + self.now).saturating_add_signed(offset))
+        Millis((self.scenario.start.0 + self.now).saturating_add_signed(offset))
     }
 
     pub(crate) fn shard_id(&self, shard: usize) -> ShardId {
@@ -369,23 +373,23 @@ impl World {
     }
 
     pub(crate) fn network_delay(&mut self) -> Time {
-        let network = self.plan.network;
+        let network = self.scenario.network;
         if self.rng.chance(network.slow) {
-            self.coverage.fault(Fault::MessageSlow);
+            self.coverage.count_fault(Fault::MessageSlow);
             return self.rng.between(network.delay_max, network.slow_max);
         }
         self.rng.between(1, network.delay_max)
     }
 
-    /// When each copy of a message between a shard and a runner arrives; none when it is lost.
+    /// Delays of the copies of a message; empty if it is lost.
     pub(crate) fn message_delays(&mut self) -> Vec<Time> {
-        if self.rng.chance(self.plan.network.lose) {
-            self.coverage.fault(Fault::MessageLost);
+        if self.rng.chance(self.scenario.network.lose) {
+            self.coverage.count_fault(Fault::MessageLost);
             return Vec::new();
         }
         let mut delays = vec![self.network_delay()];
-        if self.rng.chance(self.plan.network.duplicate) {
-            self.coverage.fault(Fault::MessageDuplicated);
+        if self.rng.chance(self.scenario.network.duplicate) {
+            self.coverage.count_fault(Fault::MessageDuplicated);
             delays.push(self.network_delay());
         }
         delays
@@ -394,37 +398,37 @@ impl World {
     fn compare_store(&mut self) -> Checked {
         for shard in 0..self.hosts.len() {
             let difference = self.ledger.difference(&self.store, self.shard_id(shard));
-            crate::invariants::invariant_the_store_is_what_was_committed(difference)?;
+            crate::invariants::invariant_the_store_equals_the_commits(difference)?;
         }
         self.after(3 * SECOND, Event::CompareStore);
         Ok(())
     }
 
-    /// Faults stop, the network heals, everybody comes back.
+    /// Ends all faults and restarts everything.
     fn heal(&mut self) {
         trace!(self, "heal");
         self.healed_at = Some(self.now);
-        self.plan.heal();
+        self.scenario.heal();
         for host in &mut self.hosts {
-            host.set_clock_right();
+            host.set_clock_to_furthest();
         }
-        self.policy_is_back();
+        self.end_policy_outage();
         self.heal_runners();
         self.heal_clients();
-        self.after(SECOND, Event::LookForRest);
+        self.after(SECOND, Event::CheckQuiescence);
     }
 
-    /// Whether everything has ended; the end of the run, one way or the other.
-    fn look_for_rest(&mut self) -> Checked {
-        self.tidy_flows();
-        let left_over = self.left_over();
+    /// Ends the run when all work has ended, or when the time limit is exceeded.
+    fn check_quiescence(&mut self) -> Checked {
+        self.finish_workflows();
+        let unfinished_work = self.unfinished_work();
         let unfinished = || self.ledger.jobs.values().map(|known| &known.record).filter(|job| !job.state.is_terminal());
-        let flows = &self.ledger.flows;
-        let open = || flows.open.iter().filter_map(|id| flows.known.get(id));
-        if unfinished().next().is_none() && open().next().is_none() && left_over.is_empty() {
-            trace!(self, "at rest");
-            self.at_rest = true;
-            self.note_final_stats();
+        let workflows = &self.ledger.workflows;
+        let open = || workflows.open.iter().filter_map(|id| workflows.known.get(id));
+        if unfinished().next().is_none() && open().next().is_none() && unfinished_work.is_empty() {
+            trace!(self, "quiescent");
+            self.quiescent = true;
+            self.count_final_stats();
             return self.compare_store();
         }
         let healed_for = self.now - self.healed_at.unwrap_or(self.now);
@@ -432,33 +436,33 @@ impl World {
         if healed_for > most {
             crate::invariants::invariant_every_job_ends(unfinished(), healed_for)?;
             crate::invariants::invariant_every_workflow_ends(open(), healed_for)?;
-            return crate::invariants::invariant_nothing_is_left_over(&left_over);
+            return crate::invariants::invariant_nothing_is_left_over(&unfinished_work);
         }
-        self.after(SECOND, Event::LookForRest);
+        self.after(SECOND, Event::CheckQuiescence);
         Ok(())
     }
 
-    /// What keeps the world from being at rest, apart from jobs.
-    fn left_over(&self) -> Vec<String> {
+    /// Unfinished work other than jobs and workflows.
+    fn unfinished_work(&self) -> Vec<String> {
         let mut left = self.clients.unanswered();
         for (number, host) in self.hosts.iter().enumerate() {
-            left.extend(host.left_over(number));
+            left.extend(host.unfinished_work(number));
         }
         let scans = self.ledger.open_scans();
         if scans > 0 {
-            left.push(format!("{scans} results are still to be scanned"));
+            left.push(format!("{scans} results wait for a scan"));
         }
-        let schedules = self.ledger.flows.schedules.values().filter(|known| !known.removed).count();
+        let schedules = self.ledger.workflows.schedules.values().filter(|known| !known.removed).count();
         if schedules > 0 {
-            left.push(format!("{schedules} schedules are still there"));
+            left.push(format!("{schedules} schedules are not removed"));
         }
-        let late = self.ledger.count_of(Keyspace::LateWords);
+        let late = self.ledger.count_of(Keyspace::LateUpdates);
         if late > 0 {
-            left.push(format!("{late} jobs have changed, and their workflows do not know of it"));
+            left.push(format!("{late} late updates of jobs have not reached their workflows"));
         }
         let signals = self.ledger.count_of(Keyspace::Signals);
         if signals > 0 {
-            left.push(format!("{signals} signals are kept for nobody"));
+            left.push(format!("{signals} signals are stored without a waiting task"));
         }
         left
     }

@@ -1,184 +1,184 @@
-//! Invariants that cannot fail prove nothing: each rule is broken on purpose, and the right invariant must notice.
+//! Tests of the invariants: each rule is violated deliberately, and the right invariant must detect it.
 
 use sim::{Options, Sabotage, run};
 
-/// Seeds differ in what they have to break; among so many there is one that fits.
+/// Not every seed has a fitting record; at least one of these does.
 const SEEDS: std::ops::Range<u64> = 1..25;
 
 #[track_caller]
-fn is_noticed(sabotage: Sabotage, invariants: &[&str]) {
+fn is_detected(sabotage: Sabotage, invariants: &[&str]) {
     let options = Options { sabotage: Some(sabotage), ..Options::default() };
     let failure = SEEDS.into_iter().find_map(|seed| run(seed, &options).err());
-    let Some(failure) = failure else { panic!("{sabotage:?} went unnoticed") };
+    let Some(failure) = failure else { panic!("no invariant detected {sabotage:?}") };
     let violation = failure.violation;
-    assert!(invariants.contains(&violation.invariant), "{sabotage:?} was taken for {violation:?}");
+    assert!(invariants.contains(&violation.invariant), "{sabotage:?} was reported as {violation:?}");
 }
 
 #[test]
-fn a_lost_job_is_noticed() {
-    is_noticed(Sabotage::LoseJob, &["invariant_nothing_is_forgotten_early"]);
+fn a_lost_job_is_detected() {
+    is_detected(Sabotage::LoseJob, &["invariant_no_job_is_removed_early"]);
 }
 
 #[test]
-fn a_revived_job_is_noticed() {
-    is_noticed(Sabotage::ReviveCancelled, &["invariant_terminal_is_final"]);
+fn a_restarted_cancelled_job_is_detected() {
+    is_detected(Sabotage::RestartCancelled, &["invariant_terminal_is_final"]);
 }
 
 #[test]
-fn a_changed_result_is_noticed() {
-    is_noticed(Sabotage::ChangeResult, &["invariant_terminal_is_final"]);
+fn a_changed_result_is_detected() {
+    is_detected(Sabotage::ChangeResult, &["invariant_terminal_is_final"]);
 }
 
 #[test]
-fn a_retry_too_many_is_noticed() {
-    is_noticed(Sabotage::RetryTooOften, &["invariant_budgets_are_kept"]);
+fn an_exceeded_retry_budget_is_detected() {
+    is_detected(Sabotage::RetryTooOften, &["invariant_retry_budgets_hold"]);
 }
 
 #[test]
-fn an_early_start_is_noticed() {
-    is_noticed(Sabotage::StartEarly, &["invariant_nothing_starts_early"]);
+fn an_early_start_is_detected() {
+    is_detected(Sabotage::StartEarly, &["invariant_nothing_starts_early"]);
 }
 
 #[test]
-fn a_start_without_approval_is_noticed() {
-    is_noticed(Sabotage::StartUnapproved, &["invariant_starts_follow_the_rules_in_force"]);
+fn a_start_without_approval_is_detected() {
+    is_detected(Sabotage::StartUnapproved, &["invariant_starts_follow_the_policy_in_force"]);
 }
 
 #[test]
-fn a_denied_job_that_runs_is_noticed() {
-    is_noticed(Sabotage::RunDenied, &["invariant_runners_get_what_is_on_record"]);
+fn a_dispatched_denied_job_is_detected() {
+    is_detected(Sabotage::RunDenied, &["invariant_dispatches_are_on_record"]);
 }
 
 #[test]
-fn a_wrong_counter_is_noticed() {
-    is_noticed(Sabotage::Miscount, &["invariant_counters_equal_a_recount"]);
+fn a_wrong_queue_counter_is_detected() {
+    is_detected(Sabotage::MiscountQueue, &["invariant_counters_equal_a_recount"]);
 }
 
 #[test]
-fn a_write_that_nobody_committed_is_noticed() {
-    is_noticed(Sabotage::WriteBehind, &["invariant_the_store_is_what_was_committed"]);
+fn a_write_without_a_commit_is_detected() {
+    is_detected(Sabotage::WriteWithoutCommit, &["invariant_the_store_equals_the_commits"]);
 }
 
 #[test]
-fn a_stale_owner_that_commits_is_noticed() {
-    is_noticed(Sabotage::IgnoreFence, &["invariant_only_the_owner_commits"]);
+fn a_commit_of_a_stale_owner_is_detected() {
+    is_detected(Sabotage::IgnoreFencing, &["invariant_only_the_owner_commits"]);
 }
 
-/// Whichever comes first: an answer to a client, or an order to a runner.
+/// The first effect is an answer to a client or a dispatch.
 #[test]
-fn an_effect_before_its_commit_is_noticed() {
-    let either = ["invariant_answers_follow_commits", "invariant_runners_get_what_is_on_record"];
-    is_noticed(Sabotage::AnswerFirst, &either);
-}
-
-#[test]
-fn a_key_used_twice_is_noticed() {
-    is_noticed(Sabotage::ReuseKey, &["invariant_a_key_makes_one_thing"]);
+fn an_effect_before_its_commit_is_detected() {
+    let either = ["invariant_answers_follow_commits", "invariant_dispatches_are_on_record"];
+    is_detected(Sabotage::EffectsBeforeCommit, &either);
 }
 
 #[test]
-fn jobs_that_never_end_are_noticed() {
-    is_noticed(Sabotage::DeafShards, &["invariant_every_job_ends"]);
+fn an_idempotency_key_with_two_jobs_is_detected() {
+    is_detected(Sabotage::ReuseKey, &["invariant_a_key_creates_one_object"]);
 }
 
 #[test]
-fn a_living_attempt_that_is_given_up_is_noticed() {
-    is_noticed(Sabotage::ForgetTheLiving, &["invariant_what_is_alive_is_not_lost"]);
+fn jobs_that_never_end_are_detected() {
+    is_detected(Sabotage::DropRunnerMessages, &["invariant_every_job_ends"]);
 }
 
 #[test]
-fn an_attempt_that_changes_its_runner_is_noticed() {
-    is_noticed(Sabotage::MoveAttempt, &["invariant_an_attempt_stays_with_its_runner"]);
+fn a_registered_attempt_that_is_given_up_is_detected() {
+    is_detected(Sabotage::ClearRegisteredAttempts, &["invariant_registered_attempts_are_not_lost"]);
 }
 
 #[test]
-fn an_attempt_that_runs_twice_at_once_is_noticed() {
-    is_noticed(Sabotage::StartTwice, &["invariant_an_attempt_runs_in_one_place"]);
+fn an_attempt_that_changes_its_runner_is_detected() {
+    is_detected(Sabotage::MoveAttempt, &["invariant_an_attempt_stays_with_its_runner"]);
 }
 
 #[test]
-fn a_start_on_the_word_of_old_rules_is_noticed() {
-    is_noticed(Sabotage::StartUnderOldRules, &["invariant_starts_follow_the_rules_in_force"]);
+fn an_attempt_that_starts_twice_is_detected() {
+    is_detected(Sabotage::StartTwice, &["invariant_an_attempt_starts_once"]);
 }
 
 #[test]
-fn a_decision_that_nobody_made_is_noticed() {
-    is_noticed(Sabotage::InventDecision, &["invariant_decisions_are_never_invented"]);
+fn a_start_on_a_decision_of_an_old_policy_is_detected() {
+    is_detected(Sabotage::StartUnderOldPolicy, &["invariant_starts_follow_the_policy_in_force"]);
 }
 
 #[test]
-fn an_approval_that_nobody_gave_is_noticed() {
-    is_noticed(Sabotage::InventApproval, &["invariant_approvals_are_never_invented"]);
+fn a_forged_decision_is_detected() {
+    is_detected(Sabotage::ForgeDecision, &["invariant_decisions_come_from_the_policy"]);
 }
 
 #[test]
-fn a_start_without_its_limits_is_noticed() {
-    is_noticed(Sabotage::LiftLimits, &["invariant_starts_are_limited_as_decided"]);
+fn a_forged_approval_is_detected() {
+    is_detected(Sabotage::ForgeApproval, &["invariant_approvals_come_from_approvers"]);
 }
 
 #[test]
-fn a_runner_that_is_not_told_the_limits_is_noticed() {
-    is_noticed(Sabotage::ForgetLimits, &["invariant_runners_are_told_the_limits"]);
+fn a_start_without_its_constraints_is_detected() {
+    is_detected(Sabotage::DropConstraints, &["invariant_starts_have_their_constraints"]);
 }
 
 #[test]
-fn a_retry_beyond_what_the_policy_leaves_is_noticed() {
-    is_noticed(Sabotage::RetryBeyondLimits, &["invariant_retries_stay_within_their_limits"]);
+fn a_dispatch_without_its_constraints_is_detected() {
+    is_detected(Sabotage::DispatchWithoutConstraints, &["invariant_runners_receive_the_constraints"]);
 }
 
 #[test]
-fn a_held_result_that_is_shown_is_noticed() {
-    is_noticed(Sabotage::ShowHeld, &["invariant_what_is_shown_may_be_seen"]);
+fn a_retry_beyond_the_constraints_is_detected() {
+    is_detected(Sabotage::RetryBeyondConstraints, &["invariant_retries_stay_within_constraints"]);
 }
 
 #[test]
-fn a_release_that_nobody_asked_for_is_noticed() {
-    is_noticed(Sabotage::ReleaseUnasked, &["invariant_every_act_has_one_entry"]);
+fn a_shown_result_that_waits_for_its_scan_is_detected() {
+    is_detected(Sabotage::ShowUnscanned, &["invariant_shown_results_are_allowed"]);
 }
 
 #[test]
-fn a_finding_that_nobody_made_is_noticed() {
-    is_noticed(Sabotage::InventFinding, &["invariant_output_decisions_are_never_invented"]);
+fn a_release_without_a_request_is_detected() {
+    is_detected(Sabotage::ReleaseWithoutRequest, &["invariant_every_operation_has_one_audit_entry"]);
 }
 
 #[test]
-fn an_original_that_is_shown_instead_of_its_copy_is_noticed() {
+fn a_forged_scan_decision_is_detected() {
+    is_detected(Sabotage::ForgeScanDecision, &["invariant_output_decisions_come_from_the_scanner"]);
+}
+
+#[test]
+fn a_shown_original_of_a_redacted_result_is_detected() {
     let either = ["invariant_terminal_is_final", "invariant_results_are_of_the_newest_attempt"];
-    is_noticed(Sabotage::ShowOriginal, &either);
+    is_detected(Sabotage::ShowOriginal, &either);
 }
 
-/// Held results wait for ever, and those that are shown keep their markers.
+/// Withheld results wait for ever, and shown ones keep their scan records.
 #[test]
-fn results_that_nobody_looks_at_are_noticed() {
-    is_noticed(Sabotage::NeverScan, &["invariant_every_job_ends", "invariant_nothing_is_left_over"]);
-}
-
-#[test]
-fn a_lost_letter_is_noticed() {
-    is_noticed(Sabotage::LoseLetter, &["invariant_what_ends_undone_leaves_a_letter"]);
+fn unscanned_results_are_detected() {
+    is_detected(Sabotage::NeverScan, &["invariant_every_job_ends", "invariant_nothing_is_left_over"]);
 }
 
 #[test]
-fn a_letter_of_a_job_that_did_its_work_is_noticed() {
-    is_noticed(Sabotage::AddLetter, &["invariant_what_ends_undone_leaves_a_letter"]);
+fn a_lost_dead_letter_is_detected() {
+    is_detected(Sabotage::LoseDeadLetter, &["invariant_failed_jobs_have_a_dead_letter"]);
 }
 
 #[test]
-fn an_entry_that_is_written_over_is_noticed() {
-    is_noticed(Sabotage::ChangeEntry, &["invariant_the_chain_is_unbroken"]);
+fn a_dead_letter_of_a_succeeded_job_is_detected() {
+    is_detected(Sabotage::AddDeadLetter, &["invariant_failed_jobs_have_a_dead_letter"]);
 }
 
 #[test]
-fn an_entry_that_is_taken_out_is_noticed() {
-    is_noticed(Sabotage::RemoveEntry, &["invariant_the_chain_is_unbroken"]);
+fn an_overwritten_audit_entry_is_detected() {
+    is_detected(Sabotage::OverwriteAuditEntry, &["invariant_the_audit_chain_is_unbroken"]);
 }
 
 #[test]
-fn a_forgotten_end_of_the_audit_log_is_noticed() {
-    is_noticed(Sabotage::ForgetEnd, &["invariant_the_chain_is_unbroken"]);
+fn a_removed_audit_entry_is_detected() {
+    is_detected(Sabotage::RemoveAuditEntry, &["invariant_the_audit_chain_is_unbroken"]);
 }
 
 #[test]
-fn an_act_that_nobody_wrote_down_is_noticed() {
-    is_noticed(Sabotage::CancelUnnoted, &["invariant_every_act_has_one_entry"]);
+fn a_reset_audit_head_is_detected() {
+    is_detected(Sabotage::ResetAuditHead, &["invariant_the_audit_chain_is_unbroken"]);
+}
+
+#[test]
+fn a_cancel_without_an_audit_entry_is_detected() {
+    is_detected(Sabotage::CancelWithoutAuditEntry, &["invariant_every_operation_has_one_audit_entry"]);
 }

@@ -1,4 +1,4 @@
-//! A few seeds with every test run, and that a seed is all that a run depends on.
+//! Runs a few seeds with every test run, and checks that a run depends on its seed alone.
 
 use sim::{Coverage, Fault, Options, run};
 
@@ -24,18 +24,18 @@ fn twenty_seeds_keep_every_invariant() {
     for what in [
         "attempts adopted",
         "results of adopted attempts",
-        "attempts begun after the rules had changed",
-        "attempts begun with an approval",
+        "attempts started after a policy change",
+        "attempts started with an approval",
         "output_quarantined",
         "output_redacted",
         "letter_purged",
     ] {
-        assert!(coverage.noted(what) > 0, "{what}");
+        assert!(coverage.counted(what) > 0, "{what}");
     }
 }
 
 #[test]
-fn the_same_seed_gives_the_very_same_run() {
+fn the_same_seed_gives_the_same_run() {
     let hash = |seed| {
         let report = run(seed, &Options::default()).expect("the seed passes");
         (report.trace_hash, report.trace_lines, report.events)
@@ -46,9 +46,9 @@ fn the_same_seed_gives_the_very_same_run() {
 }
 
 #[test]
-fn a_failing_run_is_the_same_every_time_too() {
+fn a_failing_seed_replays_exactly() {
     let options = Options { sabotage: Some(sim::Sabotage::LoseJob), ..Options::default() };
-    let failure = || run(5, &options).expect_err("a lost job is noticed");
+    let failure = || run(5, &options).expect_err("a lost job is detected");
     let (first, again) = (failure(), failure());
     assert_eq!((first.trace_hash, &first.violation), (again.trace_hash, &again.violation));
     assert_eq!(first.last_lines, again.last_lines);

@@ -1,41 +1,42 @@
-//! A small process, one for each node, that forks attempts into their sandboxes and outlives its server.
+//! Helper process, one per node, that forks attempts into sandboxes and outlives its server.
 //!
-//! It has one thread and next to no state: a large program with many threads forks slowly and dangerously, and a server
-//! that is replaced must not take the work of hours with it. A server speaks to it over a socket ([`protocol`]), and the
-//! next one takes over what the last one left ([`claim`]).
+//! It has one thread and little state: forking a large multi-threaded program is slow and unsafe, and replacing a
+//! server must not end attempts that have run for hours. A server talks to it over a Unix socket ([`protocol`]). The
+//! next server takes over the attempts in flight ([`claim`]).
 //!
-//! - `keeper`: the spawner's own loop.
-//! - `init`: the first process of each attempt: keeps its output ([`log`]) and ends what it leaves.
-//! - `program`: from the fork to the program's first instruction.
-//! - `sandbox`: root, seccomp filter, landlock; `groups`: control groups.
+//! - `spawner`: the main loop.
+//! - `client`: the server's side, finds or starts a spawner.
+//! - `init`: the first process of each attempt, stores its output ([`log`]) and kills leftover processes.
+//! - `program`: from the fork to the exec.
+//! - `sandbox`: root file system, seccomp filter, landlock; `cgroups`: control groups.
 
+mod cgroups;
 mod channel;
-mod groups;
+mod client;
 mod init;
-mod keeper;
 pub mod log;
-mod processes;
+mod process_tree;
 mod program;
+mod protections;
 pub mod protocol;
 mod report;
 mod sandbox;
-mod start;
+mod spawner;
 mod sys;
-mod trial;
 
 use std::os::fd::OwnedFd;
 
-pub use channel::{Channel, MESSAGE_BYTES_MAX, file_with};
-pub use keeper::HELD_MAX;
-pub use sandbox::filter::bytes as filter_bytes;
-pub use sandbox::root::Places;
-pub use start::{Claimed, Holding, Options, become_spawner_if_asked, claim, is_asked_for};
+pub use channel::{Channel, MESSAGE_BYTES_MAX, memfd_with};
+pub use client::{ClaimedSpawner, InFlightAttempt, Options, claim, is_requested, run_if_requested};
+pub use sandbox::root::Directories;
+pub use sandbox::seccomp::bytes as seccomp_filter_bytes;
+pub use spawner::ATTEMPTS_MAX;
 
-/// Lives a spawner's life; returns its exit code.
+/// Runs a spawner until it shuts down; returns its exit code.
 fn run(options: Options, listener: OwnedFd) -> i32 {
-    match keeper::Keeper::new(options, listener) {
-        Ok(keeper) => {
-            keeper.live();
+    match spawner::Spawner::new(options, listener) {
+        Ok(spawner) => {
+            spawner.run();
             0
         }
         Err(error) => {

@@ -1,7 +1,7 @@
-//! An attempt's output on disk: pieces with their stream and time, the beginning and the end of it kept.
+//! Log file of an attempt: chunks of output with stream and time. Beginning and end of the output are stored.
 //!
-//! One file, appended to and never rewritten, so that a position in it stays true: readers resume by it. What lies
-//! between the kept beginning and the kept end is given back to the file system as a hole.
+//! One file, appended to and never rewritten, so that positions stay valid: readers resume by position. The part
+//! between the stored beginning and the stored end is returned to the file system as a hole.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,20 +12,20 @@ use rustix::pipe::{SpliceFlags, splice};
 
 use crate::sys;
 
-/// Stream, three bytes of nothing, length, time, and how many bytes of the stream came before.
+/// Stream, three zero bytes, length, time, and bytes of the stream before this chunk.
 pub const HEADER_BYTES: usize = 24;
-/// A piece is never longer, so that a reader needs little memory.
-pub const PIECE_BYTES_MAX: usize = 256 * 1024;
-/// Output comes in pieces of this size at most until a program turns out to write a lot.
+/// Limits the memory of a reader.
+pub const CHUNK_BYTES_MAX: usize = 256 * 1024;
+/// Chunk size of programs that do not write a lot.
 const READ_BYTES: usize = 64 * 1024;
-/// When nothing seems to wait, only the end is expected.
+/// Buffer size when no bytes are available: usually only EOF follows.
 const SMALL_READ_BYTES: usize = 512;
-/// Between two places where the kept end may begin.
-const MARK_INTERVAL: u64 = 64 * 1024;
-/// The size of the pipe of a program that writes a lot.
+/// Distance between recorded chunk starts, at which the stored end may begin.
+const CHUNK_START_INTERVAL: u64 = 64 * 1024;
+/// Pipe size of a program that writes a lot.
 const LARGE_PIPE_BYTES: usize = 1024 * 1024;
 
-/// Where a piece came from. A header's first byte is never zero: zeros are a hole.
+/// Source of a chunk. The first byte of a header is never zero: zeros are a hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stream {
     Stdout = 1,
@@ -40,14 +40,14 @@ impl Stream {
     }
 }
 
-/// What stands before a piece.
+/// Header of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     pub stream: Stream,
     pub len: u32,
     /// Milliseconds since 1970.
     pub at: u64,
-    /// How many bytes of this stream came before this piece, kept or not.
+    /// Bytes of this stream before this chunk, stored or not.
     pub before: u64,
 }
 
@@ -61,13 +61,13 @@ impl Header {
         bytes
     }
 
-    /// `None` when these bytes are no header.
+    /// `None` if these bytes are not a header.
     pub fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
         let stream = Stream::ALL.into_iter().find(|stream| *stream as u8 == bytes[0])?;
         let len = u32::from_le_bytes(bytes[4..8].try_into().ok()?);
         let at = u64::from_le_bytes(bytes[8..16].try_into().ok()?);
         let before = u64::from_le_bytes(bytes[16..24].try_into().ok()?);
-        (bytes[1..4] == [0; 3] && len as usize <= PIECE_BYTES_MAX).then_some(Self { stream, len, at, before })
+        (bytes[1..4] == [0; 3] && len as usize <= CHUNK_BYTES_MAX).then_some(Self { stream, len, at, before })
     }
 }
 
@@ -78,22 +78,22 @@ pub struct Writer {
     end: u64,
     head_bytes: u64,
     tail_bytes: u64,
-    /// Where pieces begin, now and then, in what may become the hole.
-    marks: VecDeque<u64>,
-    /// Where the hole begins and ends.
+    /// Sampled chunk starts in the part that may become a hole.
+    chunk_starts: VecDeque<u64>,
+    /// Start and end of the hole.
     hole: Option<(u64, u64)>,
-    seen: [u64; 2],
-    /// Nothing more can be kept.
+    stream_bytes: [u64; 2],
+    /// Nothing more is stored: the file system cannot punch holes.
     full: bool,
     buffer: Vec<u8>,
 }
 
-/// What a look at a pipe came to.
+/// Result of reading a pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pumped {
-    Some,
-    Nothing,
-    End,
+pub enum PipeRead {
+    Data,
+    Empty,
+    Eof,
 }
 
 impl Writer {
@@ -103,54 +103,54 @@ impl Writer {
             end: 0,
             head_bytes,
             tail_bytes,
-            marks: VecDeque::new(),
+            chunk_starts: VecDeque::new(),
             hole: None,
-            seen: [0; 2],
+            stream_bytes: [0; 2],
             full: false,
             buffer: Vec::new(),
         }
     }
 
-    /// Appends what waits in a pipe that does not block. An error is that of the file; the pipe has been read from.
-    pub fn pump(&mut self, stream: Stream, pipe: BorrowedFd<'_>, now: u64) -> io::Result<Pumped> {
+    /// Appends the bytes available in a non-blocking pipe. On an error of the log file they are lost.
+    pub fn append_from(&mut self, stream: Stream, pipe: BorrowedFd<'_>, now: u64) -> io::Result<PipeRead> {
         if self.full {
             return Ok(discard(pipe));
         }
-        let waiting = sys::waiting_in(pipe);
-        if waiting > READ_BYTES {
-            return self.splice(stream, pipe, waiting.min(PIECE_BYTES_MAX), now);
+        let available = sys::readable_bytes(pipe);
+        if available > READ_BYTES {
+            return self.splice(stream, pipe, available.min(CHUNK_BYTES_MAX), now);
         }
-        // No more memory than is needed: most attempts write little, and each one's init has its own.
-        self.buffer.resize(HEADER_BYTES + waiting.clamp(SMALL_READ_BYTES, READ_BYTES), 0);
+        // Little memory: most attempts write little, and each init has its own buffer.
+        self.buffer.resize(HEADER_BYTES + available.clamp(SMALL_READ_BYTES, READ_BYTES), 0);
         let read = match rustix::io::read(pipe, &mut self.buffer[HEADER_BYTES..]) {
-            Ok(0) => return Ok(Pumped::End),
+            Ok(0) => return Ok(PipeRead::Eof),
             Ok(read) => read,
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(Pumped::Nothing),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(PipeRead::Empty),
             Err(error) => return Err(error.into()),
         };
         if read == READ_BYTES {
-            // It writes faster than this reads: fewer, larger pieces from now on. Not being allowed to is no harm.
+            // The program writes faster than this reads: use larger chunks. A failure is harmless.
             let _ = rustix::pipe::fcntl_setpipe_size(pipe, LARGE_PIPE_BYTES);
         }
         self.append(stream, read, now)?;
-        Ok(Pumped::Some)
+        Ok(PipeRead::Data)
     }
 
-    /// Appends what a program in this process has written.
+    /// Appends output of a program inside this process.
     pub fn write(&mut self, stream: Stream, bytes: &[u8], now: u64) -> io::Result<()> {
-        for piece in bytes.chunks(PIECE_BYTES_MAX) {
+        for chunk in bytes.chunks(CHUNK_BYTES_MAX) {
             if self.full {
                 break;
             }
             self.buffer.clear();
             self.buffer.resize(HEADER_BYTES, 0);
-            self.buffer.extend_from_slice(piece);
-            self.append(stream, piece.len(), now)?;
+            self.buffer.extend_from_slice(chunk);
+            self.append(stream, chunk.len(), now)?;
         }
         Ok(())
     }
 
-    /// Appends what stands in the buffer after the room for a header.
+    /// Appends the content of the buffer, whose first bytes are reserved for the header.
     fn append(&mut self, stream: Stream, len: usize, now: u64) -> io::Result<()> {
         let header = self.header(stream, len, now);
         self.buffer[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
@@ -160,109 +160,111 @@ impl Writer {
             match rustix::io::pwrite(&self.file, &bytes[written..], self.end + written as u64) {
                 Ok(more) => written += more,
                 Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(self.cut_back(error)),
+                Err(error) => return Err(self.truncate_after(error)),
             }
         }
         self.advance(stream, len)
     }
 
-    /// The same without a copy through this process.
-    fn splice(&mut self, stream: Stream, pipe: BorrowedFd<'_>, len: usize, now: u64) -> io::Result<Pumped> {
+    /// As `append`, without copying through this process.
+    fn splice(&mut self, stream: Stream, pipe: BorrowedFd<'_>, len: usize, now: u64) -> io::Result<PipeRead> {
         let header = self.header(stream, len, now).to_bytes();
         match rustix::io::pwrite(&self.file, &header, self.end) {
             Ok(HEADER_BYTES) => {}
-            Ok(_) => return Err(self.cut_back(rustix::io::Errno::NOSPC)),
-            Err(error) => return Err(self.cut_back(error)),
+            Ok(_) => return Err(self.truncate_after(rustix::io::Errno::NOSPC)),
+            Err(error) => return Err(self.truncate_after(error)),
         }
         let mut offset = self.end + HEADER_BYTES as u64;
         let end = offset + len as u64;
         while offset < end {
             let left = (end - offset) as usize;
             match splice(pipe, None, &self.file, Some(&mut offset), left, SpliceFlags::empty()) {
-                // So much was waiting in the pipe; but a program may read its own output back.
+                // Fewer bytes than were available: the program has read its own output back.
                 Ok(0) | Err(rustix::io::Errno::AGAIN) => {
                     return self.shorten(stream, (offset - self.end) as usize - HEADER_BYTES, now);
                 }
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(self.cut_back(error)),
+                Err(error) => return Err(self.truncate_after(error)),
             }
         }
         self.advance(stream, len)?;
-        Ok(Pumped::Some)
+        Ok(PipeRead::Data)
     }
 
-    /// A piece became shorter than was announced.
-    fn shorten(&mut self, stream: Stream, len: usize, now: u64) -> io::Result<Pumped> {
+    /// Rewrites the header of a chunk that became shorter than announced.
+    fn shorten(&mut self, stream: Stream, len: usize, now: u64) -> io::Result<PipeRead> {
         if len == 0 {
             rustix::fs::ftruncate(&self.file, self.end)?;
-            return Ok(Pumped::Nothing);
+            return Ok(PipeRead::Empty);
         }
         let header = self.header(stream, len, now).to_bytes();
-        rustix::io::pwrite(&self.file, &header, self.end).map_err(|error| self.cut_back(error))?;
+        rustix::io::pwrite(&self.file, &header, self.end).map_err(|error| self.truncate_after(error))?;
         self.advance(stream, len)?;
-        Ok(Pumped::Some)
+        Ok(PipeRead::Data)
     }
 
     fn header(&self, stream: Stream, len: usize, now: u64) -> Header {
-        Header { stream, len: len as u32, at: now, before: self.seen[stream.index()] }
+        Header { stream, len: len as u32, at: now, before: self.stream_bytes[stream.index()] }
     }
 
-    /// A piece that is not whole must not stay.
-    fn cut_back(&self, error: rustix::io::Errno) -> io::Error {
+    /// Removes an incomplete chunk.
+    fn truncate_after(&self, error: rustix::io::Errno) -> io::Error {
         let _ = rustix::fs::ftruncate(&self.file, self.end);
         error.into()
     }
 
     fn advance(&mut self, stream: Stream, len: usize) -> io::Result<()> {
-        if self.end >= self.head_bytes && self.marks.back().is_none_or(|mark| self.end >= mark + MARK_INTERVAL) {
-            self.marks.push_back(self.end);
+        if self.end >= self.head_bytes
+            && self.chunk_starts.back().is_none_or(|start| self.end >= start + CHUNK_START_INTERVAL)
+        {
+            self.chunk_starts.push_back(self.end);
         }
-        self.seen[stream.index()] += len as u64;
+        self.stream_bytes[stream.index()] += len as u64;
         self.end += (HEADER_BYTES + len) as u64;
-        self.forget_middle()
+        self.punch_hole()
     }
 
-    /// Gives back what lies between the beginning and the end that are kept, a good deal at a time.
-    fn forget_middle(&mut self) -> io::Result<()> {
-        let kept_from = match (self.hole, self.marks.front()) {
+    /// Returns the part between stored beginning and end to the file system, in large steps.
+    fn punch_hole(&mut self) -> io::Result<()> {
+        let tail_start = match (self.hole, self.chunk_starts.front()) {
             (Some((_, end)), _) => end,
             (None, Some(first)) => *first,
             (None, None) => return Ok(()),
         };
-        let slack = (self.tail_bytes / 4).max(4 * MARK_INTERVAL);
-        if self.end - kept_from <= self.tail_bytes + slack {
+        let slack = (self.tail_bytes / 4).max(4 * CHUNK_START_INTERVAL);
+        if self.end - tail_start <= self.tail_bytes + slack {
             return Ok(());
         }
         let limit = self.end - self.tail_bytes;
-        let mut until = kept_from;
-        while let Some(mark) = self.marks.front().copied().filter(|mark| *mark <= limit) {
-            until = mark;
-            self.marks.pop_front();
+        let mut until = tail_start;
+        while let Some(start) = self.chunk_starts.front().copied().filter(|start| *start <= limit) {
+            until = start;
+            self.chunk_starts.pop_front();
         }
-        if until > kept_from {
-            let from = self.hole.map_or(kept_from, |(from, _)| from);
+        if until > tail_start {
+            let from = self.hole.map_or(tail_start, |(from, _)| from);
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            match fallocate(&self.file, flags, kept_from, until - kept_from) {
-                // A file system that cannot give anything back keeps the beginning only.
+            match fallocate(&self.file, flags, tail_start, until - tail_start) {
+                // Without hole punching, only the beginning is stored.
                 Err(rustix::io::Errno::OPNOTSUPP) => self.full = true,
                 done => done?,
             }
             self.hole = Some((from, until));
-            // The next hole begins where this one ends.
-            self.marks.push_front(until);
+            // The next hole continues this one.
+            self.chunk_starts.push_front(until);
         }
         Ok(())
     }
 }
 
-/// Reads and throws away what waits in a pipe.
-pub fn discard(pipe: BorrowedFd<'_>) -> Pumped {
+/// Reads and discards the bytes available in a pipe.
+pub fn discard(pipe: BorrowedFd<'_>) -> PipeRead {
     let mut buffer = [0; 16 * 1024];
     match rustix::io::read(pipe, &mut buffer) {
-        Ok(0) => Pumped::End,
-        Ok(_) => Pumped::Some,
-        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Pumped::Nothing,
-        Err(_) => Pumped::End,
+        Ok(0) => PipeRead::Eof,
+        Ok(_) => PipeRead::Data,
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => PipeRead::Empty,
+        Err(_) => PipeRead::Eof,
     }
 }
 

@@ -1,44 +1,46 @@
-//! What a server and its spawner say to each other.
+//! Messages between a server and its spawner.
 //!
-//! A spawner stays alive across an upgrade of its server, so both read each other's words one version back: fields are
-//! numbered, unknown ones are passed over, and missing ones have a default.
+//! A spawner survives an upgrade of its server, so each side reads the other's messages one version back: fields are
+//! numbered, unknown fields are ignored, and missing fields have a default.
 
 use minicbor::{Decode, Encode};
 
-/// The newest form of the protocol that this program speaks.
-pub const VERSION: u32 = 1;
-/// The oldest form that it still understands.
+/// Newest protocol version this program supports.
+pub const VERSION: u32 = 2;
+/// First version with [`Event::Started`].
+pub const STARTED_VERSION: u32 = 2;
+/// Oldest protocol version this program supports.
 pub const OLDEST_VERSION: u32 = 1;
 
-/// A job and one try at it.
+/// Job and attempt number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
-pub struct Key {
+pub struct AttemptKey {
     #[n(0)]
     pub job: u64,
     #[n(1)]
     pub attempt: u32,
 }
 
-/// How far an attempt is kept from its host.
+/// Isolation of an attempt from its host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Profile {
-    /// Everything of its own, also the network.
+    /// Own namespaces, including a network namespace of its own.
     #[n(0)]
     Strict,
-    /// The same, in a network that attempts share and that leads nowhere.
+    /// As `Strict`, but attempts share one network namespace without any connection to the outside.
     #[default]
     #[n(1)]
     Standard,
-    /// A program with the server's own rights.
+    /// No sandbox: the program has the server's own privileges.
     #[n(2)]
     None,
 }
 
-/// What an attempt may use. Absent: as much as there is.
+/// Resource limits of an attempt. Absent: unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
 pub struct Bounds {
-    /// Processor time of all its processes together.
+    /// Sum of the CPU time of all its processes.
     #[n(0)]
     pub cpu_ms: Option<u64>,
     #[n(1)]
@@ -47,20 +49,21 @@ pub struct Bounds {
     pub processes: Option<u64>,
     #[n(3)]
     pub open_files: Option<u64>,
-    /// What it may leave in its outputs.
+    /// Total size of its `outputs/` directory.
     #[n(4)]
     pub output_bytes: Option<u64>,
-    /// Of its output streams together, so much is kept of the beginning, and so much of the end.
+    /// Bytes stored from the beginning of its output; stdout and stderr together.
     #[cbor(n(5), default)]
     pub log_head_bytes: u64,
+    /// Bytes stored from the end of its output.
     #[cbor(n(6), default)]
     pub log_tail_bytes: u64,
-    /// The size of its private /tmp.
+    /// Size of its private /tmp.
     #[n(7)]
     pub tmp_bytes: Option<u64>,
 }
 
-/// A program to be run. Two descriptors come along: the log file, and what the program reads.
+/// Program to run. Two descriptors accompany it: the log file and standard input.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
 pub struct Launch {
     #[n(0)]
@@ -69,64 +72,64 @@ pub struct Launch {
     pub environment: Vec<(String, String)>,
     #[cbor(n(2), default)]
     pub profile: Profile,
-    /// May reach what the host can reach.
+    /// Access to the host's network.
     #[cbor(n(3), default)]
     pub network: bool,
-    /// The name of its directory under the scratch directory, if it has one.
+    /// Name of its directory under the scratch directory, if any.
     #[n(4)]
     pub scratch: Option<String>,
-    /// The name of its worker's directory under the directory of workers.
+    /// Name of its worker's directory under the workers directory.
     #[n(5)]
     pub worker: Option<String>,
     #[cbor(n(6), default)]
     pub bounds: Bounds,
-    /// The server's own, given back to whichever takes over.
+    /// Opaque data of the server, returned to the next server.
     #[cbor(n(7), with = "minicbor::bytes", default)]
     pub note: Vec<u8>,
 }
 
-/// From a server to its spawner.
+/// Message from a server to its spawner.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-pub enum Order {
-    /// The first word: who is there, and which version it speaks.
+pub enum Command {
+    /// First message of a server, with its protocol version.
     #[n(0)]
     Hello {
         #[n(0)]
         version: u32,
     },
-    /// Said again, it changes nothing.
+    /// Idempotent.
     #[n(1)]
     Start {
         #[n(0)]
-        key: Key,
+        key: AttemptKey,
         #[n(1)]
         launch: Box<Launch>,
     },
     #[n(2)]
     Stop {
         #[n(0)]
-        key: Key,
-        /// Between asking and making.
+        key: AttemptKey,
+        /// Time between SIGTERM and SIGKILL.
         #[n(1)]
         grace_ms: u32,
     },
-    /// Its end is known and safe elsewhere.
+    /// Drops the record of an ended attempt: its outcome is committed.
     #[n(3)]
     Forget {
         #[n(0)]
-        key: Key,
+        key: AttemptKey,
     },
-    /// What do they use right now?
+    /// Requests the current resource usage of all attempts.
     #[n(4)]
     Sample,
-    /// End everything, and yourself.
+    /// Stops all attempts and the spawner.
     #[n(5)]
     Quit,
 }
 
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-pub enum Verdict {
+pub enum ExitStatus {
     #[n(0)]
     Exited {
         #[n(0)]
@@ -137,41 +140,41 @@ pub enum Verdict {
         #[n(0)]
         signal: i32,
     },
-    /// The program itself could not be started: it is not there, or is none.
+    /// The program does not exist or is not executable.
     #[n(2)]
-    NoProgram {
+    ExecFailed {
         #[n(0)]
         errno: i32,
     },
-    /// It was not started, because this host cannot give what it asked for.
+    /// Not started: this host cannot enforce what the attempt requires.
     #[n(3)]
     Refused {
         #[n(0)]
-        why: String,
+        reason: String,
     },
-    /// The host could not make its place.
+    /// Setting up the sandbox or the process failed.
     #[n(4)]
-    NoPlace {
+    SetupFailed {
         #[n(0)]
         step: String,
         #[n(1)]
         errno: i32,
     },
-    /// It went over one of its limits and was ended.
+    /// Killed for exceeding a limit.
     #[n(5)]
     OverLimit {
         #[n(0)]
         limit: Limit,
     },
-    /// What became of it is not known.
+    /// Outcome unknown.
     #[n(6)]
     Lost {
         #[n(0)]
-        why: String,
+        reason: String,
     },
 }
 
-/// A limit that ends an attempt.
+/// Limit whose violation ends an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Limit {
@@ -181,17 +184,17 @@ pub enum Limit {
     Memory,
     #[n(2)]
     Output,
-    /// Not its own: the node's disk is almost full.
+    /// Not a limit of the attempt: the node's disk is almost full.
     #[n(3)]
     Disk,
 }
 
-/// Everything about an attempt's end.
+/// End of an attempt with its resource usage.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Exit {
     #[n(0)]
-    pub verdict: Verdict,
-    /// It had been asked to stop.
+    pub status: ExitStatus,
+    /// A stop was requested before the end.
     #[n(1)]
     pub stopped: bool,
     #[n(2)]
@@ -201,57 +204,55 @@ pub struct Exit {
     /// Milliseconds since 1970.
     #[n(4)]
     pub ended_at: u64,
-    /// Why its output could not be kept, if it could not.
+    /// Error of writing its log, if any.
     #[n(5)]
     pub log_errno: Option<i32>,
 }
 
-/// What an attempt uses right now.
+/// Current resource usage of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Sample {
     #[n(0)]
-    pub key: Key,
+    pub key: AttemptKey,
     #[n(1)]
     pub cpu_us: u64,
     #[n(2)]
     pub memory_bytes: u64,
 }
 
-/// How a limit or a protection is kept on this host.
+/// Enforcement of a limit or protection on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-pub enum Kept {
-    /// In full, and by what.
+pub enum Enforcement {
     #[n(0)]
-    By {
+    Active {
         #[n(0)]
-        means: String,
+        mechanism: String,
     },
-    /// Not at all, and why.
     #[n(1)]
     Missing {
         #[n(0)]
-        why: String,
+        reason: String,
     },
 }
 
-/// What this host's attempts are protected by.
+/// Protections of this host's attempts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
 pub struct Protections {
-    /// By name, in the order in which they are shown.
+    /// By name, in display order.
     #[n(0)]
-    pub kept: Vec<(String, Kept)>,
+    pub entries: Vec<(String, Enforcement)>,
 }
 
 impl Protections {
-    pub fn get(&self, name: &str) -> Option<&Kept> {
-        self.kept.iter().find(|(other, _)| other == name).map(|(_, kept)| kept)
+    pub fn get(&self, name: &str) -> Option<&Enforcement> {
+        self.entries.iter().find(|(other, _)| other == name).map(|(_, enforcement)| enforcement)
     }
 }
 
-/// From a spawner to its server.
+/// Message from a spawner to its server.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-pub enum Word {
-    /// The answer to `Hello`; what it holds follows, then `Ready`.
+pub enum Event {
+    /// Answer to `Hello`; the attempts in flight follow, then `Ready`.
     #[n(0)]
     Welcome {
         #[n(0)]
@@ -261,22 +262,25 @@ pub enum Word {
         #[n(2)]
         protections: Protections,
     },
-    /// An attempt of an earlier server, running or with its end.
+    /// Attempt of an earlier server, running or ended.
     #[n(1)]
-    Holding {
+    InFlight {
         #[n(0)]
-        key: Key,
+        key: AttemptKey,
         #[n(1)]
         exit: Option<Exit>,
         #[cbor(n(2), with = "minicbor::bytes")]
         note: Vec<u8>,
+        /// Its program was started. Absent before version 2.
+        #[cbor(n(3), default)]
+        started: bool,
     },
     #[n(2)]
     Ready,
     #[n(3)]
     Ended {
         #[n(0)]
-        key: Key,
+        key: AttemptKey,
         #[n(1)]
         exit: Exit,
     },
@@ -285,13 +289,19 @@ pub enum Word {
         #[n(0)]
         samples: Vec<Sample>,
     },
-    /// It does not speak this version.
+    /// The server's protocol version is not supported.
     #[n(5)]
     Mismatch {
         #[n(0)]
         newest: u32,
         #[n(1)]
         oldest: u32,
+    },
+    /// The program of an attempt was started. Since version 2.
+    #[n(6)]
+    Started {
+        #[n(0)]
+        key: AttemptKey,
     },
 }
 
@@ -300,14 +310,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_read_back() {
+    fn a_command_decodes_to_what_was_encoded() {
         let launch = Launch { command: vec!["true".to_owned()], network: true, ..Launch::default() };
-        let order = Order::Start { key: Key { job: 1, attempt: 2 }, launch: Box::new(launch) };
-        assert_eq!(minicbor::decode::<Order>(&minicbor::to_vec(&order).unwrap()).unwrap(), order);
+        let command = Command::Start { key: AttemptKey { job: 1, attempt: 2 }, launch: Box::new(launch) };
+        assert_eq!(minicbor::decode::<Command>(&minicbor::to_vec(&command).unwrap()).unwrap(), command);
     }
 
     #[test]
-    fn a_field_of_a_newer_version_is_passed_over_and_a_missing_one_has_its_default() {
+    fn an_unknown_field_is_ignored_and_a_missing_field_has_its_default() {
         #[derive(Encode)]
         struct Older {
             #[n(0)]
@@ -316,27 +326,27 @@ mod tests {
         #[derive(Encode)]
         struct Newer {
             #[n(0)]
-            key: Key,
+            key: AttemptKey,
             #[n(1)]
             cpu_us: u64,
             #[n(2)]
             memory_bytes: u64,
             #[n(3)]
-            unheard_of: Option<String>,
+            added_later: Option<String>,
         }
         let bounds: Bounds = minicbor::decode(&minicbor::to_vec(Older { version: 5 }).unwrap()).unwrap();
         assert_eq!(bounds, Bounds { cpu_ms: Some(5), ..Bounds::default() });
-        let key = Key { job: 1, attempt: 2 };
-        let newer = Newer { key, cpu_us: 3, memory_bytes: 4, unheard_of: Some("x".to_owned()) };
+        let key = AttemptKey { job: 1, attempt: 2 };
+        let newer = Newer { key, cpu_us: 3, memory_bytes: 4, added_later: Some("x".to_owned()) };
         let sample: Sample = minicbor::decode(&minicbor::to_vec(newer).unwrap()).unwrap();
         assert_eq!(sample, Sample { key, cpu_us: 3, memory_bytes: 4 });
     }
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_as_a_word_end_without_a_panic(bytes: Vec<u8>) {
-            let _ = minicbor::decode::<Order>(&bytes);
-            let _ = minicbor::decode::<Word>(&bytes);
+        fn decoding_arbitrary_bytes_does_not_panic(bytes: Vec<u8>) {
+            let _ = minicbor::decode::<Command>(&bytes);
+            let _ = minicbor::decode::<Event>(&bytes);
         }
     }
 }

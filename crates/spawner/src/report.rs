@@ -1,4 +1,4 @@
-//! The way from an attempt's init to the spawner.
+//! Reports from an attempt's init to the spawner: started, ended.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -6,21 +6,22 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use minicbor::{Decode, Encode};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
-use crate::protocol::{Exit, Key};
+use crate::protocol::{AttemptKey, Exit};
 
-/// The end of the attempt in a slot.
+/// State of the attempt in a slot.
 #[derive(Debug, Encode, Decode)]
 pub struct Report {
     #[n(0)]
     pub slot: u32,
-    /// Whose it is: a slot may have been given to another in the meantime.
+    /// Guards against a slot that was reused in the meantime.
     #[n(1)]
-    pub key: Key,
+    pub key: AttemptKey,
     #[n(2)]
-    pub exit: Exit,
+    /// Absent: the program was started.
+    pub exit: Option<Exit>,
 }
 
-/// A report is a verdict and a few numbers.
+/// A report is an exit status and a few numbers.
 const REPORT_BYTES_MAX: usize = 4096;
 
 impl Report {
@@ -30,7 +31,7 @@ impl Report {
         Ok(())
     }
 
-    /// The next report, if one waits.
+    /// Next report, if one is queued.
     pub fn receive(from: BorrowedFd<'_>) -> Option<Self> {
         let mut bytes = [0; REPORT_BYTES_MAX];
         let (_, length) = recv(from, &mut bytes[..], RecvFlags::DONTWAIT).ok()?;
@@ -38,7 +39,7 @@ impl Report {
     }
 }
 
-/// The spawner's end, and the one that all inits share.
+/// Receiving end of the spawner, and the sending end that all inits share.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }

@@ -1,8 +1,8 @@
-//! What keeps an attempt apart from its host, as far as this host can.
+//! Sandbox of an attempt: namespaces, root file system, seccomp filter and landlock rules.
 
-pub mod fence;
-pub mod filter;
+pub mod landlock_rules;
 pub mod root;
+pub mod seccomp;
 
 use std::fs::File;
 use std::io;
@@ -10,67 +10,67 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use crate::protocol::{Launch, Profile};
 use crate::sys;
-use root::{During, Failed, Places};
+use root::{Directories, StepContext, StepError};
 
-/// How sandboxes are made here.
+/// How sandboxes are built on this host.
 #[derive(Debug)]
 pub enum Mode {
-    /// With the rights of root: root file system and network are made once, and each attempt takes a copy.
-    Prepared,
-    /// As an ordinary user: each attempt makes everything in a user namespace of its own.
-    Apart(Places),
-    /// Not at all, and why.
-    Missing(String),
+    /// As root: root file system and network are built once, and each attempt takes a copy.
+    Privileged,
+    /// As an unprivileged user: each attempt builds everything in its own user namespace.
+    Unprivileged(Directories),
+    /// With the reason.
+    Unavailable(String),
 }
 
-/// The host's namespaces, to return to.
+/// The host's namespaces, for attempts that need them.
 #[derive(Debug)]
-struct Host {
+struct HostNamespaces {
     mounts: OwnedFd,
     network: OwnedFd,
 }
 
-/// All that is needed to make sandboxes.
+/// Everything needed to build sandboxes.
 #[derive(Debug)]
 pub struct Sandbox {
     pub mode: Mode,
-    pub places: Places,
-    pub filter: Vec<filter::Instruction>,
-    host: Option<Host>,
-    /// Memory is bounded by control groups, not by each process's own limit.
+    pub directories: Directories,
+    pub filter: Vec<seccomp::Instruction>,
+    host: Option<HostNamespaces>,
+    /// Memory is limited by control groups instead of per process.
     pub memory_groups: bool,
 }
 
 impl Sandbox {
-    /// Prepares whatever can be made once. The calling process has one thread.
-    pub fn prepare(places: Places) -> Self {
-        let (mode, host) = match is_host_root().then(|| make_once(&places)) {
-            Some(Ok(host)) => (Mode::Prepared, Some(host)),
-            // The way of ordinary users is none for root: without a user to become, a program would be the host's root
-            // to everything that asks for the user and not for capabilities, such as the kernel's settings.
-            Some(Err((step, error))) => (Mode::Missing(format!("{step}: {error}")), None),
-            None => (Mode::Apart(places.clone()), None),
+    /// Builds everything that attempts can share. The calling process must have one thread.
+    pub fn prepare(directories: Directories) -> Self {
+        let (mode, host) = match is_host_root().then(|| build_shared(&directories)) {
+            Some(Ok(host)) => (Mode::Privileged, Some(host)),
+            // No fallback to the unprivileged mode: without a user to switch to, a program would be the host's root for
+            // everything that checks the user id instead of capabilities, such as kernel settings.
+            Some(Err((step, error))) => (Mode::Unavailable(format!("{step}: {error}")), None),
+            None => (Mode::Unprivileged(directories.clone()), None),
         };
-        Self { mode, places, filter: filter::program(), host, memory_groups: false }
+        Self { mode, directories, filter: seccomp::program(), host, memory_groups: false }
     }
 
-    /// The namespaces that an attempt's first process begins in.
+    /// Namespaces to create for an attempt's init.
     pub fn namespaces(&self, launch: &Launch) -> i32 {
         let own = libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
         match (&self.mode, launch.profile) {
-            (_, Profile::None) | (Mode::Missing(_), _) => 0,
-            (Mode::Prepared, Profile::Strict) => own | libc::CLONE_NEWNET,
-            (Mode::Prepared, Profile::Standard) => own,
-            (Mode::Apart(_), Profile::Standard) if launch.network => own | libc::CLONE_NEWUSER,
-            (Mode::Apart(_), _) => own | libc::CLONE_NEWUSER | libc::CLONE_NEWNET,
+            (_, Profile::None) | (Mode::Unavailable(_), _) => 0,
+            (Mode::Privileged, Profile::Strict) => own | libc::CLONE_NEWNET,
+            (Mode::Privileged, Profile::Standard) => own,
+            (Mode::Unprivileged(_), Profile::Standard) if launch.network => own | libc::CLONE_NEWUSER,
+            (Mode::Unprivileged(_), _) => own | libc::CLONE_NEWUSER | libc::CLONE_NEWNET,
         }
     }
 
-    /// Takes the network that an attempt is to have, where it was not born into it.
-    pub fn enter_network(&self, launch: &Launch) -> Result<(), Failed> {
+    /// Enters the attempt's network, or raises the loopback of a new one.
+    pub fn enter_network(&self, launch: &Launch) -> Result<(), StepError> {
         match (launch.profile, launch.network, &self.host) {
             (Profile::Standard, true, Some(host)) => {
-                sys::setns(host.network.as_fd(), libc::CLONE_NEWNET).during("enter the host's network")
+                sys::setns(host.network.as_fd(), libc::CLONE_NEWNET).during("enter the host's network namespace")
             }
             (Profile::Standard, true, None) | (Profile::Standard, false, Some(_)) | (Profile::None, ..) => Ok(()),
             (Profile::Strict, ..) | (Profile::Standard, false, None) => {
@@ -79,56 +79,56 @@ impl Sandbox {
         }
     }
 
-    /// Back to where this process would be if nothing had been prepared.
+    /// Returns this process to the host's namespaces, for an attempt without a sandbox.
     pub fn return_to_host(&self) -> io::Result<()> {
         let Some(host) = &self.host else { return Ok(()) };
         sys::setns(host.network.as_fd(), libc::CLONE_NEWNET)?;
         sys::setns(host.mounts.as_fd(), libc::CLONE_NEWNS)
     }
 
-    /// Descriptors that an attempt's first process needs.
+    /// Descriptors that an attempt's init needs.
     pub fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         self.host.iter().flat_map(|host| [host.mounts.as_raw_fd(), host.network.as_raw_fd()])
     }
 
-    /// The user that attempts in this slot run as, if it is not this process's own.
+    /// User id that attempts in this slot run as.
     pub fn owner(&self, first: u32, slot: usize) -> u32 {
         match self.mode {
-            Mode::Prepared => first + slot as u32,
-            Mode::Apart(_) | Mode::Missing(_) => rustix::process::getuid().as_raw(),
+            Mode::Privileged => first + slot as u32,
+            Mode::Unprivileged(_) | Mode::Unavailable(_) => rustix::process::getuid().as_raw(),
         }
     }
 
-    /// The node's scratch directory, as this process sees it.
+    /// Path of the node's scratch directory for this process.
     pub fn scratch(&self) -> std::path::PathBuf {
         match self.mode {
-            Mode::Prepared => root::SCRATCH.into(),
-            Mode::Apart(_) | Mode::Missing(_) => self.places.scratch.clone(),
+            Mode::Privileged => root::SCRATCH.into(),
+            Mode::Unprivileged(_) | Mode::Unavailable(_) => self.directories.scratch.clone(),
         }
     }
 }
 
-/// Whether this process is the root of the host itself, not of a container with users of its own.
+/// Whether this process is root on the host, not only in a user namespace.
 fn is_host_root() -> bool {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let is_whole = map.split_ascii_whitespace().take(2).eq(["0", "0"]);
     rustix::process::geteuid().is_root() && (is_whole || map.is_empty())
 }
 
-fn make_once(places: &Places) -> Result<Host, Failed> {
+fn build_shared(directories: &Directories) -> Result<HostNamespaces, StepError> {
     let namespace = |path: &str| File::open(path).map(OwnedFd::from);
-    let host = Host {
-        mounts: namespace("/proc/self/ns/mnt").during("open the host's mounts")?,
-        network: namespace("/proc/self/ns/net").during("open the host's network")?,
+    let host = HostNamespaces {
+        mounts: namespace("/proc/self/ns/mnt").during("open the host's mount namespace")?,
+        network: namespace("/proc/self/ns/net").during("open the host's network namespace")?,
     };
-    let made = sys::unshare(libc::CLONE_NEWNS | libc::CLONE_NEWNET)
-        .during("make namespaces")
+    let built = sys::unshare(libc::CLONE_NEWNS | libc::CLONE_NEWNET)
+        .during("create namespaces")
         .and_then(|()| sys::raise_loopback().during("raise the loopback"))
-        .and_then(|()| root::build(places));
-    if let Err(failed) = made {
+        .and_then(|()| root::build(directories));
+    if let Err(error) = built {
         let _ = sys::setns(host.network.as_fd(), libc::CLONE_NEWNET);
         let _ = sys::setns(host.mounts.as_fd(), libc::CLONE_NEWNS);
-        return Err(failed);
+        return Err(error);
     }
     Ok(host)
 }

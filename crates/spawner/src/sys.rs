@@ -1,6 +1,7 @@
-//! The few system calls that no safe wrapper offers, or whose wrapper does more than is wanted between clone and exec.
+//! System calls without a safe wrapper, or whose wrapper does more than is allowed between clone and exec.
 //!
-//! Raw calls on purpose: libc's `setresuid` and its kin speak to threads that a cloned process does not have.
+//! Raw calls on purpose: libc's `setresuid` and similar functions synchronise with threads that a cloned process does
+//! not have.
 
 #![expect(unsafe_code, reason = "system calls; each wrapper says why its call is sound")]
 
@@ -15,7 +16,7 @@ fn check(result: c_long) -> io::Result<c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// What `clone` gave: the two sides of it.
+/// The two sides of a fork.
 pub enum Cloned {
     Child,
     Parent { pid: i32, pidfd: OwnedFd },
@@ -23,7 +24,7 @@ pub enum Cloned {
 
 /// Forks the calling process into new namespaces (`flags` are `CLONE_NEW…`).
 ///
-/// The caller has one thread, so the child may do whatever a program may do.
+/// The caller has one thread, so the child may call any function.
 pub fn fork_into(flags: c_int) -> io::Result<Cloned> {
     let mut pidfd: c_int = -1;
     // SAFETY: an all-zero clone_args is valid; the kernel reads it and writes `pidfd` before the call returns. Without
@@ -38,29 +39,29 @@ pub fn fork_into(flags: c_int) -> io::Result<Cloned> {
     if pid == 0 {
         return Ok(Cloned::Child);
     }
-    // SAFETY: the kernel has just made this descriptor for us alone.
+    // SAFETY: the kernel has just created this descriptor; nothing else owns it.
     Ok(Cloned::Parent { pid: pid as i32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
 }
 
-/// Runs `child` in a new process that shares this one's memory until it calls exec or exits; until then this one waits.
-/// Returns the child's pid.
+/// Runs `child` in a new process that shares this process's memory until its exec or exit; this process is suspended
+/// until then. Returns the child's pid.
 pub fn vfork_with<T>(stack: &mut [MaybeUninit<u8>], argument: &mut T, child: fn(&mut T) -> !) -> io::Result<i32> {
     struct Call<'a, T> {
         argument: &'a mut T,
         child: fn(&mut T) -> !,
     }
     extern "C" fn enter<T>(call: *mut libc::c_void) -> c_int {
-        // SAFETY: `call` is the Call below, which lives until the child is done with it: the parent waits.
+        // SAFETY: `call` is the Call below, which outlives the child's use: the parent is suspended.
         let call = unsafe { &mut *call.cast::<Call<'_, T>>() };
         (call.child)(call.argument)
     }
     let mut call = Call { argument, child };
     let top = stack.as_mut_ptr_range().end;
-    // SAFETY: the stack is ours and large enough; with CLONE_VFORK nothing else runs on this memory meanwhile.
+    // SAFETY: the stack is exclusively borrowed and large enough; with CLONE_VFORK nothing else runs on this memory.
     let pid = unsafe {
         libc::clone(
             enter::<T>,
-            // The ABI wants it aligned.
+            // Aligned to 16 bytes, as the ABI requires.
             top.map_addr(|address| address & !15).cast(),
             libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
             (&raw mut call).cast(),
@@ -70,7 +71,7 @@ pub fn vfork_with<T>(stack: &mut [MaybeUninit<u8>], argument: &mut T, child: fn(
 }
 
 pub fn exit(code: i32) -> ! {
-    // SAFETY: ends this process without running anything of the program's.
+    // SAFETY: ends this process without running destructors or exit handlers.
     unsafe { libc::_exit(code) }
 }
 
@@ -128,11 +129,11 @@ pub fn restrict_mount(target: &CStr, attributes: u64) -> io::Result<()> {
 }
 
 pub fn set_host_name(name: &[u8]) -> io::Result<()> {
-    // SAFETY: pointer and length belong together.
+    // SAFETY: pointer and length are those of one slice.
     check(c_long::from(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) })).map(drop)
 }
 
-/// Becomes another user and group, with no further groups.
+/// Switches to another user and group, without supplementary groups.
 pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     // SAFETY: no memory is involved (an empty list of groups).
     unsafe {
@@ -157,14 +158,14 @@ struct CapabilityHalf {
     inheritable: u32,
 }
 
-/// Keeps these capabilities (a bit each) and gives up all others.
-pub fn keep_capabilities(kept: u64) -> io::Result<()> {
-    /// Linux's third version: 64 bits in two halves.
+/// Drops all capabilities except these (one bit each).
+pub fn limit_capabilities(kept: u64) -> io::Result<()> {
+    /// `_LINUX_CAPABILITY_VERSION_3`: 64 bits in two halves.
     const VERSION: u32 = 0x2008_0522;
     let header = CapabilityHeader { version: VERSION, pid: 0 };
     let half = |bits: u64| CapabilityHalf { effective: bits as u32, permitted: bits as u32, inheritable: 0 };
     let data = [half(kept), half(kept >> 32)];
-    // SAFETY: header and data have the layout that the version asks for and outlive the call.
+    // SAFETY: header and data have the layout of this version and outlive the call.
     check(unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) }).map(drop)
 }
 
@@ -184,7 +185,7 @@ pub fn forbid_new_privileges() -> io::Result<()> {
 }
 
 pub fn name_process(name: &CStr) {
-    // SAFETY: the text is terminated. A name is a courtesy.
+    // SAFETY: the text is terminated. A failure is harmless.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr(), 0, 0, 0) };
 }
 
@@ -193,16 +194,16 @@ pub fn restrict_with_landlock(ruleset: BorrowedFd<'_>) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) }).map(drop)
 }
 
-/// Which version of landlock the kernel has; 0 for none.
+/// Landlock ABI version of the kernel; 0 for none.
 pub fn landlock_version() -> i32 {
-    const ASK_VERSION: u32 = 1;
+    const QUERY_VERSION: u32 = 1;
     // SAFETY: with this flag no memory is involved.
     let version =
-        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0_usize, ASK_VERSION) };
+        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0_usize, QUERY_VERSION) };
     version.max(0) as i32
 }
 
-/// Installs a filter of system calls for good.
+/// Installs a seccomp filter, irrevocably.
 pub fn install_filter(program: &[libc::sock_filter]) -> io::Result<()> {
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
     // SAFETY: program and filter outlive the call, which only reads them.
@@ -214,19 +215,19 @@ pub fn set_limit(resource: libc::__rlimit_resource_t, value: u64) -> io::Result<
     // SAFETY: `limit` outlives both calls.
     unsafe {
         check(c_long::from(libc::getrlimit(resource, &raw mut limit)))?;
-        // At the harder limit of processor time the kernel kills without saying why.
+        // At the hard CPU limit the kernel sends SIGKILL instead of SIGXCPU, which hides the cause.
         let hard = if resource == libc::RLIMIT_CPU { value.saturating_add(1) } else { value };
-        // Raising what the host allows is not ours.
+        // Never above the host's limit.
         limit.rlim_max = limit.rlim_max.min(hard);
         limit.rlim_cur = limit.rlim_max.min(value);
         check(c_long::from(libc::setrlimit(resource, &raw const limit))).map(drop)
     }
 }
 
-/// Allows this process as many open files as the host lets it have.
+/// Raises the open file limit of this process to the hard limit.
 pub fn raise_file_limit() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` outlives both calls. Not being allowed to is no harm.
+    // SAFETY: `limit` outlives both calls. A failure is harmless.
     unsafe {
         if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
             limit.rlim_cur = limit.rlim_max;
@@ -235,8 +236,7 @@ pub fn raise_file_limit() {
     }
 }
 
-/// Unblocks all signals and lets a broken pipe end the program, which Rust's runtime had turned off. All other signals
-/// have their default meaning in a new program anyway.
+/// Unblocks all signals and restores SIGPIPE, which Rust's runtime ignores. Exec resets all other handlers.
 pub fn reset_signals() {
     // SAFETY: an empty mask and the default action are valid.
     unsafe {
@@ -247,7 +247,7 @@ pub fn reset_signals() {
     }
 }
 
-/// Blocks these signals and gives a descriptor to read them from.
+/// Blocks these signals and returns a signalfd for them.
 pub fn signals(numbers: &[c_int]) -> io::Result<OwnedFd> {
     // SAFETY: the set is initialised before it is used and outlives the calls.
     unsafe {
@@ -263,7 +263,7 @@ pub fn signals(numbers: &[c_int]) -> io::Result<OwnedFd> {
     }
 }
 
-/// The next signal that waits, with the number that was sent along.
+/// Next pending signal, with its payload.
 pub fn next_signal(signals: BorrowedFd<'_>) -> Option<(c_int, i32)> {
     // SAFETY: an all-zero structure is valid, and the kernel writes at most its size.
     unsafe {
@@ -274,12 +274,12 @@ pub fn next_signal(signals: BorrowedFd<'_>) -> Option<(c_int, i32)> {
     }
 }
 
-/// Tells an init to stop its attempt. One of those that are queued: of an ordinary signal a second one is lost while the
-/// first has not been taken.
+/// Signal that makes an init stop its attempt. A real-time signal, because these are queued: a second ordinary signal
+/// is lost while the first is pending.
 pub const STOP: c_int = 40;
 
-/// Sends a signal with a number to the process behind a descriptor.
-pub fn send_signal(pidfd: BorrowedFd<'_>, signal: c_int, number: i32) -> io::Result<()> {
+/// Sends a signal with a payload to the process of a pidfd.
+pub fn send_signal(pidfd: BorrowedFd<'_>, signal: c_int, payload: i32) -> io::Result<()> {
     // SAFETY: an all-zero siginfo is valid; its fields for queued signals lie where the C library's structure has them,
     // which `sigqueue` relies on as well.
     unsafe {
@@ -290,19 +290,19 @@ pub fn send_signal(pidfd: BorrowedFd<'_>, signal: c_int, number: i32) -> io::Res
         // After si_signo, si_errno, si_code and padding: pid, uid, value.
         fields.add(4).write(libc::getpid());
         fields.add(5).write(libc::getuid() as i32);
-        fields.add(6).write(number);
+        fields.add(6).write(payload);
         let done = libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal, &raw const info, 0);
         check(done).map(drop)
     }
 }
 
-/// Signals a process by its number; with -1 everything that this one may signal.
+/// Signals a process by its pid; -1 means every process that this one may signal.
 pub fn kill(pid: i32, signal: c_int) {
-    // SAFETY: no memory is involved. What has gone by itself needs no signal.
+    // SAFETY: no memory is involved. Fails only if the process has already ended.
     unsafe { libc::kill(pid, signal) };
 }
 
-/// How a child ended.
+/// Result of reaping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waited {
     Ended { pid: i32, status: c_int },
@@ -310,7 +310,7 @@ pub enum Waited {
     NoChildren,
 }
 
-/// Reaps a child, if one has ended; or waits for one.
+/// Reaps an ended child; with `wait`, blocks until one has ended.
 pub fn reap(wait: bool) -> Waited {
     let mut status = 0;
     loop {
@@ -325,8 +325,8 @@ pub fn reap(wait: bool) -> Waited {
     }
 }
 
-/// What all children that were reaped have used: microseconds of processor time, and the largest one's memory in bytes.
-pub fn used_by_children() -> (u64, u64) {
+/// Resource usage of all reaped children: CPU time in microseconds, and peak memory of the largest one in bytes.
+pub fn children_usage() -> (u64, u64) {
     // SAFETY: an all-zero structure is valid and outlives the call.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
@@ -337,24 +337,22 @@ pub fn used_by_children() -> (u64, u64) {
     (micros(usage.ru_utime) + micros(usage.ru_stime), usage.ru_maxrss as u64 * 1024)
 }
 
-/// How many bytes wait in a pipe.
-pub fn waiting_in(pipe: BorrowedFd<'_>) -> usize {
+/// Bytes available in a pipe.
+pub fn readable_bytes(pipe: BorrowedFd<'_>) -> usize {
     let mut count: c_int = 0;
     // SAFETY: the kernel writes one int.
     unsafe { libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &raw mut count) };
     count.max(0) as usize
 }
 
-/// Replaces the program of this process; returns only when that fails.
-///
-/// `arguments` and `environment` end with a null pointer, and everything they point to is terminated.
+/// Replaces the program of this process; returns only on failure.
 pub fn execute(program: &CStr, arguments: &Pointers, environment: &Pointers) -> io::Error {
-    // SAFETY: `Pointers` keeps what its type promises.
+    // SAFETY: a `Pointers` ends with a null pointer, and all its texts are terminated.
     unsafe { libc::execve(program.as_ptr(), arguments.0.as_ptr(), environment.0.as_ptr()) };
     io::Error::last_os_error()
 }
 
-/// A list of texts as the kernel wants it.
+/// Null-terminated array of C strings.
 pub struct Pointers(
     Vec<*const libc::c_char>,
     #[expect(dead_code, reason = "what the pointers point to")] Vec<std::ffi::CString>,
@@ -367,7 +365,7 @@ impl Pointers {
     }
 }
 
-/// Brings up the loopback of the network namespace that this process is in.
+/// Brings up the loopback interface of this process's network namespace.
 pub fn raise_loopback() -> io::Result<()> {
     // SAFETY: an all-zero ifreq is valid; the name fits; the descriptor is closed by its owner.
     unsafe {
@@ -381,46 +379,47 @@ pub fn raise_loopback() -> io::Result<()> {
     }
 }
 
-/// Closes every descriptor but these.
+/// Closes every descriptor except these.
 pub fn close_all_but(kept: &mut Vec<RawFd>) {
     kept.sort_unstable();
     kept.dedup();
     let mut from: RawFd = 0;
     for descriptor in kept.iter().copied().chain([RawFd::MAX]) {
         if from < descriptor {
-            // SAFETY: no owner of these descriptors is used again in this process: it was forked for another life.
+            // SAFETY: this forked process uses none of the owners of these descriptors again.
             unsafe { libc::close_range(from as u32, descriptor as u32 - 1, 0) };
         }
         from = descriptor.saturating_add(1);
     }
 }
 
-/// Makes `to` the same file as `from`, to be inherited.
+/// Duplicates `from` as `to`, inheritable.
 pub fn redirect(from: RawFd, to: RawFd) -> io::Result<()> {
-    // SAFETY: `to` is one of the three standard descriptors, which nothing owns.
+    // SAFETY: `to` is a standard descriptor or the spawner's listener number in a process about to exec: nothing owns
+    // it.
     check(c_long::from(unsafe { libc::dup2(from, to) })).map(drop)
 }
 
 pub fn write_to(descriptor: RawFd, bytes: &[u8]) -> io::Result<()> {
-    // SAFETY: pointer and length belong together.
+    // SAFETY: pointer and length are those of one slice.
     check(unsafe { libc::write(descriptor, bytes.as_ptr().cast(), bytes.len()) } as c_long).map(drop)
 }
 
-/// Lets this process write its own files in /proc, after it has become another user.
+/// Lets this process write its own /proc files after switching users.
 pub fn make_dumpable() {
     // SAFETY: no memory is involved.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) };
 }
 
-/// Lets a descriptor be inherited.
+/// Makes a descriptor inheritable.
 pub fn keep_open(descriptor: RawFd) -> io::Result<()> {
     // SAFETY: no memory is involved.
     check(c_long::from(unsafe { libc::fcntl(descriptor, libc::F_SETFD, 0) })).map(drop)
 }
 
-/// Takes over a descriptor that the parent has placed for this process.
+/// Takes ownership of a descriptor inherited from the parent.
 pub fn own(descriptor: RawFd) -> OwnedFd {
-    // SAFETY: called once, at the start of a process whose parent promises it; nothing else owns it.
+    // SAFETY: called once, at the start of a process whose parent has passed it; nothing else owns it.
     let owned = unsafe { OwnedFd::from_raw_fd(descriptor) };
     let _ = rustix::io::fcntl_setfd(&owned, rustix::io::FdFlags::CLOEXEC);
     owned

@@ -1,4 +1,4 @@
-//! How many runs a second: a component that does nothing, and any others that are named as arguments.
+//! Benchmark: runs per second of a no-op component and of the components given as arguments.
 //!
 //! `cargo run --release -p wasm --example noop [component.wasm …]`
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use model::blob::BlobId;
-use wasm::{Executor, Limits, Metering, Options, Program, Run, Sink, Stop, Stream, Task};
+use wasm::{Executor, Limits, Metering, Options, Program, Run, RunSpec, Sink, Stop, Stream};
 use wasmtime::component::{Component, InstancePre, Linker};
 use wasmtime::{Config, Engine, PoolingAllocationConfig, Store};
 
@@ -24,9 +24,9 @@ const NOOP: &str = r#"(component
     (instance $entry (export "run" (func $run)))
     (export "wasi:cli/run@0.2.0" (instance $entry)))"#;
 
-struct Nowhere;
+struct NullSink;
 
-impl Sink for Nowhere {
+impl Sink for NullSink {
     fn write(&self, _stream: Stream, _bytes: &[u8]) {}
 }
 
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let noop = Bytes::from(wat::parse_str(NOOP)?);
     for threads in [1, 2] {
         let rate = bare(&noop, threads)?;
-        println!("{threads} thread(s), no-op, bare instance and call: {rate:>8.0} a second");
+        println!("{threads} thread(s), no-op, instantiation and call only: {rate:>8.0} runs/s");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build()?;
     runtime.block_on(measure("no-op", noop))?;
@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The least that the engine needs: a store, an instance, a call.
+/// The engine's minimum: a store, an instance, a call.
 fn bare(component: &Bytes, threads: usize) -> wasmtime::Result<f64> {
     let mut pooling = PoolingAllocationConfig::new();
     pooling.total_memories(8).total_tables(8).linear_memory_keep_resident(64 << 10).max_unused_warm_slots(0);
@@ -57,24 +57,24 @@ fn bare(component: &Bytes, threads: usize) -> wasmtime::Result<f64> {
     let begun = Instant::now();
     thread::scope(|scope| {
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(|| bare_runs(&linked, RUNS / threads))).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().expect("it does not panic"))
+        threads.into_iter().try_for_each(|thread| thread.join().expect("a benchmark thread does not panic"))
     })?;
     Ok(RUNS as f64 / begun.elapsed().as_secs_f64())
 }
 
 fn bare_runs(linked: &InstancePre<()>, count: usize) -> wasmtime::Result<()> {
     let entry = linked.component().get_export_index(None, "wasi:cli/run@0.2.0");
-    let run = linked.component().get_export_index(entry.as_ref(), "run").expect("it has an entry");
+    let run = linked.component().get_export_index(entry.as_ref(), "run").expect("the component exports `run`");
     for _ in 0..count {
         let mut store = Store::new(linked.engine(), ());
         let instance = linked.instantiate(&mut store)?;
         let run = instance.get_typed_func::<(), (Result<(), ()>,)>(&mut store, run)?;
-        run.call(&mut store, ())?.0.expect("it succeeds");
+        run.call(&mut store, ())?.0.expect("the component succeeds");
     }
     Ok(())
 }
 
-/// The whole way: through the queue, with all limits, to the callback.
+/// End to end: through the queue, with all limits, to the callback.
 async fn measure(name: &str, content: Bytes) -> Result<(), Box<dyn Error>> {
     for slots in [1, 2] {
         for metering in [Metering::Off, Metering::Fuel] {
@@ -89,21 +89,19 @@ async fn measure(name: &str, content: Bytes) -> Result<(), Box<dyn Error>> {
             }
             let rate = RUNS as f64 / begun.elapsed().as_secs_f64();
             let cpu = cpu.as_secs_f64() * 1e6 / RUNS as f64;
-            println!(
-                "{slots} slot(s), {name}, metering {metering:?}: {rate:>8.0} a second, {cpu:.1} µs each on the processor"
-            );
+            println!("{slots} slot(s), {name}, metering {metering:?}: {rate:>8.0} runs/s, {cpu:.1} µs CPU per run");
             std::fs::remove_dir_all(directory)?;
         }
     }
     Ok(())
 }
 
-/// Runs a batch to its end; what it took of the processor.
+/// Runs a batch to its end and returns its CPU time.
 fn batch(executor: &Executor, program: &Arc<Program>) -> Result<Duration, Box<dyn Error>> {
-    let (tell, told) = sync_channel(BATCH);
-    let sink: Arc<dyn Sink> = Arc::new(Nowhere);
+    let (sender, receiver) = sync_channel(BATCH);
+    let sink: Arc<dyn Sink> = Arc::new(NullSink);
     let runs = (0..BATCH).map(|_| {
-        let task = Task {
+        let spec = RunSpec {
             args: vec!["noop".into()],
             env: Vec::new(),
             stdin: Bytes::new(),
@@ -112,10 +110,10 @@ fn batch(executor: &Executor, program: &Arc<Program>) -> Result<Duration, Box<dy
             limits: Limits { wall: Some(Duration::from_secs(60)), ..Limits::default() },
             sink: sink.clone(),
         };
-        let tell = tell.clone();
-        Run::new(program.clone(), task, Stop::new(), move |ended| drop(tell.send(ended)))
+        let sender = sender.clone();
+        Run::new(program.clone(), spec, Stop::new(), move |outcome| drop(sender.send(outcome)))
     });
     executor.run_all(runs.collect())?;
-    drop(tell);
-    Ok(told.iter().map(|ended| ended.cpu).sum())
+    drop(sender);
+    Ok(receiver.iter().map(|outcome| outcome.cpu).sum())
 }

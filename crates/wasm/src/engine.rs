@@ -1,7 +1,7 @@
-//! The engines that run guests, one for each way of metering.
+//! Wasmtime engines, one per metering mode.
 //!
-//! An engine is made when it is first needed: a node that runs no WebAssembly pays nothing. The memory of
-//! its slots is only reserved, and becomes real where guests touch it.
+//! An engine is created on first use, so a node without WebAssembly jobs has no cost. The memory of its slots is
+//! reserved address space, committed only where guests touch it.
 
 use std::hash::{Hash as _, Hasher};
 use std::num::NonZeroUsize;
@@ -10,41 +10,41 @@ use std::sync::OnceLock;
 use wasmtime::component::Linker;
 use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
-use crate::error::Refused;
+use crate::error::PrepareError;
 use crate::guest::Guest;
 use crate::program::Metering;
 use crate::{CORE_INSTANCES_MAX, MEMORIES_MAX, STACK_BYTES_MAX, TABLE_ELEMENTS_MAX, TABLES_MAX, imports};
 
-/// How many frames of a guest's stack a trap's text shows.
-const BACKTRACE_FRAMES_MAX: NonZeroUsize = NonZeroUsize::new(20).expect("it is not zero");
+/// Stack frames shown in the text of a trap.
+const BACKTRACE_FRAMES_MAX: NonZeroUsize = NonZeroUsize::new(20).expect("20 is not zero");
 
-/// What a slot keeps of its memory and of each table for the next guest, in bytes: wiping a little memory
-/// is cheaper than giving it back to the system and faulting it in again.
-const KEEP_MEMORY_BYTES: usize = 64 << 10;
-const KEEP_TABLE_BYTES: usize = 4 << 10;
+/// Memory, and bytes of each table, that a slot retains for the next guest: zeroing a little memory is cheaper than
+/// returning it to the system and faulting it in again.
+const RESIDENT_MEMORY_BYTES: usize = 64 << 10;
+const RESIDENT_TABLE_BYTES: usize = 4 << 10;
 
-/// What slots are made for.
+/// Number and size of slots.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Room {
+pub(crate) struct SlotConfig {
     pub slots: u32,
     pub memory_bytes_max: u64,
 }
 
-/// An engine, and all that its guests may call.
-pub(crate) struct Machine {
+/// Engine with the linker of its host functions.
+pub(crate) struct GuestEngine {
     pub engine: Engine,
     pub linker: Linker<Guest>,
-    /// Code compiled by an engine with another fingerprint is of no use to this one.
+    /// Version and configuration. Compiled code is valid only for an engine with the same fingerprint.
     pub fingerprint: [u8; 32],
 }
 
-impl Machine {
-    fn new(metering: Metering, room: Room) -> wasmtime::Result<Self> {
+impl GuestEngine {
+    fn new(metering: Metering, slots: SlotConfig) -> wasmtime::Result<Self> {
         let mut config = config(metering);
-        config.allocation_strategy(InstanceAllocationStrategy::Pooling(pooling(room)));
+        config.allocation_strategy(InstanceAllocationStrategy::Pooling(pooling(slots)));
         let engine = Engine::new(&config).or_else(|error| {
-            // Where address space is rationed, guests get theirs one by one: slower, and just as limited.
-            tracing::warn!(%error, "no address space for WebAssembly slots; guests start more slowly");
+            // With limited address space, memory is allocated per guest: slower, with the same limits.
+            tracing::warn!(%error, "cannot reserve address space for WebAssembly slots; guests start more slowly");
             config.allocation_strategy(InstanceAllocationStrategy::OnDemand);
             Engine::new(&config)
         })?;
@@ -61,30 +61,30 @@ fn config(metering: Metering) -> Config {
         .consume_fuel(metering == Metering::Fuel)
         .max_wasm_stack(STACK_BYTES_MAX)
         .wasm_backtrace_max_frames(Some(BACKTRACE_FRAMES_MAX))
-        // Nothing but this crate unwinds a guest's stack, and it does not need the system's tables.
+        // Only Wasmtime unwinds guest stacks, and it does not need the system's unwind tables.
         .native_unwind_info(false)
         .concurrency_support(false);
     config
 }
 
-fn pooling(room: Room) -> PoolingAllocationConfig {
+fn pooling(config: SlotConfig) -> PoolingAllocationConfig {
     let mut pooling = PoolingAllocationConfig::new();
     pooling
-        .total_component_instances(room.slots)
+        .total_component_instances(config.slots)
         .max_core_instances_per_component(CORE_INSTANCES_MAX)
         .max_memories_per_component(MEMORIES_MAX)
         .max_tables_per_component(TABLES_MAX)
-        // Enough for every slot to hold the largest component at once: a guest that got a slot gets its parts.
-        .total_core_instances(room.slots.saturating_mul(CORE_INSTANCES_MAX))
-        .total_memories(room.slots.saturating_mul(MEMORIES_MAX))
-        .total_tables(room.slots.saturating_mul(TABLES_MAX))
+        // Enough for the largest component in every slot: a guest with a slot never fails to get its parts.
+        .total_core_instances(config.slots.saturating_mul(CORE_INSTANCES_MAX))
+        .total_memories(config.slots.saturating_mul(MEMORIES_MAX))
+        .total_tables(config.slots.saturating_mul(TABLES_MAX))
         .max_memories_per_module(MEMORIES_MAX)
         .max_tables_per_module(TABLES_MAX)
-        .max_memory_size(usize::try_from(room.memory_bytes_max).unwrap_or(usize::MAX))
+        .max_memory_size(usize::try_from(config.memory_bytes_max).unwrap_or(usize::MAX))
         .table_elements(TABLE_ELEMENTS_MAX)
-        .linear_memory_keep_resident(KEEP_MEMORY_BYTES)
-        .table_keep_resident(KEEP_TABLE_BYTES)
-        // No slot is touched while one that is warm already is free.
+        .linear_memory_keep_resident(RESIDENT_MEMORY_BYTES)
+        .table_keep_resident(RESIDENT_TABLE_BYTES)
+        // Warm free slots are used before cold ones.
         .max_unused_warm_slots(0);
     pooling
 }
@@ -107,37 +107,38 @@ fn fingerprint(engine: &Engine) -> [u8; 32] {
     *digest.0.finalize().as_bytes()
 }
 
-/// Both engines.
-pub(crate) struct Machines {
-    room: Room,
-    plain: OnceLock<Result<Machine, Refused>>,
-    fuelled: OnceLock<Result<Machine, Refused>>,
+/// The engines of both metering modes.
+pub(crate) struct GuestEngines {
+    slots: SlotConfig,
+    unmetered: OnceLock<Result<GuestEngine, PrepareError>>,
+    metered: OnceLock<Result<GuestEngine, PrepareError>>,
 }
 
-impl Machines {
-    pub fn new(room: Room) -> Self {
-        Self { room, plain: OnceLock::new(), fuelled: OnceLock::new() }
+impl GuestEngines {
+    pub fn new(slots: SlotConfig) -> Self {
+        Self { slots, unmetered: OnceLock::new(), metered: OnceLock::new() }
     }
 
-    /// Makes it if it is not there yet.
-    pub fn get(&self, metering: Metering) -> Result<&Machine, Refused> {
-        let make = || Machine::new(metering, self.room).map_err(|error| Refused::Host { why: format!("{error:#}") });
-        self.slot(metering).get_or_init(make).as_ref().map_err(Clone::clone)
+    /// Creates the engine on first use.
+    pub fn get(&self, metering: Metering) -> Result<&GuestEngine, PrepareError> {
+        let create =
+            || GuestEngine::new(metering, self.slots).map_err(|error| PrepareError::Host { why: format!("{error:#}") });
+        self.cell(metering).get_or_init(create).as_ref().map_err(Clone::clone)
     }
 
-    /// Has all running guests asked whether they have to end.
+    /// Triggers the stop and deadline check of all running guests.
     pub fn tick(&self) {
-        for machine in [&self.plain, &self.fuelled] {
-            if let Some(Ok(machine)) = machine.get() {
-                machine.engine.increment_epoch();
+        for cell in [&self.unmetered, &self.metered] {
+            if let Some(Ok(engine)) = cell.get() {
+                engine.engine.increment_epoch();
             }
         }
     }
 
-    fn slot(&self, metering: Metering) -> &OnceLock<Result<Machine, Refused>> {
+    fn cell(&self, metering: Metering) -> &OnceLock<Result<GuestEngine, PrepareError>> {
         match metering {
-            Metering::Off => &self.plain,
-            Metering::Fuel => &self.fuelled,
+            Metering::Off => &self.unmetered,
+            Metering::Fuel => &self.metered,
         }
     }
 }

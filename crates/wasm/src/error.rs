@@ -1,10 +1,10 @@
-//! What can go wrong before a guest runs. What goes wrong while it runs is a [`Verdict`](crate::Verdict).
+//! Errors before a guest runs. Failures of a running guest are reported as [`GuestExit`](crate::GuestExit).
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The executor cannot be made.
+/// The executor cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot {action} `{}`: {source}", path.display())]
@@ -15,10 +15,10 @@ pub enum Error {
         source: io::Error,
     },
 
-    #[error("the directory of compiled components `{}` belongs to another user. Choose another one", path.display())]
+    #[error("the compilation cache `{}` belongs to another user. Choose another directory", path.display())]
     ForeignCache { path: PathBuf },
 
-    #[error("the executor needs a tokio runtime: make it inside one")]
+    #[error("the WebAssembly executor must be created inside a tokio runtime")]
     NoRuntime,
 }
 
@@ -29,9 +29,9 @@ impl Error {
     }
 }
 
-/// Why a component will not be run. All but the last two are about its content, so they are final.
+/// Reason why a component cannot be prepared. All but the last two depend only on its content and are permanent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum PrepareError {
     #[error("the component has {bytes} bytes; the limit is {bytes_max} bytes")]
     TooLarge { bytes: usize, bytes_max: usize },
 
@@ -39,34 +39,34 @@ pub enum Refused {
     NotAComponent { why: String },
 
     #[error(
-        "the component imports what no job gets: {}. Jobs get WASI 0.2 (`wasi:cli/imports`) without a network",
+        "the component has unavailable imports: {}. Jobs get WASI 0.2 (`wasi:cli/imports`) without a network",
         names.join(", ")
     )]
     ForbiddenImports { names: Vec<String> },
 
-    /// The interface is known, but not what the component expects of it.
-    #[error("the component's imports do not fit: {why}")]
+    /// The interface is available, but not with the expected functions or types.
+    #[error("the component's imports do not match: {why}")]
     WrongImport { why: String },
 
     #[error("the component does not export `wasi:cli/run@0.2`: build it as a command, not as a library")]
     NoEntry,
 
-    /// It has more parts, or wants more memory to begin with, than a slot has room for.
+    /// The component has more parts, or a larger initial memory, than a slot allows.
     #[error("the component does not fit into a slot of this node: {why}")]
     Unfit { why: String },
 
-    /// Its bytes could not be had; asking again may help.
+    /// The content could not be read; a retry may succeed.
     #[error("the component's content cannot be read: {why}")]
     Unavailable { why: String },
 
-    /// This node cannot compile or load anything; another one may.
+    /// This node cannot compile or load components; another node may.
     #[error("this node cannot run WebAssembly: {why}")]
     Host { why: String },
 }
 
-impl Refused {
-    /// Whether asking again with the same component can only give the same answer.
-    pub fn is_final(&self) -> bool {
+impl PrepareError {
+    /// Whether every retry with the same component fails in the same way.
+    pub fn is_permanent(&self) -> bool {
         match self {
             Self::TooLarge { .. }
             | Self::NotAComponent { .. }
@@ -79,12 +79,14 @@ impl Refused {
     }
 }
 
-/// A run was not taken: nothing of it has happened, and nobody will be told of its end.
+/// A run was not accepted. It had no effect and its callback is not called.
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum Rejected {
-    #[error("{queued} runs wait for a slot already, the limit is {queued_max}. Try again when some have ended")]
+pub enum SubmitError {
+    #[error(
+        "{queued} WebAssembly runs are waiting for a slot, the limit is {queued_max}. Try again when some have ended"
+    )]
     Full { queued: usize, queued_max: usize },
 
-    #[error("no thread can be started to run WebAssembly: {0}")]
+    #[error("cannot start a thread to run WebAssembly: {0}")]
     NoThread(Arc<io::Error>),
 }

@@ -1,4 +1,4 @@
-//! The way in: prepares components and runs them.
+//! Public interface: prepares components and runs them.
 
 use std::io;
 use std::sync::Arc;
@@ -8,58 +8,58 @@ use model::blob::BlobId;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-use crate::cache::{self, Cache};
-use crate::engine::{Machines, Room};
-use crate::error::{Error, Refused, Rejected};
+use crate::code_cache::{CodeCache, CodeKey};
+use crate::engine::{GuestEngines, SlotConfig};
+use crate::error::{Error, PrepareError, SubmitError};
 use crate::options::Options;
-use crate::pool::{Pool, Run, Size};
+use crate::pool::{Pool, PoolConfig, Run};
 use crate::program::{self, Metering, Program};
-use crate::programs::Programs;
+use crate::program_cache::ProgramCache;
 
-/// How many components are compiled at a time; each keeps a processor busy for up to some seconds.
+/// Concurrent compilations; each uses a processor for up to some seconds.
 const COMPILATIONS_MAX: usize = 2;
 
-/// Runs components. Cheap to clone; without the last clone it takes no more runs, those that wait end as
-/// stopped, and those that run go on to their end.
+/// Executor of components. Cheap to clone. When the last clone is dropped, queued runs end as stopped and running ones
+/// continue.
 #[derive(Clone)]
 pub struct Executor(Arc<Inner>);
 
 struct Inner {
     component_bytes_max: usize,
-    machines: Arc<Machines>,
-    cache: Cache,
-    programs: Programs,
+    engines: Arc<GuestEngines>,
+    cache: CodeCache,
+    programs: ProgramCache,
     compilations: Arc<Semaphore>,
     pool: Pool,
 }
 
 impl Executor {
-    /// Must be called inside a tokio runtime, whose timers guests wait for. Neither engine nor thread is
-    /// made before it is needed.
+    /// Must be called inside a tokio runtime, which provides the guests' timers. Engines and threads are created on
+    /// first use.
     pub fn new(options: Options) -> Result<Self, Error> {
         let runtime = Handle::try_current().map_err(|_| Error::NoRuntime)?;
-        let cache = Cache::open(&options.cache, options.cache_bytes_max)?;
+        let cache = CodeCache::open(&options.cache, options.cache_bytes_max)?;
         let Options { slots, queue_max, memory_bytes_max, .. } = options;
-        let machines = Arc::new(Machines::new(Room { slots: slots.max(1), memory_bytes_max }));
-        let pool = Pool::new(machines.clone(), runtime, Size { slots, queue_max, memory_bytes_max });
+        let engines = Arc::new(GuestEngines::new(SlotConfig { slots: slots.max(1), memory_bytes_max }));
+        let pool = Pool::new(engines.clone(), runtime, PoolConfig { slots, queue_max, memory_bytes_max });
         Ok(Self(Arc::new(Inner {
             component_bytes_max: options.component_bytes_max,
-            machines,
+            engines,
             cache,
-            programs: Programs::new(options.programs_max, options.programs_bytes_max),
+            programs: ProgramCache::new(options.programs_max, options.programs_bytes_max),
             compilations: Arc::new(Semaphore::new(COMPILATIONS_MAX)),
             pool,
         })))
     }
 
-    /// What preparing this component came to, if that is known: quick, for any thread.
-    pub fn prepared(&self, id: BlobId, metering: Metering) -> Option<Result<Arc<Program>, Refused>> {
+    /// The result of preparing this component, if known. Does not block.
+    pub fn prepared(&self, id: BlobId, metering: Metering) -> Option<Result<Arc<Program>, PrepareError>> {
         self.0.programs.get((id, metering))
     }
 
-    /// Makes a component ready to run. `content` is asked for its bytes only if neither memory nor disk has
-    /// the compiled form. However many ask for the same component at a time, it is compiled once.
-    pub async fn prepare<F>(&self, id: BlobId, metering: Metering, content: F) -> Result<Arc<Program>, Refused>
+    /// Prepares a component. `content` is awaited only if the compiled code is neither in memory nor on disk.
+    /// Concurrent calls for one component compile it once.
+    pub async fn prepare<F>(&self, id: BlobId, metering: Metering, content: F) -> Result<Arc<Program>, PrepareError>
     where
         F: Future<Output = io::Result<Bytes>>,
     {
@@ -67,17 +67,17 @@ impl Executor {
         if let Some(prepared) = self.0.programs.get(key) {
             return prepared;
         }
-        let visit = self.0.programs.visit(key);
-        let made = visit.place.get_or_try_init(|| async {
-            match self.make(id, metering, content).await {
-                Err(refused) if !refused.is_final() => Err(refused),
+        let guard = self.0.programs.acquire(key);
+        let prepared = guard.cell.get_or_try_init(|| async {
+            match self.load_or_compile(id, metering, content).await {
+                Err(error) if !error.is_permanent() => Err(error),
                 prepared => Ok(prepared.map(Arc::new)),
             }
         });
-        made.await?.clone()
+        prepared.await?.clone()
     }
 
-    async fn make<F>(&self, id: BlobId, metering: Metering, content: F) -> Result<Program, Refused>
+    async fn load_or_compile<F>(&self, id: BlobId, metering: Metering, content: F) -> Result<Program, PrepareError>
     where
         F: Future<Output = io::Result<Bytes>>,
     {
@@ -85,56 +85,58 @@ impl Executor {
         if let Some(program) = blocking(move || inner.load(id, metering)).await? {
             return Ok(program);
         }
-        let content = content.await.map_err(|error| Refused::Unavailable { why: error.to_string() })?;
+        let content = content.await.map_err(|error| PrepareError::Unavailable { why: error.to_string() })?;
         let bytes_max = self.0.component_bytes_max;
         if content.len() > bytes_max {
-            return Err(Refused::TooLarge { bytes: content.len(), bytes_max });
+            return Err(PrepareError::TooLarge { bytes: content.len(), bytes_max });
         }
-        // It is never closed: this is a permit.
+        // The semaphore is never closed, so this is always a permit.
         let permit = self.0.compilations.clone().acquire_owned().await;
         let inner = self.0.clone();
         blocking(move || {
-            // Held until the work is done, even if nobody waits for it any more.
+            // Held until the compilation ends, also if the caller is dropped.
             let _permit = permit;
             inner.compile(id, metering, &content)
         })
         .await
     }
 
-    /// Runs a program as soon as there is a slot. If this fails nothing runs, and nobody is told of an end.
-    pub fn run(&self, run: Run) -> Result<(), Rejected> {
+    /// Runs a program as soon as a slot is free. On error nothing runs and the callback is not called.
+    pub fn run(&self, run: Run) -> Result<(), SubmitError> {
         self.run_all(vec![run])
     }
 
-    /// As [`Executor::run`], for many at once: all are taken, or none. Much cheaper than one by one.
-    pub fn run_all(&self, runs: Vec<Run>) -> Result<(), Rejected> {
+    /// [`Executor::run`] for several runs: all are accepted or none. Much cheaper than single calls.
+    pub fn run_all(&self, runs: Vec<Run>) -> Result<(), SubmitError> {
         self.0.pool.submit(runs)
     }
 }
 
 impl Inner {
-    /// From disk, if it is there and whole.
-    fn load(&self, id: BlobId, metering: Metering) -> Result<Option<Program>, Refused> {
-        let machine = self.machines.get(metering)?;
-        let Some(code) = self.cache.load(cache::Key::new(id, &machine.fingerprint)) else { return Ok(None) };
-        program::load(machine, id, metering, &code).map(Some)
+    /// Loads a program from the disk cache.
+    fn load(&self, id: BlobId, metering: Metering) -> Result<Option<Program>, PrepareError> {
+        let engine = self.engines.get(metering)?;
+        let Some(code) = self.cache.load(CodeKey::new(id, &engine.fingerprint)) else { return Ok(None) };
+        program::load(engine, id, metering, &code).map(Some)
     }
 
-    fn compile(&self, id: BlobId, metering: Metering, content: &[u8]) -> Result<Program, Refused> {
+    fn compile(&self, id: BlobId, metering: Metering, content: &[u8]) -> Result<Program, PrepareError> {
         if BlobId::of(content) != id {
-            return Err(Refused::Unavailable { why: format!("what was read is not {id}") });
+            return Err(PrepareError::Unavailable { why: format!("the content read does not match {id}") });
         }
-        let machine = self.machines.get(metering)?;
-        let code = program::compile(machine, content)?;
-        let program = program::load(machine, id, metering, &code)?;
-        // Only what can run is worth its place on disk.
-        self.cache.store(cache::Key::new(id, &machine.fingerprint), &code);
+        let engine = self.engines.get(metering)?;
+        let code = program::compile(engine, content)?;
+        let program = program::load(engine, id, metering, &code)?;
+        // Only components that can run are cached.
+        self.cache.store(CodeKey::new(id, &engine.fingerprint), &code);
         Ok(program)
     }
 }
 
-/// Work that would hold up an asynchronous thread. A panic in it is the node's failure, not the caller's.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Refused> + Send + 'static) -> Result<T, Refused> {
+/// Runs `work` on a blocking thread. A panic in it becomes an error of the node.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, PrepareError> + Send + 'static,
+) -> Result<T, PrepareError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(Refused::Host { why: error.to_string() }))
+    done.unwrap_or_else(|error| Err(PrepareError::Host { why: error.to_string() }))
 }

@@ -1,15 +1,15 @@
-//! What a component may import, and the names of what it may not.
+//! Allowed imports of a component.
 
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, Linker};
 
-use crate::error::Refused;
+use crate::error::PrepareError;
 use crate::guest::Guest;
-use crate::text::{cut, cut_names};
-use crate::{files, waiting};
+use crate::truncate::{truncate, truncate_names};
+use crate::{file_quota, interrupt};
 
-/// The interfaces of WASI 0.2 that jobs get. Those of sockets are there because many toolchains import
-/// them whether or not they are used; they deny everything.
+/// WASI 0.2 interfaces available to jobs. The socket interfaces are included because many toolchains import them
+/// whether or not they are used; they deny everything.
 const INTERFACES: [&str; 27] = [
     "wasi:cli/environment",
     "wasi:cli/exit",
@@ -40,40 +40,40 @@ const INTERFACES: [&str; 27] = [
     "wasi:sockets/udp-create-socket",
 ];
 
-/// Everything a guest may call.
+/// Linker with all host functions.
 pub(crate) fn linker(engine: &wasmtime::Engine) -> wasmtime::Result<Linker<Guest>> {
     let mut linker = Linker::new(engine);
     wasmtime_wasi::p2::add_to_linker_sync(&mut linker)?;
     linker.allow_shadowing(true);
-    waiting::link(&mut linker)?;
-    files::link(&mut linker)?;
+    interrupt::link(&mut linker)?;
+    file_quota::link(&mut linker)?;
     Ok(linker)
 }
 
-/// Why the linker would not have a component.
-pub(crate) fn refusal(component: &Component, error: &wasmtime::Error) -> Refused {
+/// The reason why linking failed.
+pub(crate) fn link_error(component: &Component, error: &wasmtime::Error) -> PrepareError {
     let engine = component.engine();
     let ty = component.component_type();
     let forbidden =
-        ty.imports(engine).filter(|(name, import)| !is_allowed(name) && needs_something(engine, &import.ty));
-    let names = cut_names(forbidden.map(|(name, _)| name.to_owned()));
+        ty.imports(engine).filter(|(name, import)| !is_allowed(name) && needs_implementation(engine, &import.ty));
+    let names = truncate_names(forbidden.map(|(name, _)| name.to_owned()));
     if names.is_empty() {
-        return Refused::WrongImport { why: cut(format!("{error:#}")) };
+        return PrepareError::WrongImport { why: truncate(format!("{error:#}")) };
     }
-    Refused::ForbiddenImports { names }
+    PrepareError::ForbiddenImports { names }
 }
 
-/// Versions after 0.2 are other interfaces of the same name.
+/// Later versions than 0.2 are different interfaces with the same name.
 fn is_allowed(import: &str) -> bool {
     let (interface, version) = import.split_once('@').unwrap_or((import, ""));
     INTERFACES.contains(&interface) && version.starts_with("0.2.")
 }
 
-/// An interface that consists of types alone needs nobody to provide it.
-fn needs_something(engine: &wasmtime::Engine, import: &ComponentItem) -> bool {
+/// Whether an import needs an implementation. An interface that consists only of types needs none.
+fn needs_implementation(engine: &wasmtime::Engine, import: &ComponentItem) -> bool {
     match import {
         ComponentItem::ComponentInstance(instance) => {
-            instance.exports(engine).any(|(_, export)| needs_something(engine, &export.ty))
+            instance.exports(engine).any(|(_, export)| needs_implementation(engine, &export.ty))
         }
         ComponentItem::Type(_) => false,
         ComponentItem::ComponentFunc(_)
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interface_is_known_by_its_name_and_version() {
+    fn an_interface_is_allowed_by_name_and_version() {
         assert!(is_allowed("wasi:cli/stdout@0.2.3"));
         assert!(!is_allowed("wasi:cli/stdout@0.3.0"));
         assert!(!is_allowed("wasi:cli/stdout"));

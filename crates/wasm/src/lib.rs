@@ -1,75 +1,75 @@
 //! Runs WebAssembly components as jobs.
 //!
-//! A job is a component that exports `wasi:cli/run`. It gets arguments, an environment, standard input
-//! and up to two directories; it has no network, and nothing of the host's environment. An [`Executor`]
-//! first *prepares* a component by its digest ([`Executor::prepare`]: compile once, keep the result in
-//! memory and on disk), then *runs* the [`Program`] as often as asked ([`Executor::run`]).
+//! The component exports `wasi:cli/run`. It gets arguments, an environment, standard input and up to two directories.
+//! It has no network and no access to the host's environment. An [`Executor`] first *prepares* a component by its
+//! digest ([`Executor::prepare`]: compile once, cache in memory and on disk), then *runs* the [`Program`] any number of
+//! times ([`Executor::run`]).
 //!
-//! A guest is never trusted. Its memory, time, fuel, output and files are limited ([`Limits`]), and so is
-//! what the host allocates on its behalf. Whatever it does ends as a [`Verdict`] about the job: a trap is
-//! the job's failure, with the trap's text, never the host's.
+//! A guest is untrusted. Its memory, time, fuel, output and files are limited ([`Limits`]), and so are the host's
+//! allocations on its behalf. Every run ends with a [`GuestExit`]. A trap is a failure of the job, with the trap's
+//! text, and never affects the host.
 //!
-//! Guests run on threads of their own, so that one that computes for an hour holds up no one else's
-//! asynchronous work. A prepared program that does nothing costs less than ten microseconds, all told.
+//! Guests run on dedicated threads, so that a long computation does not block asynchronous work. A run of a prepared
+//! no-op program costs less than ten microseconds in total.
 
-mod cache;
+mod code_cache;
 mod engine;
 mod error;
 mod executor;
-mod files;
+mod exit;
+mod file_quota;
 mod guest;
 mod imports;
-mod memory;
+mod interrupt;
+mod memory_limit;
 mod options;
 mod output;
 mod pool;
 mod program;
-mod programs;
+mod program_cache;
 mod run;
+mod spec;
 mod stop;
-mod task;
-mod text;
 mod ticker;
-mod verdict;
-mod waiting;
+mod truncate;
 
-pub use error::{Error, Refused, Rejected};
+pub use error::{Error, PrepareError, SubmitError};
 pub use executor::Executor;
 pub use options::Options;
 pub use pool::Run;
 pub use program::{Metering, Program};
+pub use spec::{GuestExit, Limits, RunOutcome, RunSpec, Sink, Stream};
 pub use stop::Stop;
-pub use task::{Ended, Limits, Sink, Stream, Task, Verdict};
 
 use std::time::Duration;
 
-/// How often running guests are asked whether they have to end. A stop or the end of their time reaches
-/// a guest that computes after at most about this long; one that waits hears it at once.
+/// Interval at which running guests are checked for a stop or deadline. It is the maximum delay, approximately, for a
+/// computing guest; a waiting guest is interrupted immediately.
 pub const TICK: Duration = Duration::from_millis(10);
 
-/// Of what there is to say about a guest's failure this much is kept, in bytes.
+/// Maximum length of a failure text, in bytes.
 pub const TEXT_BYTES_MAX: usize = 4 << 10;
 
-/// How deep a guest's calls may go, in bytes of native stack.
+/// Maximum call depth of a guest, in bytes of native stack.
 pub const STACK_BYTES_MAX: usize = 512 << 10;
 
-/// How many core instances, memories and tables one component may consist of.
+/// Core instances, memories and tables of one component.
 pub const CORE_INSTANCES_MAX: u32 = 32;
 pub const MEMORIES_MAX: u32 = 2;
 pub const TABLES_MAX: u32 = 8;
 
-/// How many elements a guest's tables may have, each.
+/// Elements of each table of a guest.
 pub const TABLE_ELEMENTS_MAX: usize = 64 << 10;
 
-/// How many things of the host (files, streams, timers) a guest may hold at a time. Each file among them
-/// is a file descriptor of this process.
+/// Host resources (files, streams, timers) that a guest may hold at a time. Each file is a file descriptor of this
+/// process.
 pub const HANDLES_MAX: usize = 1024;
 
-/// How many files, directories and links a guest may make.
+/// Files, directories and links that a guest may create.
 pub const ENTRIES_MAX: u32 = 10_000;
 
-/// What a guest may hand to the host in one call, in bytes; never more than it may have itself.
+/// Data that a guest may pass to the host in one call, in bytes; also limited by the guest's memory limit.
 pub const CALL_BYTES_MAX: usize = 64 << 20;
 
-/// How many random bytes a guest may ask for in one call: making them cannot be interrupted.
+/// Random bytes that a guest may request in one call; generating them cannot be interrupted.
 pub const RANDOM_BYTES_MAX: u64 = 4 << 20;

@@ -1,37 +1,37 @@
-//! How an executor is sized.
+//! Settings of the executor.
 
 use std::path::PathBuf;
 
-/// An executor's settings.
+/// Settings of the executor.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where compiled components are kept. The directory is made if it is missing, and is only for this
-    /// process's user to read or write: what lies there is run as it is.
+    /// Directory of compiled components, created if missing. Accessible only to this process's user, since its files
+    /// are executed.
     pub cache: PathBuf,
 
-    /// The compiled components on disk, in bytes; the least recently used go first.
+    /// Maximum size of the compiled components on disk, in bytes. The least recently used are evicted.
     pub cache_bytes_max: u64,
 
-    /// How many guests may run at a time.
+    /// Concurrent guests.
     pub slots: u32,
 
-    /// How many runs may wait for a slot.
+    /// Runs waiting for a slot.
     pub queue_max: usize,
 
-    /// The most memory that any guest may have, in bytes. A task may set less, not more.
+    /// Maximum memory of any guest, in bytes. A run may set a lower limit.
     pub memory_bytes_max: u64,
 
-    /// The largest component, in bytes.
+    /// Maximum size of a component, in bytes.
     pub component_bytes_max: usize,
 
-    /// How many prepared components are kept in memory, and how many bytes of code they may have together.
-    /// Those that run are not counted once they are put aside.
+    /// Maximum number and total code size of prepared components cached in memory. An evicted component that is still
+    /// running does not count.
     pub programs_max: usize,
     pub programs_bytes_max: usize,
 }
 
 impl Options {
-    /// Everything but the place of the cache has a sensible default.
+    /// Defaults for everything but the cache directory.
     pub fn new(cache: impl Into<PathBuf>) -> Self {
         Self {
             cache: cache.into(),

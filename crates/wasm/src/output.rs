@@ -1,4 +1,4 @@
-//! What a guest prints, on its way to the sink.
+//! Standard output and standard error of a guest.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,40 +9,40 @@ use wasmtime_wasi::async_trait;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError};
 
-use crate::task::{Sink, Stream};
+use crate::spec::{Sink, Stream};
 
-/// What a guest is told it may write at a time. What it writes beyond is taken too: it is in hand already.
+/// Write size announced to the guest. A larger write is accepted too, since its data is already in host memory.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// Both streams of one guest: they share a limit.
+/// Both streams of one guest, with a shared limit.
 pub(crate) struct Output {
     sink: Arc<dyn Sink>,
-    /// What may still be kept. Only the guest's own thread writes: the atomics are for the types alone.
+    /// Remaining limit. Only the guest's thread writes; the atomics merely satisfy `Sync`.
     left_bytes: AtomicU64,
-    cut_bytes: AtomicU64,
+    truncated_bytes: AtomicU64,
 }
 
 impl Output {
     pub fn new(sink: Arc<dyn Sink>, bytes_max: u64) -> Self {
-        Self { sink, left_bytes: AtomicU64::new(bytes_max), cut_bytes: AtomicU64::new(0) }
+        Self { sink, left_bytes: AtomicU64::new(bytes_max), truncated_bytes: AtomicU64::new(0) }
     }
 
-    pub fn cut_bytes(&self) -> u64 {
-        self.cut_bytes.load(Ordering::Relaxed)
+    pub fn truncated_bytes(&self) -> u64 {
+        self.truncated_bytes.load(Ordering::Relaxed)
     }
 
     fn write(&self, stream: Stream, bytes: &[u8]) {
         let left = self.left_bytes.load(Ordering::Relaxed);
-        let kept = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
-        if kept > 0 {
-            self.sink.write(stream, &bytes[..kept]);
-            self.left_bytes.store(left - kept as u64, Ordering::Relaxed);
+        let accepted = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+        if accepted > 0 {
+            self.sink.write(stream, &bytes[..accepted]);
+            self.left_bytes.store(left - accepted as u64, Ordering::Relaxed);
         }
-        self.cut_bytes.fetch_add((bytes.len() - kept) as u64, Ordering::Relaxed);
+        self.truncated_bytes.fetch_add((bytes.len() - accepted) as u64, Ordering::Relaxed);
     }
 }
 
-/// One stream of a guest; all that it opens are the same.
+/// One stream of a guest. Every open of it returns a clone.
 #[derive(Clone)]
 pub(crate) struct Pipe {
     pub output: Arc<Output>,
@@ -61,7 +61,7 @@ impl StdoutStream for Pipe {
     }
 
     fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
-        // Only WASI 0.3 would ask for this, and no guest gets it.
+        // Only used by WASI 0.3, which is not linked.
         Box::new(tokio::io::sink())
     }
 }
@@ -93,9 +93,9 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Kept(Mutex<Vec<u8>>);
+    struct RecordingSink(Mutex<Vec<u8>>);
 
-    impl Sink for Kept {
+    impl Sink for RecordingSink {
         fn write(&self, _stream: Stream, bytes: &[u8]) {
             assert!(!bytes.is_empty());
             self.0.lock().extend_from_slice(bytes);
@@ -103,14 +103,14 @@ mod tests {
     }
 
     #[test]
-    fn output_is_cut_at_the_limit_of_both_streams_together() {
-        let kept = Arc::new(Kept::default());
-        let output = Output::new(kept.clone(), 6);
+    fn output_is_truncated_at_the_shared_limit_of_both_streams() {
+        let sink = Arc::new(RecordingSink::default());
+        let output = Output::new(sink.clone(), 6);
         output.write(Stream::Stdout, b"abcd");
-        assert_eq!(output.cut_bytes(), 0);
+        assert_eq!(output.truncated_bytes(), 0);
         output.write(Stream::Stderr, b"efgh");
         output.write(Stream::Stdout, b"ij");
-        assert_eq!(*kept.0.lock(), b"abcdef");
-        assert_eq!(output.cut_bytes(), 4);
+        assert_eq!(*sink.0.lock(), b"abcdef");
+        assert_eq!(output.truncated_bytes(), 4);
     }
 }

@@ -1,9 +1,8 @@
-//! The threads that guests run on.
+//! Thread pool for guests.
 //!
-//! A guest has a thread to itself for as long as it runs, so that it may compute or wait as it likes. There
-//! are as many threads as processors while guests come and go quickly: more would only get in each other's
-//! way. When those that run do not make room for those that wait, the ticker adds threads, up to one per slot.
-//! A thread without work goes after a while; of a node that runs no guests only the ticker is left, asleep.
+//! Each guest has a dedicated thread while it runs, so it may compute or block. With short runs there are as many
+//! threads as processors; more would only compete. When no run has left the queue for a tick, the ticker adds threads,
+//! up to one per slot. Idle threads end after a while; without guests only the sleeping ticker remains.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,68 +15,73 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::STACK_BYTES_MAX;
-use crate::engine::Machines;
-use crate::error::Rejected;
+use crate::engine::GuestEngines;
+use crate::error::SubmitError;
 use crate::program::Program;
 use crate::run;
+use crate::spec::{GuestExit, RunOutcome, RunSpec};
 use crate::stop::Stop;
-use crate::task::{Ended, Task, Verdict};
 use crate::ticker;
 
-/// How long a thread waits for work before it ends.
-const IDLE: Duration = Duration::from_secs(10);
+/// Time without work after which a thread ends.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the host's own functions need of a thread's stack, beyond the guest's part.
+/// Stack for host functions, in addition to the guest's.
 const HOST_STACK_BYTES: usize = 1536 << 10;
 
-/// A program, what it is to do, and who is to be told.
+/// One run of a program, with the callback for its outcome.
 pub struct Run {
     program: Arc<Program>,
-    task: Task,
+    spec: RunSpec,
     pub(crate) stop: Stop,
-    done: Done,
+    on_end: OnEnd,
 }
 
-type Done = Box<dyn FnOnce(Ended) + Send>;
+type OnEnd = Box<dyn FnOnce(RunOutcome) + Send>;
 
 impl Run {
-    /// `done` is called once, on the guest's thread: it must be quick.
-    pub fn new(program: Arc<Program>, task: Task, stop: Stop, done: impl FnOnce(Ended) + Send + 'static) -> Self {
-        Self { program, task, stop, done: Box::new(done) }
+    /// `on_end` is called once, on the guest's thread. It must return quickly.
+    pub fn new(
+        program: Arc<Program>,
+        spec: RunSpec,
+        stop: Stop,
+        on_end: impl FnOnce(RunOutcome) + Send + 'static,
+    ) -> Self {
+        Self { program, spec, stop, on_end: Box::new(on_end) }
     }
 
-    /// It was stopped before it began.
-    pub(crate) fn end_unused(self) {
-        end(self.done, run::unused(Verdict::Stopped));
+    /// Reports a run that was stopped before it began.
+    pub(crate) fn finish_unstarted(self) {
+        report(self.on_end, run::unstarted(GuestExit::Stopped));
     }
 }
 
 impl fmt::Debug for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Run").field("program", &self.program).field("task", &self.task).finish_non_exhaustive()
+        f.debug_struct("Run").field("program", &self.program).field("spec", &self.spec).finish_non_exhaustive()
     }
 }
 
-/// Whoever asked is told; a panic of theirs is not to be the end of this thread.
-fn end(done: Done, ended: Ended) {
-    if catch_unwind(AssertUnwindSafe(|| done(ended))).is_err() {
-        tracing::error!("the end of a WebAssembly run was not heard: whoever was told of it panicked");
+/// Calls the callback. A panic in it does not end the thread.
+fn report(on_end: OnEnd, outcome: RunOutcome) {
+    if catch_unwind(AssertUnwindSafe(|| on_end(outcome))).is_err() {
+        tracing::error!("the callback for the outcome of a WebAssembly run panicked; the outcome is lost");
     }
 }
 
-/// The pool as its owner has it: without an owner it ends.
+/// Owner's handle; dropping it shuts the pool down.
 pub(crate) struct Pool(Arc<Shared>);
 
-/// The pool as its threads see it.
+/// State shared with the threads.
 pub(crate) struct Shared {
-    pub machines: Arc<Machines>,
+    pub engines: Arc<GuestEngines>,
     runtime: tokio::runtime::Handle,
     slots: usize,
     processors: usize,
     queue_max: usize,
     memory_bytes_max: u64,
     state: Mutex<State>,
-    work_came: Condvar,
+    work_available: Condvar,
     tick_needed: Condvar,
 }
 
@@ -87,86 +91,86 @@ pub(crate) struct State {
     pub threads: usize,
     pub idle: usize,
     pub running: usize,
-    /// How many runs have been taken from the queue, ever: if this stands still, nobody makes room.
+    /// Total of runs taken from the queue. The queue is stuck if it does not change.
     pub taken: u64,
-    ticker: Ticker,
+    ticker: TickerState,
     pub closing: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-enum Ticker {
+enum TickerState {
     #[default]
-    Missing,
+    NotStarted,
     Asleep,
     Awake,
 }
 
-/// How large a pool may get.
-pub(crate) struct Size {
+/// Limits of a pool.
+pub(crate) struct PoolConfig {
     pub slots: u32,
     pub queue_max: usize,
     pub memory_bytes_max: u64,
 }
 
 impl Pool {
-    pub fn new(machines: Arc<Machines>, runtime: tokio::runtime::Handle, size: Size) -> Self {
-        let slots = size.slots.max(1) as usize;
+    pub fn new(engines: Arc<GuestEngines>, runtime: tokio::runtime::Handle, config: PoolConfig) -> Self {
+        let slots = config.slots.max(1) as usize;
         let processors = thread::available_parallelism().map_or(1, usize::from).min(slots);
         Self(Arc::new(Shared {
-            machines,
+            engines,
             runtime,
             slots,
             processors,
-            queue_max: size.queue_max,
-            memory_bytes_max: size.memory_bytes_max,
+            queue_max: config.queue_max,
+            memory_bytes_max: config.memory_bytes_max,
             state: Mutex::default(),
-            work_came: Condvar::new(),
+            work_available: Condvar::new(),
             tick_needed: Condvar::new(),
         }))
     }
 
-    /// Takes all of them or none.
-    pub fn submit(&self, runs: Vec<Run>) -> Result<(), Rejected> {
+    /// Queues all runs or none.
+    pub fn submit(&self, runs: Vec<Run>) -> Result<(), SubmitError> {
         let shared = &self.0;
         let count = runs.len();
         let mut state = shared.state.lock();
         let queued = state.queue.len();
         if queued + count > shared.queue_max {
-            return Err(Rejected::Full { queued, queued_max: shared.queue_max });
+            return Err(SubmitError::Full { queued, queued_max: shared.queue_max });
         }
-        shared.start_ticker(&mut state).map_err(Rejected::no_thread)?;
+        shared.start_ticker(&mut state).map_err(SubmitError::no_thread)?;
         state.queue.extend(runs);
         let wanted = state.queue.len().min(shared.processors);
         if let Err(error) = shared.start_threads(&mut state, wanted)
             && state.threads == 0
         {
             state.queue.truncate(queued);
-            return Err(Rejected::no_thread(error));
+            return Err(SubmitError::no_thread(error));
         }
         let woken = state.idle.min(count);
         drop(state);
         for _ in 0..woken {
-            shared.work_came.notify_one();
+            shared.work_available.notify_one();
         }
         Ok(())
     }
 }
 
 impl Drop for Pool {
-    /// What waits ends as stopped; what runs goes on to its end.
+    /// Queued runs end as stopped, running ones continue.
     fn drop(&mut self) {
         let waiting = {
             let mut state = self.0.state.lock();
             state.closing = true;
             std::mem::take(&mut state.queue)
         };
-        self.0.work_came.notify_all();
+        self.0.work_available.notify_all();
         self.0.tick_needed.notify_all();
-        waiting.into_iter().for_each(Run::end_unused);
+        waiting.into_iter().for_each(Run::finish_unstarted);
     }
 }
 
-impl Rejected {
+impl SubmitError {
     fn no_thread(error: io::Error) -> Self {
         Self::NoThread(Arc::new(error))
     }
@@ -177,7 +181,7 @@ impl Shared {
         self.state.lock()
     }
 
-    /// Starts threads until there are `wanted`, or as many as slots.
+    /// Starts threads up to `wanted`, at most one per slot.
     pub fn start_threads(self: &Arc<Self>, state: &mut State, wanted: usize) -> io::Result<()> {
         while state.threads < wanted.min(self.slots) {
             let shared = self.clone();
@@ -189,23 +193,23 @@ impl Shared {
     }
 
     fn start_ticker(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
-        if state.ticker == Ticker::Missing {
+        if state.ticker == TickerState::NotStarted {
             let shared = self.clone();
             thread::Builder::new().name("wasm-tick".into()).spawn(move || ticker::tick(&shared))?;
-            state.ticker = Ticker::Awake;
+            state.ticker = TickerState::Awake;
         }
         Ok(())
     }
 
-    /// The ticker has nothing to do until a run begins.
-    pub fn sleep_until_needed(&self, state: &mut MutexGuard<'_, State>) {
-        state.ticker = Ticker::Asleep;
-        while state.ticker == Ticker::Asleep && !state.closing {
+    /// Blocks the ticker until a run begins or the pool shuts down.
+    pub fn sleep_until_run(&self, state: &mut MutexGuard<'_, State>) {
+        state.ticker = TickerState::Asleep;
+        while state.ticker == TickerState::Asleep && !state.closing {
             self.tick_needed.wait(state);
         }
     }
 
-    /// The next run, or none when this thread is to end.
+    /// The next run; `None` if the thread must end.
     fn next(&self, has_finished: bool) -> Option<Run> {
         let mut state = self.state.lock();
         state.running -= usize::from(has_finished);
@@ -213,19 +217,19 @@ impl Shared {
             if let Some(run) = state.queue.pop_front() {
                 state.running += 1;
                 state.taken += 1;
-                if state.ticker == Ticker::Asleep {
-                    state.ticker = Ticker::Awake;
+                if state.ticker == TickerState::Asleep {
+                    state.ticker = TickerState::Awake;
                     self.tick_needed.notify_one();
                 }
                 return Some(run);
             }
-            let gives_up = !state.closing && {
+            let timed_out = !state.closing && {
                 state.idle += 1;
-                let waited = self.work_came.wait_for(&mut state, IDLE);
+                let waited = self.work_available.wait_for(&mut state, IDLE_TIMEOUT);
                 state.idle -= 1;
                 waited.timed_out() && state.queue.is_empty()
             };
-            if gives_up || state.closing {
+            if timed_out || state.closing {
                 state.threads -= 1;
                 return None;
             }
@@ -236,9 +240,9 @@ impl Shared {
 fn work(shared: &Shared) {
     let _runtime = shared.runtime.enter();
     let mut has_finished = false;
-    while let Some(Run { program, task, stop, done }) = shared.next(has_finished) {
-        let ended = run::run(&program, task, stop, shared.memory_bytes_max);
-        end(done, ended);
+    while let Some(Run { program, spec, stop, on_end }) = shared.next(has_finished) {
+        let outcome = run::run(&program, spec, stop, shared.memory_bytes_max);
+        report(on_end, outcome);
         has_finished = true;
     }
 }

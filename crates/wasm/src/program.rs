@@ -1,4 +1,4 @@
-//! A component that is ready to run.
+//! Compilation and loading of components.
 
 use std::fmt;
 use std::io;
@@ -9,23 +9,22 @@ use wasmtime::Engine;
 use wasmtime::component::Component;
 use wasmtime_wasi::p2::bindings::sync::CommandPre;
 
-use crate::engine::Machine;
-use crate::error::Refused;
+use crate::engine::GuestEngine;
+use crate::error::PrepareError;
 use crate::guest::Guest;
 use crate::imports;
-use crate::text::cut;
+use crate::truncate::truncate;
 
-/// How a program's use of the processor is limited.
+/// Metering of a program's CPU use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Metering {
-    /// By time alone, which costs next to nothing.
+    /// Only time limits, with negligible overhead.
     Off,
-    /// By fuel too: a budget of instructions that is the same on every machine. Tight loops take up to
-    /// half as long again or more.
+    /// Fuel: a budget of instructions that is the same on every machine. Tight loops take 50% longer or more.
     Fuel,
 }
 
-/// A component, compiled and linked; each run is a fresh instance of it.
+/// Compiled and linked component. Each run is a fresh instance.
 pub struct Program {
     id: BlobId,
     metering: Metering,
@@ -42,7 +41,7 @@ impl Program {
         self.metering
     }
 
-    /// The size of its compiled form.
+    /// Size of the compiled code.
     pub fn code_bytes(&self) -> usize {
         self.code_bytes
     }
@@ -58,43 +57,45 @@ impl fmt::Debug for Program {
     }
 }
 
-/// Compiles a component; this can take seconds.
-pub(crate) fn compile(machine: &Machine, content: &[u8]) -> Result<Vec<u8>, Refused> {
+/// Compiles a component. May take seconds.
+pub(crate) fn compile(engine: &GuestEngine, content: &[u8]) -> Result<Vec<u8>, PrepareError> {
     if Engine::detect_precompiled(content).is_some() {
-        return Err(Refused::NotAComponent { why: "it is compiled code already; give the component itself".into() });
+        return Err(PrepareError::NotAComponent {
+            why: "it is already compiled code; upload the component itself".into(),
+        });
     }
-    machine
+    engine
         .engine
         .precompile_component(content)
-        .map_err(|error| Refused::NotAComponent { why: explain(content, &error) })
+        .map_err(|error| PrepareError::NotAComponent { why: explain(content, &error) })
 }
 
-/// The engine's words about a core module are hard to understand for whoever just built one.
+/// Reason for a compile error. Replaces the engine's message for a core module, which is hard to understand.
 fn explain(content: &[u8], error: &wasmtime::Error) -> String {
     const CORE_MODULE: &[u8] = b"\0asm\x01\0\0\0";
     if content.starts_with(CORE_MODULE) {
-        return "it is a core module. Build it for WASI 0.2 (such as `wasm32-wasip2`), or turn it into a component"
+        return "it is a core module. Build it for WASI 0.2 (such as `wasm32-wasip2`), or convert it to a component"
             .into();
     }
-    // The engine lays some of its words out over many lines; a reason is one.
-    cut(format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" "))
+    // Some messages of the engine have several lines; a reason has one.
+    truncate(format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Makes code runnable. The code must be what [`compile`] returned, untouched: see the note on safety.
-pub(crate) fn load(machine: &Machine, id: BlobId, metering: Metering, code: &[u8]) -> Result<Program, Refused> {
-    #[expect(unsafe_code, reason = "the engine can load compiled code in no other way")]
-    // SAFETY: the bytes come from `compile`, either just now or by way of the disk cache, which hands out
-    // nothing whose checksum is not that of what was stored.
-    let component = unsafe { Component::deserialize(&machine.engine, code) };
-    let component = component.map_err(|error| unfit(&error))?;
-    let linked = machine.linker.instantiate_pre(&component).map_err(|error| imports::refusal(&component, &error))?;
-    let command = CommandPre::new(linked).map_err(|_| Refused::NoEntry)?;
+/// Loads and links compiled code. The code must be the unmodified result of [`compile`]; see the safety note.
+pub(crate) fn load(engine: &GuestEngine, id: BlobId, metering: Metering, code: &[u8]) -> Result<Program, PrepareError> {
+    #[expect(unsafe_code, reason = "the engine has no safe function to load compiled code")]
+    // SAFETY: the bytes come from `compile`, either directly or through the disk cache, which returns only code whose
+    // checksum matches the stored one.
+    let component = unsafe { Component::deserialize(&engine.engine, code) };
+    let component = component.map_err(|error| load_error(&error))?;
+    let linked = engine.linker.instantiate_pre(&component).map_err(|error| imports::link_error(&component, &error))?;
+    let command = CommandPre::new(linked).map_err(|_| PrepareError::NoEntry)?;
     Ok(Program { id, metering, code_bytes: code.len(), command })
 }
 
-/// Code that was just compiled can fail to load for two reasons: what it asks for, or what the system has left.
-fn unfit(error: &wasmtime::Error) -> Refused {
-    let why = cut(format!("{error:#}"));
-    let is_of_system = |cause: &(dyn std::error::Error + 'static)| cause.is::<io::Error>() || cause.is::<Errno>();
-    if error.chain().any(is_of_system) { Refused::Host { why } } else { Refused::Unfit { why } }
+/// Loading fails either because of the component's requirements or because of the system's resources.
+fn load_error(error: &wasmtime::Error) -> PrepareError {
+    let why = truncate(format!("{error:#}"));
+    let is_system_error = |cause: &(dyn std::error::Error + 'static)| cause.is::<io::Error>() || cause.is::<Errno>();
+    if error.chain().any(is_system_error) { PrepareError::Host { why } } else { PrepareError::Unfit { why } }
 }

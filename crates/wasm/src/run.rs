@@ -1,4 +1,4 @@
-//! One run, from beginning to end, on the thread that calls.
+//! Execution of one run on the calling thread.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,35 +9,35 @@ use wasmtime::{Store, UpdateDeadline};
 
 use crate::guest::Guest;
 use crate::program::{Metering, Program};
+use crate::spec::{GuestExit, RunOutcome, RunSpec};
 use crate::stop::Stop;
-use crate::task::{Ended, Task, Verdict};
-use crate::{CALL_BYTES_MAX, HANDLES_MAX, verdict};
+use crate::{CALL_BYTES_MAX, HANDLES_MAX, exit};
 
-/// Runs a guest to its end. The thread must be inside a tokio runtime, and not one of that runtime's own.
-pub(crate) fn run(program: &Program, task: Task, stop: Stop, memory_bytes_max: u64) -> Ended {
+/// Runs a guest to its end. The thread must have entered a tokio runtime but not be one of its workers.
+pub(crate) fn run(program: &Program, spec: RunSpec, stop: Stop, memory_bytes_max: u64) -> RunOutcome {
     let cpu_before = cpu_of_thread();
-    // A panic in here is a bug of the host; it must not become the end of the thread.
-    let ended = catch_unwind(AssertUnwindSafe(|| execute(program, task, stop, memory_bytes_max)));
-    let ended = ended.unwrap_or_else(|panic| unused(Verdict::HostFailed(panic_text(panic.as_ref()))));
-    Ended { cpu: cpu_of_thread().saturating_sub(cpu_before), ..ended }
+    // A panic here is a bug of the host; it must not end the thread.
+    let outcome = catch_unwind(AssertUnwindSafe(|| execute(program, spec, stop, memory_bytes_max)));
+    let outcome = outcome.unwrap_or_else(|panic| unstarted(GuestExit::HostFailed(panic_text(panic.as_ref()))));
+    RunOutcome { cpu: cpu_of_thread().saturating_sub(cpu_before), ..outcome }
 }
 
-/// The end of a run that never began.
-pub(crate) fn unused(verdict: Verdict) -> Ended {
-    Ended { verdict, cpu: Duration::ZERO, memory_peak_bytes: 0, fuel_used: None, output_cut_bytes: 0 }
+/// Outcome of a run that never began.
+pub(crate) fn unstarted(exit: GuestExit) -> RunOutcome {
+    RunOutcome { exit, cpu: Duration::ZERO, memory_peak_bytes: 0, fuel_used: None, output_truncated_bytes: 0 }
 }
 
-fn execute(program: &Program, task: Task, stop: Stop, memory_bytes_max: u64) -> Ended {
+fn execute(program: &Program, spec: RunSpec, stop: Stop, memory_bytes_max: u64) -> RunOutcome {
     if stop.is_stopped() {
-        return unused(Verdict::Stopped);
+        return unstarted(GuestExit::Stopped);
     }
-    let limits = task.limits;
+    let limits = spec.limits;
     if limits.fuel.is_some() && program.metering() == Metering::Off {
-        return unused(Verdict::HostFailed("the program was not prepared to run with a budget of fuel".into()));
+        return unstarted(GuestExit::HostFailed("the program was prepared without fuel metering".into()));
     }
-    let guest = match Guest::new(task, memory_bytes_max, stop) {
+    let guest = match Guest::new(spec, memory_bytes_max, stop) {
         Ok(guest) => guest,
-        Err(why) => return unused(Verdict::HostFailed(why)),
+        Err(why) => return unstarted(GuestExit::HostFailed(why)),
     };
     let mut store = Store::new(program.engine(), guest);
     store.limiter(|guest| &mut guest.memory);
@@ -45,7 +45,7 @@ fn execute(program: &Program, task: Task, stop: Stop, memory_bytes_max: u64) -> 
     store.set_max_component_handles(HANDLES_MAX);
     store.set_epoch_deadline(1);
     store.epoch_deadline_callback(|store| {
-        store.data().bounds.check()?;
+        store.data().stop_conditions.check()?;
         Ok(UpdateDeadline::Continue(1))
     });
     let outcome = match program.metering() {
@@ -56,16 +56,16 @@ fn execute(program: &Program, task: Task, stop: Stop, memory_bytes_max: u64) -> 
     let outcome = outcome.and_then(|command| command.wasi_cli_run().call_run(&mut store));
     let fuel_left = limits.fuel.and_then(|_| store.get_fuel().ok());
     let guest = store.data();
-    Ended {
-        verdict: verdict::of(outcome, &guest.memory),
+    RunOutcome {
+        exit: exit::of(outcome, &guest.memory),
         cpu: Duration::ZERO,
         memory_peak_bytes: guest.memory.peak_bytes(),
         fuel_used: limits.fuel.zip(fuel_left).map(|(fuel, left)| fuel.saturating_sub(left)),
-        output_cut_bytes: guest.output.cut_bytes(),
+        output_truncated_bytes: guest.output.truncated_bytes(),
     }
 }
 
-/// The processor time that this thread has used.
+/// CPU time of this thread.
 fn cpu_of_thread() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
@@ -74,5 +74,5 @@ fn cpu_of_thread() -> Duration {
 fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("the host panicked: {}", text.unwrap_or("for no reason it could tell"))
+    format!("the host panicked: {}", text.unwrap_or("no message"))
 }

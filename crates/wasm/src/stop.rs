@@ -1,18 +1,18 @@
-//! Tells a run to end.
+//! Stop signal of a run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
-/// The end of a run, as its owner wishes; cheap to clone. Once stopped, always stopped.
+/// Stop signal of a run. Cheap to clone; clones share the signal. It cannot be reset.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     stopped: AtomicBool,
-    told: Notify,
+    notify: Notify,
 }
 
 impl Stop {
@@ -20,23 +20,23 @@ impl Stop {
         Self::default()
     }
 
-    /// The run ends soon, with [`Verdict::Stopped`](crate::Verdict::Stopped), unless it ended by itself in the meantime.
+    /// Ends the run soon, with [`GuestExit::Stopped`](crate::GuestExit::Stopped) unless it ends by itself before.
     pub fn stop(&self) {
         self.0.stopped.store(true, Ordering::Release);
-        self.0.told.notify_waiters();
+        self.0.notify.notify_waiters();
     }
 
     pub fn is_stopped(&self) -> bool {
         self.0.stopped.load(Ordering::Acquire)
     }
 
-    /// Returns when it is stopped.
+    /// Waits for the signal.
     pub(crate) async fn stopped(&self) {
-        let mut told = std::pin::pin!(self.0.told.notified());
-        // Listening begins before looking: a stop in between is not missed.
-        told.as_mut().enable();
+        let mut notified = std::pin::pin!(self.0.notify.notified());
+        // Enabled before the check, so that a stop in between is not missed.
+        notified.as_mut().enable();
         if !self.is_stopped() {
-            told.await;
+            notified.await;
         }
     }
 }
@@ -46,15 +46,15 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_stop_is_heard_whether_it_comes_before_or_after_listening() {
+    async fn a_stop_before_or_during_the_wait_ends_it() {
         let stop = Stop::new();
-        let listener = tokio::spawn({
+        let waiter = tokio::spawn({
             let stop = stop.clone();
             async move { stop.stopped().await }
         });
         tokio::task::yield_now().await;
         stop.stop();
-        listener.await.unwrap();
+        waiter.await.unwrap();
         stop.stopped().await;
         assert!(stop.is_stopped());
     }

@@ -1,5 +1,5 @@
-//! The one thread that minds the time: it has running guests asked whether they have to end, and sees to
-//! it that those that wait do not wait for ever. While nothing runs it sleeps.
+//! Ticker thread: triggers the stop and deadline checks of running guests, and adds threads if the queue is stuck. It
+//! sleeps while nothing runs.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use std::thread;
 use crate::TICK;
 use crate::pool::{Run, Shared, State};
 
-/// How many ticks without a guest make it go to sleep: waking it for each of many short runs would cost
-/// more than the ticks.
+/// Ticks without a guest before the ticker sleeps. Waking it for each of many short runs would cost more than the
+/// ticks.
 const QUIET_TICKS_MAX: u32 = 10;
 
-/// How often it looks for stopped runs in a queue that moves: they might be a long way from the front.
+/// Interval of removing stopped runs from a moving queue; they might be far from its front.
 const TICKS_BETWEEN_SWEEPS: u64 = 10;
 
 pub(crate) fn tick(shared: &Arc<Shared>) {
@@ -28,7 +28,7 @@ pub(crate) fn tick(shared: &Arc<Shared>) {
             } else if quiet_ticks < QUIET_TICKS_MAX {
                 quiet_ticks += 1;
             } else {
-                shared.sleep_until_needed(&mut state);
+                shared.sleep_until_run(&mut state);
                 quiet_ticks = 0;
             }
             let is_stuck = !state.queue.is_empty() && state.idle == 0 && state.taken == taken_before;
@@ -39,22 +39,22 @@ pub(crate) fn tick(shared: &Arc<Shared>) {
             let sweeps = is_stuck || ticks.is_multiple_of(TICKS_BETWEEN_SWEEPS);
             if sweeps { take_stopped(&mut state) } else { VecDeque::new() }
         };
-        stopped.into_iter().for_each(Run::end_unused);
+        stopped.into_iter().for_each(Run::finish_unstarted);
         thread::sleep(TICK);
-        shared.machines.tick();
+        shared.engines.tick();
         ticks += 1;
     }
 }
 
-/// All threads are busy with long runs: doubles them, if so many are needed.
+/// Adds a thread per queued run, at most doubling the number, when all threads are busy with long runs.
 fn add_threads(shared: &Arc<Shared>, state: &mut State) {
     let wanted = state.threads + state.queue.len().min(state.threads.max(1));
     if let Err(error) = shared.start_threads(state, wanted) {
-        tracing::warn!(%error, "cannot start another thread for WebAssembly");
+        tracing::warn!(%error, "cannot start another WebAssembly thread; queued runs wait longer");
     }
 }
 
-/// Takes out of the queue what was stopped while it waited there.
+/// Removes stopped runs from the queue.
 fn take_stopped(state: &mut State) -> VecDeque<Run> {
     if !state.queue.iter().any(|run| run.stop.is_stopped()) {
         return VecDeque::new();

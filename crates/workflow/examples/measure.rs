@@ -1,7 +1,7 @@
-//! How long it takes to compile large definitions and to render jobs, and how much memory a plan keeps.
+//! Measures the compilation of large definitions, the memory of plans, and the rendering of jobs.
 //!
 //! `cargo run --release -p workflow --example measure`
-#![expect(unsafe_code, reason = "an allocator is unsafe by nature; this one only counts")]
+#![expect(unsafe_code, reason = "implementing an allocator is unsafe; this one only counts")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::borrow::Cow;
@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use model::id::WorkflowId;
 use serde_json::{Value, json};
-use workflow::plan::{Act, JobTemplate};
-use workflow::scope::{JobFacts, Scope, Tasks};
+use workflow::plan::{JobTemplate, TaskWork};
+use workflow::scope::{JobContext, Scope, Tasks};
 use workflow::{Plan, Source, compile};
 
 const TASKS: usize = 100_000;
@@ -21,25 +21,25 @@ const RENDERS: u32 = 200_000;
 
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
-/// The system's, with a count of what it has given away.
+/// System allocator that counts the allocated bytes.
 struct Counting;
 
-// SAFETY: every call goes to the system's allocator as it is.
+// SAFETY: every call is forwarded unchanged to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(rounded(layout.size()), Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
+        // SAFETY: the caller upholds the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         ALLOCATED.fetch_sub(rounded(layout.size()), Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `dealloc`.
+        // SAFETY: the caller upholds the contract of `dealloc`.
         unsafe { System.dealloc(block, layout) }
     }
 }
 
-/// What a block really takes: a multiple of 16, with a word for the allocator itself.
+/// Actual size of a block: a multiple of 16, including a word of the allocator.
 fn rounded(bytes: usize) -> usize {
     (bytes + 8).next_multiple_of(16).max(32)
 }
@@ -56,7 +56,7 @@ fn main() {
         last if last == TASKS - 1 => task((0..last).map(|at| format!("t{at}")).collect::<Vec<_>>().join(", ")),
         _ => task("t0".to_owned()),
     });
-    let free = definition(|_| format!("    run: {{echo: {{value: \"{value}\"}}}}\n"));
+    let independent = definition(|_| format!("    run: {{echo: {{value: \"{value}\"}}}}\n"));
     let templates = definition(|at| {
         let needed = at.saturating_sub(1);
         if at == 0 {
@@ -66,7 +66,9 @@ fn main() {
             "    run: 'make ${{tasks.t{needed}.result.path}}'\n    when: ${{tasks.t{needed}.state == 'succeeded'}}\n"
         )
     });
-    for (name, text) in [("chain", &chain), ("fan out and in", &fan), ("free", &free), ("templates", &templates)] {
+    for (name, text) in
+        [("chain", &chain), ("fan out and in", &fan), ("independent", &independent), ("templates", &templates)]
+    {
         large(name, text);
     }
     renders();
@@ -85,7 +87,7 @@ fn large(name: &str, text: &str) {
     let start = Instant::now();
     let plan = compile(Source::Yaml(text)).unwrap_or_else(|problems| panic!("{problems}"));
     let compiled = start.elapsed();
-    let kept = (ALLOCATED.load(Ordering::Relaxed) - before) / TASKS;
+    let retained = (ALLOCATED.load(Ordering::Relaxed) - before) / TASKS;
     let start = Instant::now();
     let again = Plan::load(&plan.source).unwrap_or_else(|problems| panic!("{problems}"));
     let loaded = start.elapsed();
@@ -93,7 +95,7 @@ fn large(name: &str, text: &str) {
     let source = plan.source.len() / TASKS;
     println!(
         "{name}: {TASKS} tasks, {} bytes of YAML; compiled in {} ms, loaded in {} ms; \
-         {kept} bytes a task, {source} of them its text",
+         {retained} bytes per task, {source} of them source text",
         text.len(),
         compiled.as_millis(),
         loaded.as_millis()
@@ -124,9 +126,9 @@ fn renders() {
         let text = format!("name: w\ninputs: {{a: any, name: string}}\ntasks:\n  t: {task}\n")
             .replace("t: run:", "t:\n    run:");
         let plan = compile(Source::Yaml(&text)).unwrap_or_else(|problems| panic!("{problems}"));
-        let Act::Job(job) = &plan.tasks[0].act else { panic!("it is a job") };
+        let TaskWork::Job(job) = &plan.tasks[0].work else { panic!("the task is not a job") };
         let nanos = render(job);
-        println!("{name}: {nanos} ns a job");
+        println!("{name}: {nanos} ns per job");
     }
 }
 
@@ -143,11 +145,11 @@ fn render(job: &JobTemplate) -> u128 {
         schedule: None,
         result: None,
     };
-    let facts =
-        JobFacts { workflow: WorkflowId(1), task: "t", item: Some(3), run: 0, tenant: "acme", compensation: false };
+    let context =
+        JobContext { workflow: WorkflowId(1), task: "t", item: Some(3), run: 0, tenant: "acme", compensation: false };
     let start = Instant::now();
     for _ in 0..RENDERS {
-        black_box(job.render(black_box(&scope), &facts)).unwrap_or_else(|error| panic!("{error}"));
+        black_box(job.render(black_box(&scope), &context)).unwrap_or_else(|error| panic!("{error}"));
     }
     start.elapsed().as_nanos() / u128::from(RENDERS)
 }

@@ -1,27 +1,34 @@
-//! The values that a workflow is started with.
+//! Binding: checks the inputs of a workflow start against the plan.
 
 use serde_json::{Map, Value};
 
-use crate::diagnostic::{Diagnostics, Place, Problems, closest, code};
+use crate::diagnostic::{Diagnostics, Position, Problems, closest, code};
 use crate::expression::kind;
-use crate::plan::{Kind, Plan};
+use crate::plan::{InputType, Plan};
 
 impl Plan {
-    /// All inputs with their values: those given, and defaults for the rest. Types are checked, nothing is converted.
+    /// Returns all inputs with their values: the given ones, and defaults for the rest. Types are checked, never
+    /// converted.
     pub fn bind(&self, given: &Map<String, Value>) -> Result<Value, Diagnostics> {
         let mut problems = Problems::default();
-        let nowhere = Place::default();
+        let no_position = Position::default();
         for name in given.keys() {
             if !self.inputs.iter().any(|input| *input.name == **name) {
                 let near = closest(name, self.inputs.iter().map(|input| &*input.name));
                 let suggestion = match near {
                     Some(near) => Some(format!("did you mean `{near}`?")),
-                    None if self.inputs.is_empty() => Some("it takes none".to_owned()),
+                    None if self.inputs.is_empty() => Some("the workflow has no inputs".to_owned()),
                     None => None,
                 };
                 let shown: String = name.chars().take(80).collect();
                 let message = format!("the workflow `{}` has no such input", self.name);
-                problems.advise(nowhere, code::UNKNOWN_INPUT, format!("inputs.{shown}"), message, suggestion);
+                problems.add_with_suggestion(
+                    no_position,
+                    code::UNKNOWN_INPUT,
+                    format!("inputs.{shown}"),
+                    message,
+                    suggestion,
+                );
             }
         }
         let mut bound = Map::new();
@@ -32,12 +39,12 @@ impl Plan {
                     bound.insert(input.name.to_string(), value.clone());
                 }
                 Some(value) => {
-                    let message = format!("this is {}: {} is needed", kind(value), input.kind.shown());
-                    problems.add(nowhere, code::WRONG_TYPE, field(), message);
+                    let message = format!("expected {}, found {}", input.kind.describe(), kind(value));
+                    problems.add(no_position, code::WRONG_TYPE, field(), message);
                 }
                 None => {
-                    let message = format!("{} is needed, and there is no default", input.kind.shown());
-                    problems.add(nowhere, code::MISSING_FIELD, field(), message);
+                    let message = format!("{} is required: the input has no default", input.kind.describe());
+                    problems.add(no_position, code::MISSING_FIELD, field(), message);
                 }
             }
         }
@@ -46,7 +53,7 @@ impl Plan {
     }
 }
 
-impl Kind {
+impl InputType {
     pub const ALL: [Self; 7] =
         [Self::String, Self::Integer, Self::Number, Self::Boolean, Self::List, Self::Object, Self::Any];
 
@@ -62,8 +69,8 @@ impl Kind {
         }
     }
 
-    /// In words for a message.
-    pub(crate) fn shown(self) -> &'static str {
+    /// With its article, for messages.
+    pub(crate) fn describe(self) -> &'static str {
         match self {
             Self::String => "a string",
             Self::Integer => "an integer",

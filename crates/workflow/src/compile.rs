@@ -1,18 +1,18 @@
-//! A definition becomes a plan.
+//! Compiler: turns a definition into a plan.
 //!
-//! The text is read into a tree, shorthands in it are written out, and the tree is written as normalised JSON: the
-//! source of the plan. Then the tree is checked and compiled. Problems are gathered, not only the first is told.
+//! The text is parsed into a tree, shorthands are expanded, and the tree is written as normalised JSON: the source of
+//! the plan. Then the tree is checked and compiled. All problems are collected, not only the first.
 
 mod definition;
 mod edges;
 mod inputs;
 mod job;
-mod kinds;
-mod prepare;
 mod shape;
+mod shorthands;
 mod task;
 mod templates;
 mod values;
+mod work;
 
 use std::sync::Arc;
 
@@ -20,19 +20,19 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use model::spec::Digest;
 
-use crate::diagnostic::{Diagnostics, Place, Problems, code};
+use crate::diagnostic::{Diagnostics, Position, Problems, code};
 use crate::limits;
 use crate::node::{self, Node};
 use crate::plan::Plan;
 
-/// The text of a definition.
+/// Text of a definition.
 #[derive(Debug, Clone, Copy)]
 pub enum Source<'a> {
     Yaml(&'a str),
     Json(&'a [u8]),
 }
 
-/// Reads, checks and compiles a definition.
+/// Parses, checks and compiles a definition.
 pub fn compile(source: Source<'_>) -> Result<Arc<Plan>, Diagnostics> {
     let mut problems = Problems::default();
     let bytes = match source {
@@ -50,11 +50,11 @@ pub fn compile(source: Source<'_>) -> Result<Arc<Plan>, Diagnostics> {
         return Err(problems.into_diagnostics());
     };
     node::refuse_duplicates(&root, &mut problems);
-    prepare::prepare(&mut root, None);
+    shorthands::expand(&mut root, None);
     let (normalised, nodes) = node::normalise(&mut root);
-    // Shorthands are written out now: what is kept must be readable again.
+    // Checked after the expansion of shorthands, because the stored source must pass the limits when it is loaded.
     if nodes > limits::NODES_MAX {
-        let message = format!("{nodes} values are too many for one definition: at most {}", limits::NODES_MAX);
+        let message = format!("the definition has {nodes} values: at most {} are allowed", limits::NODES_MAX);
         return Err(refuse(problems, code::TOO_LARGE, message));
     }
     if normalised.len() > limits::DEFINITION_BYTES_MAX {
@@ -71,44 +71,44 @@ pub fn compile(source: Source<'_>) -> Result<Arc<Plan>, Diagnostics> {
     };
     match compiler.root(&root) {
         Some(plan) => compiler.problems.finish().map(|()| Arc::new(plan)),
-        // Whatever is left out was told.
+        // Every missing part has its diagnostic.
         None => Err(compiler.problems.into_diagnostics()),
     }
 }
 
 impl Plan {
-    /// Makes a plan again from its [`Plan::source`].
+    /// Compiles a plan from its stored [`Plan::source`].
     pub fn load(source: &[u8]) -> Result<Arc<Plan>, Diagnostics> {
         compile(Source::Json(source))
     }
 }
 
 fn too_large(problems: Problems, bytes: usize) -> Diagnostics {
-    let message = format!("a definition of {bytes} bytes is too large: at most {}", limits::DEFINITION_BYTES_MAX);
+    let message = format!("the definition has {bytes} bytes: at most {} are allowed", limits::DEFINITION_BYTES_MAX);
     refuse(problems, code::TOO_LARGE, message)
 }
 
-/// Adds a problem of the definition as a whole, and ends with it.
+/// Ends with a problem of the definition as a whole.
 fn refuse(mut problems: Problems, code: &'static str, message: String) -> Diagnostics {
-    problems.add(Place::default(), code, "", message);
+    problems.add(Position::default(), code, "", message);
     problems.into_diagnostics()
 }
 
-/// What all definitions of one text have in common.
+/// State shared by all definitions of one text.
 struct Compiler {
-    /// For the sources of plans, which are parts of it.
+    /// Normalised text. The sources of the plans are slices of it.
     digest_source: Bytes,
     source: Arc<Bytes>,
     problems: Problems,
-    /// Names of fields, shared by all templates that stand in a field of that name.
+    /// Interned field names, shared by all templates in fields of the same name.
     field_names: HashMap<String, Arc<str>, foldhash::fast::RandomState>,
-    /// Of all definitions so far.
+    /// Tasks of all definitions so far, including nested ones.
     tasks: usize,
     expressions: usize,
 }
 
 impl Compiler {
-    /// The normalised text of a definition.
+    /// Normalised text of a definition, with its digest.
     fn source_of(&self, node: &Node<'_>) -> (Bytes, Digest) {
         let source = self.digest_source.slice(node.span.0 as usize..node.span.1 as usize);
         let digest = Digest::of(&source);

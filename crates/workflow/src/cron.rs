@@ -1,20 +1,20 @@
-//! Cron expressions: when a schedule comes due.
+//! Cron expressions: computes the slots at which a schedule is due.
 //!
-//! An expression is read once, with its time zone; after that every question is arithmetic on the fields and the
-//! zone's rules. Time is handed in, never read.
+//! An expression is parsed once, with its time zone; slots are then computed from the fields and the zone's rules. The
+//! current time is an argument, never read from a clock.
 //!
-//! When clocks change, an expression keeps to what its author meant. Fixed hours (`30 2 * * *`) mean "once, at that
-//! time of day": a time that the clocks leave out comes due at the first instant after the gap, a time that they show
-//! twice comes due the first time only. Every hour (`*` or `*/n`) means "again and again": each matching minute that
-//! really passes comes due, both times where clocks go back, and none for what they leave out.
+//! Daylight saving. Fixed hours (`30 2 * * *`) mean "once a day at this time": a skipped time is due at the first
+//! instant after the gap, a repeated time is due at its first occurrence only. A wildcard hour (`*` or `*/n`) means
+//! "repeatedly": each matching minute that elapses is due, including both occurrences of a repeated one, and skipped
+//! minutes are not due.
 
 mod calendar;
 mod error;
 mod fields;
 #[cfg(test)]
-mod tests;
+mod reference;
 #[cfg(test)]
-mod walks;
+mod tests;
 mod zone;
 
 use jiff::Timestamp;
@@ -25,16 +25,16 @@ use model::time::Millis;
 use calendar::Calendar;
 pub use error::CronError;
 
-/// The longest expression that is read.
+/// Maximum length of an expression.
 pub const EXPRESSION_BYTES_MAX: usize = 256;
-/// The longest name of a time zone; the longest that exists has 32.
+/// Maximum length of a time zone's name; the longest existing one has 32 bytes.
 pub const ZONE_BYTES_MAX: usize = 64;
 
-/// How often clocks may change between a time and the next slot. A slot lies at most 41 years ahead, and no zone has
-/// ever changed its clocks more than eight times a year.
+/// Maximum number of offset transitions before the next slot. A slot is at most 41 years ahead, and no zone has ever
+/// had more than eight transitions a year.
 const CLOCK_CHANGES_MAX: usize = 41 * 8;
 
-/// A cron expression in its time zone.
+/// A parsed cron expression with its time zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cron {
     expression: Box<str>,
@@ -44,14 +44,14 @@ pub struct Cron {
 }
 
 impl Cron {
-    /// Reads five fields (minute, hour, day of month, month, day of week) or one of `@hourly`, `@daily`, `@weekly`,
+    /// Parses five fields (minute, hour, day of month, month, day of week) or one of `@hourly`, `@daily`, `@weekly`,
     /// `@monthly` and `@yearly`. A field is a list of numbers, names (`MON`, `JAN`), ranges and steps; `?` is `*`. The
-    /// zone is `UTC` or an IANA name, looked up on the host first and then among those in the binary.
+    /// zone is `UTC` or an IANA name, looked up on the host first and then in the bundled database.
     pub fn parse(expression: &str, zone: &str) -> Result<Self, CronError> {
         Self::parse_with(expression, zone, jiff::tz::db())
     }
 
-    /// As [`Cron::parse`], with the zones of a given database: the one in the binary is the same on every machine.
+    /// Like [`Cron::parse`], with a given time zone database. The bundled one is the same on every machine.
     pub fn parse_with(expression: &str, zone: &str, zones: &TimeZoneDatabase) -> Result<Self, CronError> {
         let expression = expression.trim();
         if expression.len() > EXPRESSION_BYTES_MAX {
@@ -67,28 +67,29 @@ impl Cron {
         &self.expression
     }
 
-    /// The name of the zone as the database spells it.
+    /// Name of the zone in the database's spelling.
     pub fn zone(&self) -> &str {
         &self.zone
     }
 
-    /// The first slot strictly after a time. Every expression that [`Cron::parse`] takes has one within 41 years, so
-    /// there is none only at the end of the calendar, in the year 9999.
+    /// The first slot strictly after a time. Every parsed expression has one within 41 years, so the answer is `None`
+    /// only at the end of the calendar, in the year 9999.
     pub fn next_after(&self, after: Millis) -> Option<Millis> {
         let after = Timestamp::from_millisecond(i64::try_from(after.0).ok()?).ok()?;
-        let slot = if self.calendar.is_every_hour() { self.next_by_elapsed(after) } else { self.next_by_clock(after) }?;
-        // Clocks change on whole seconds, so no slot has a fraction of a millisecond; and `after` is not before 1970.
+        let slot =
+            if self.calendar.is_hourly_wildcard() { self.next_by_elapsed(after) } else { self.next_by_clock(after) }?;
+        // Transitions are on whole seconds, so no slot has a fraction of a millisecond; `after` is not before 1970.
         u64::try_from(slot.as_millisecond()).ok().map(Millis)
     }
 
-    /// The last slot in `(after, until]`. It takes some forty times as long as [`Cron::next_after`], however many
-    /// slots there are in between.
+    /// The last slot in `(after, until]`. Costs about forty times as much as [`Cron::next_after`], regardless of the
+    /// number of slots in between.
     pub fn latest(&self, after: Millis, until: Millis) -> Option<Millis> {
         let is_last = |time: u64| self.next_after(Millis(time)).is_none_or(|next| next > until);
         if is_last(after.0) {
             return None;
         }
-        // The last slot is the earliest time after which nothing more comes due.
+        // Binary search: the last slot is the earliest time after which no slot is due.
         let (mut too_early, mut late_enough) = (after.0, until.0);
         while late_enough - too_early > 1 {
             let middle = too_early + (late_enough - too_early) / 2;
@@ -101,12 +102,12 @@ impl Cron {
         Some(Millis(late_enough))
     }
 
-    /// All slots strictly after a time, one after the other.
+    /// All slots strictly after a time, in order.
     pub fn slots(&self, after: Millis) -> Slots<'_> {
         Slots { cron: self, after: Some(after) }
     }
 
-    /// For fixed hours: the times of day that match, each once, whatever clocks do.
+    /// For fixed hours: each matching time of day once, independent of offset transitions.
     fn next_by_clock(&self, after: Timestamp) -> Option<Timestamp> {
         let mut from = self.clock.to_datetime(after);
         loop {
@@ -115,12 +116,12 @@ impl Cron {
             if slot > after {
                 return Some(slot);
             }
-            // Clocks have gone back and show this time again: it has come due before.
+            // Repeated after a backward transition: it was due at its first occurrence.
             from = calendar::minute_after(wall)?;
         }
     }
 
-    /// For every hour: the matching minutes that really pass, from one change of the clocks to the next.
+    /// For a wildcard hour: the matching minutes that elapse, from one offset transition to the next.
     fn next_by_elapsed(&self, after: Timestamp) -> Option<Timestamp> {
         let mut from = Timestamp::from_millisecond(after.as_millisecond() + 1).ok()?;
         for _ in 0..=CLOCK_CHANGES_MAX {
@@ -135,13 +136,13 @@ impl Cron {
         None
     }
 
-    /// When clocks first show a time, or what comes right after it where they leave it out.
+    /// First instant of a local time, or the end of the gap that skips it.
     fn instant_of(&self, wall: DateTime) -> Option<Timestamp> {
         match self.clock.to_ambiguous_timestamp(wall).offset() {
             AmbiguousOffset::Unambiguous { offset } => offset.to_timestamp(wall).ok(),
             AmbiguousOffset::Fold { before, .. } => before.to_timestamp(wall).ok(),
             AmbiguousOffset::Gap { after, .. } => {
-                // By the new offset a time in the gap lies before the change, and nothing else changes in between.
+                // By the new offset, a time in the gap is before the transition, with no other transition in between.
                 let before_change = after.to_timestamp(wall).ok()?;
                 let change = self.clock.following(before_change).find(|change| change.offset() == after)?;
                 Some(change.timestamp())
@@ -150,7 +151,7 @@ impl Cron {
     }
 }
 
-/// The slots of an expression in order, without end.
+/// Infinite iterator over the slots of an expression.
 #[derive(Debug)]
 pub struct Slots<'a> {
     cron: &'a Cron,
@@ -166,7 +167,7 @@ impl Iterator for Slots<'_> {
     }
 }
 
-/// The slots in `(last, now]`, oldest first, at most `max`; and whether there are more of them.
+/// The slots in `(last, now]`, oldest first, at most `max`; and whether there are more.
 pub fn due(cron: &Cron, last: Millis, now: Millis, max: usize) -> (Vec<Millis>, bool) {
     let mut missed = cron.slots(last).take_while(|slot| *slot <= now);
     let slots = missed.by_ref().take(max).collect();

@@ -1,4 +1,4 @@
-//! How long a task waits.
+//! Delay of a task: a duration or a point in time.
 
 use model::limits::DURATION_MAX;
 use model::time::Millis;
@@ -8,16 +8,16 @@ use crate::expression::{Budget, kind};
 use crate::scope::{RenderError, Scope};
 use crate::template::Template;
 
-/// A length of time, or a point in time.
+/// A duration, or a point in time.
 #[derive(Debug)]
-pub struct Delay(Kind);
+pub struct Delay(DelayKind);
 
 #[derive(Debug)]
-enum Kind {
+enum DelayKind {
     For(Millis),
     Until(Millis),
-    /// A text that tells: a duration or a time, or a time only.
-    Told {
+    /// Evaluates to a duration or a time; with `only_time`, to a time.
+    Template {
         template: Template,
         only_time: bool,
     },
@@ -25,33 +25,33 @@ enum Kind {
 
 impl Delay {
     pub(crate) fn lasting(duration: Millis) -> Self {
-        Self(Kind::For(duration))
+        Self(DelayKind::For(duration))
     }
 
     pub(crate) fn until(time: Millis) -> Self {
-        Self(Kind::Until(time))
+        Self(DelayKind::Until(time))
     }
 
-    pub(crate) fn told(template: Template, only_time: bool) -> Self {
-        Self(Kind::Told { template, only_time })
+    pub(crate) fn from_template(template: Template, only_time: bool) -> Self {
+        Self(DelayKind::Template { template, only_time })
     }
 
-    /// When it is over, if it begins now. What lies in the past is over.
+    /// Due time of a delay that starts now. A time in the past is due at once.
     pub fn due(&self, scope: &Scope<'_>, now: Millis) -> Result<Millis, RenderError> {
         let (template, only_time) = match &self.0 {
-            Kind::For(duration) => return Ok(now + *duration),
-            Kind::Until(time) => return Ok(*time),
-            Kind::Told { template, only_time } => (template, *only_time),
+            DelayKind::For(duration) => return Ok(now + *duration),
+            DelayKind::Until(time) => return Ok(*time),
+            DelayKind::Template { template, only_time } => (template, *only_time),
         };
         let refused = |message: String| RenderError { field: template.field().to_string(), message };
         let value = template.cow(scope, &mut Budget::default())?;
         let Value::String(text) = &*value else {
-            let message = format!("it must come to a text like `90s` or `2026-01-31T12:00:00Z`, not {}", kind(&value));
+            let message = format!("expected a string such as `90s` or `2026-01-31T12:00:00Z`, found {}", kind(&value));
             return Err(refused(message));
         };
         match parse_time(text) {
             Some(time) => Ok(time),
-            None if only_time => Err(refused(format!("{} is no time: {TIME_FORM}", shortened(text)))),
+            None if only_time => Err(refused(format!("{} is not a time: {TIME_FORM}", shortened(text)))),
             None => parse_duration(text).map(|duration| now + duration).map_err(refused),
         }
     }
@@ -60,16 +60,16 @@ impl Delay {
 pub(crate) const TIME_FORM: &str = "write it like `2026-01-31T12:00:00Z`";
 const DURATION_FORM: &str = "write it like `90s`, `1h30m` or `250ms` (d, h, m, s, ms)";
 
-/// RFC 3339. What lies before 1970 is long over.
+/// RFC 3339. Times before 1970 become 0.
 pub(crate) fn parse_time(text: &str) -> Option<Millis> {
     let time: jiff::Timestamp = text.trim().parse().ok()?;
     Some(Millis(u64::try_from(time.as_millisecond()).unwrap_or(0)))
 }
 
-/// `1h30m`: numbers with units, the larger before the smaller.
+/// Parses `1h30m`: numbers with units, larger units first.
 pub(crate) fn parse_duration(text: &str) -> Result<Millis, String> {
     const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
-    let refused = || format!("{} is no duration: {DURATION_FORM}", shortened(text));
+    let refused = || format!("{} is not a duration: {DURATION_FORM}", shortened(text));
     let mut rest = text.trim();
     let mut total: u64 = 0;
     let mut next_unit = 0;
@@ -90,7 +90,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Millis, String> {
 }
 
 fn too_long() -> String {
-    format!("it is longer than a year: at most {}d", DURATION_MAX.0 / 86_400_000)
+    format!("the duration is longer than a year: at most {}d", DURATION_MAX.0 / 86_400_000)
 }
 
 fn shortened(text: &str) -> String {
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read() {
+    fn durations_are_parsed() {
         for (text, millis) in
             [("0s", 0), ("250ms", 250), ("90s", 90_000), ("1h30m", 5_400_000), ("1d1h1m1s1ms", 90_061_001)]
         {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_read_in_any_zone() {
+    fn times_are_parsed_in_any_zone() {
         assert_eq!(parse_time("1970-01-01T01:00:01+01:00"), Some(Millis(1_000)));
         assert_eq!(parse_time("1969-01-01T00:00:00Z"), Some(Millis(0)));
         assert_eq!(parse_time("tomorrow"), None);

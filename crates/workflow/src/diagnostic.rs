@@ -1,4 +1,4 @@
-//! What is wrong with a definition: where, why, and what to do about it.
+//! Diagnostics of a definition, with position, message and suggestion.
 
 mod similar;
 
@@ -8,35 +8,35 @@ use crate::limits;
 
 pub(crate) use similar::closest;
 
-/// One problem.
+/// One problem of a definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// The kind of problem: a word that stays the same when messages change.
+    /// Stable code of the problem, see [`code`].
     pub code: &'static str,
-    /// Where it is, as a path: `tasks.build.needs[1]`. Empty for the definition as a whole.
+    /// Path of the field, such as `tasks.build.needs[1]`. Empty for the definition as a whole.
     pub field: String,
     pub message: String,
-    /// From 1, where the text tells.
+    /// From 1, if known.
     pub line: Option<u32>,
     /// In characters, from 1.
     pub column: Option<u32>,
-    /// What to write instead.
+    /// Suggested correction.
     pub suggestion: Option<String>,
 }
 
-/// The words for kinds of problems.
+/// Codes of diagnostics.
 pub mod code {
-    /// The text is no YAML or no JSON.
+    /// The text is not valid YAML or JSON.
     pub const SYNTAX: &str = "syntax";
     pub const TOO_LARGE: &str = "too_large";
     pub const UNKNOWN_FIELD: &str = "unknown_field";
     pub const MISSING_FIELD: &str = "missing_field";
     pub const WRONG_TYPE: &str = "wrong_type";
-    /// Of the right type, but not one of the values that are possible there.
+    /// The type is right, but the value is not allowed.
     pub const INVALID_VALUE: &str = "invalid_value";
     pub const INVALID_NAME: &str = "invalid_name";
     pub const DUPLICATE_NAME: &str = "duplicate_name";
-    /// Two fields that exclude each other.
+    /// Two fields exclude each other.
     pub const CONFLICT: &str = "conflict";
     pub const INVALID_TEMPLATE: &str = "invalid_template";
     pub const UNKNOWN_TASK: &str = "unknown_task";
@@ -44,15 +44,15 @@ pub mod code {
     pub const UNKNOWN_WORKFLOW: &str = "unknown_workflow";
     pub const UNKNOWN_EPOCH: &str = "unknown_epoch";
     pub const CYCLE: &str = "cycle";
-    /// A task needs one of a later epoch.
+    /// A task needs a task of a later epoch.
     pub const EPOCH_ORDER: &str = "epoch_order";
-    /// A definition that would start itself.
+    /// A definition would start itself.
     pub const RECURSION: &str = "recursion";
-    /// A version of the language that is not known here.
+    /// Unknown version of the language.
     pub const UNKNOWN_VERSION: &str = "unknown_version";
 }
 
-/// Everything that is wrong, in the order of the text. Never empty.
+/// All problems of a definition, in the order of the text. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostics(
     /// At most [`limits::DIAGNOSTICS_MAX`].
@@ -61,12 +61,12 @@ pub struct Diagnostics(
 );
 
 impl Diagnostics {
-    /// How many there are beyond those that are told.
+    /// Number of problems beyond the listed ones.
     pub fn more(&self) -> usize {
         self.1
     }
 
-    /// As lines for a person; `file` stands before each place.
+    /// One or more lines for each problem; `file` precedes each position.
     pub fn display<'a>(&'a self, file: Option<&'a str>) -> impl fmt::Display + 'a {
         Displayed { diagnostics: self, file }
     }
@@ -113,7 +113,7 @@ impl fmt::Display for Displayed<'_> {
     }
 }
 
-/// Without its place in the text.
+/// Without its position.
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.field.is_empty() {
@@ -127,64 +127,77 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// A place in the text of a definition. Line 0: not known.
+/// Line and column in the text of a definition, from 1. Line 0 means unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     pub line: u32,
     pub column: u32,
 }
 
-/// Gathers problems while a definition is read.
+/// Collects problems during compilation.
 #[derive(Debug, Default)]
 pub(crate) struct Problems {
-    list: Vec<(Place, Diagnostic)>,
+    list: Vec<(Position, Diagnostic)>,
     more: usize,
 }
 
 impl Problems {
-    pub fn add(&mut self, place: Place, code: &'static str, field: impl Into<String>, message: impl Into<String>) {
-        self.put(place, code, field.into(), message.into(), None);
+    pub fn add(
+        &mut self,
+        position: Position,
+        code: &'static str,
+        field: impl Into<String>,
+        message: impl Into<String>,
+    ) {
+        self.push_diagnostic(position, code, field.into(), message.into(), None);
     }
 
-    pub fn advise(
+    pub fn add_with_suggestion(
         &mut self,
-        place: Place,
+        position: Position,
         code: &'static str,
         field: impl Into<String>,
         message: impl Into<String>,
         suggestion: Option<String>,
     ) {
-        self.put(place, code, field.into(), message.into(), suggestion);
+        self.push_diagnostic(position, code, field.into(), message.into(), suggestion);
     }
 
-    fn put(&mut self, place: Place, code: &'static str, field: String, message: String, suggestion: Option<String>) {
-        // Kept generously and cut at the end, so that the first ones in the text are those that are told.
+    fn push_diagnostic(
+        &mut self,
+        position: Position,
+        code: &'static str,
+        field: String,
+        message: String,
+        suggestion: Option<String>,
+    ) {
+        // Many more than are listed, because only sorting at the end shows which come first in the text.
         if self.list.len() >= 50 * limits::DIAGNOSTICS_MAX {
             self.more += 1;
             return;
         }
-        let known = place.line > 0;
-        let (line, column) = (known.then_some(place.line), known.then_some(place.column));
-        self.list.push((place, Diagnostic { code, field, message, line, column, suggestion }));
+        let known = position.line > 0;
+        let (line, column) = (known.then_some(position.line), known.then_some(position.column));
+        self.list.push((position, Diagnostic { code, field, message, line, column, suggestion }));
     }
 
     pub fn count(&self) -> usize {
         self.list.len() + self.more
     }
 
-    /// Whether so much is wrong already that it is not worth the time to look for what was meant.
-    pub fn are_many(&self) -> bool {
+    /// Whether there are so many problems that suggestions for more are not worth their cost.
+    pub fn skip_suggestions(&self) -> bool {
         self.list.len() > 5 * limits::DIAGNOSTICS_MAX
     }
 
-    /// All of them, if there are any.
+    /// Fails if there are any problems.
     pub fn finish(self) -> Result<(), Diagnostics> {
         if self.list.is_empty() { Ok(()) } else { Err(self.into_diagnostics()) }
     }
 
-    /// All of them, where it is known that there are some.
+    /// For a caller that has added at least one problem.
     pub fn into_diagnostics(mut self) -> Diagnostics {
-        self.list.sort_by_key(|(place, _)| *place);
+        self.list.sort_by_key(|(position, _)| *position);
         let more = self.more + self.list.len().saturating_sub(limits::DIAGNOSTICS_MAX);
         self.list.truncate(limits::DIAGNOSTICS_MAX);
         Diagnostics(self.list.into_iter().map(|(_, diagnostic)| diagnostic).collect(), more)

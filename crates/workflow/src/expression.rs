@@ -1,4 +1,4 @@
-//! Expressions: what stands inside of `${…}`.
+//! Expressions: the language inside `${…}`.
 
 mod evaluate;
 mod functions;
@@ -11,7 +11,7 @@ use serde_json::Number;
 
 pub(crate) use evaluate::{Budget, Evaluation, Failure, kind, write_text};
 pub(crate) use functions::Function;
-pub(crate) use parse::{Names, Wrong, parse};
+pub(crate) use parse::{Names, TemplateError, parse};
 pub(crate) use types::Type;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -21,23 +21,23 @@ pub(crate) enum Expression {
     Number(Number),
     Text(Box<str>),
     List(Box<[Expression]>),
-    Path(Box<Path>),
+    Path(Box<PathExpression>),
     Not(Box<Expression>),
     Negate(Box<Expression>),
-    /// Operators of one rank, from left to right. Flat, so that a long sum is not a deep tree.
+    /// Operators of one precedence, from left to right. Flat, so that a long sum is not a deep tree.
     Chain(Box<Chain>),
     /// Condition, then, else.
-    Choose(Box<[Expression; 3]>),
+    Conditional(Box<[Expression; 3]>),
     Call(Function, Box<[Expression]>),
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Path {
+pub(crate) struct PathExpression {
     pub base: Base,
     pub steps: Box<[Step]>,
 }
 
-/// Where a path begins.
+/// First part of a path.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Base {
     Inputs,
@@ -48,9 +48,9 @@ pub(crate) enum Base {
     WorkflowId,
     WorkflowName,
     ScheduleTime,
-    /// `result`: of what is compensated.
-    Undone,
-    /// A value that is not a name, like the list in `[1, 2][0]`.
+    /// `result`, the result of the compensated task.
+    CompensatedResult,
+    /// A value without a name, such as the list in `[1, 2][0]`.
     Other(Expression),
 }
 
@@ -81,7 +81,7 @@ pub(crate) enum Operator {
     NotEqual,
     And,
     Or,
-    OrElse,
+    Coalesce,
 }
 
 impl Operator {
@@ -100,14 +100,14 @@ impl Operator {
             Self::NotEqual => "!=",
             Self::And => "&&",
             Self::Or => "||",
-            Self::OrElse => "??",
+            Self::Coalesce => "??",
         }
     }
 
-    /// What binds tighter has the higher rank.
+    /// Precedence; operators with a higher rank bind tighter.
     pub fn rank(self) -> u8 {
         match self {
-            Self::OrElse => 0,
+            Self::Coalesce => 0,
             Self::Or => 1,
             Self::And => 2,
             Self::Equal | Self::NotEqual => 3,
@@ -119,50 +119,52 @@ impl Operator {
 }
 
 impl Expression {
-    /// Tells every task that it refers to, and whether it reads the result or only the state.
-    pub fn references(&self, tell: &mut dyn FnMut(u32, bool)) {
-        self.bases(&mut |base| match base {
-            Base::Result(task) => tell(*task, true),
-            Base::State(task) => tell(*task, false),
+    /// Visits the referenced tasks; the flag tells whether the result is read, or only the state.
+    pub fn for_each_reference(&self, visit: &mut dyn FnMut(u32, bool)) {
+        self.for_each_base(&mut |base| match base {
+            Base::Result(task) => visit(*task, true),
+            Base::State(task) => visit(*task, false),
             Base::Inputs
             | Base::Item
             | Base::Index
             | Base::WorkflowId
             | Base::WorkflowName
             | Base::ScheduleTime
-            | Base::Undone
+            | Base::CompensatedResult
             | Base::Other(_) => {}
         });
     }
 
-    /// Whether it reads the `result` of what is compensated.
+    /// Whether it reads `result`, the result of the compensated task.
     pub fn reads_own_result(&self) -> bool {
         let mut reads = false;
-        self.bases(&mut |base| reads |= *base == Base::Undone);
+        self.for_each_base(&mut |base| reads |= *base == Base::CompensatedResult);
         reads
     }
 
-    fn bases(&self, tell: &mut dyn FnMut(&Base)) {
+    fn for_each_base(&self, visit: &mut dyn FnMut(&Base)) {
         match self {
             Self::Null | Self::Bool(_) | Self::Number(_) | Self::Text(_) => {}
-            Self::List(elements) | Self::Call(_, elements) => elements.iter().for_each(|element| element.bases(tell)),
+            Self::List(elements) | Self::Call(_, elements) => {
+                elements.iter().for_each(|element| element.for_each_base(visit))
+            }
             Self::Path(path) => {
-                tell(&path.base);
+                visit(&path.base);
                 if let Base::Other(value) = &path.base {
-                    value.bases(tell);
+                    value.for_each_base(visit);
                 }
                 for step in &path.steps {
                     if let Step::Element(at) = step {
-                        at.bases(tell);
+                        at.for_each_base(visit);
                     }
                 }
             }
-            Self::Not(inner) | Self::Negate(inner) => inner.bases(tell),
+            Self::Not(inner) | Self::Negate(inner) => inner.for_each_base(visit),
             Self::Chain(chain) => {
-                chain.first.bases(tell);
-                chain.rest.iter().for_each(|(_, right)| right.bases(tell));
+                chain.first.for_each_base(visit);
+                chain.rest.iter().for_each(|(_, right)| right.for_each_base(visit));
             }
-            Self::Choose(parts) => parts.iter().for_each(|part| part.bases(tell)),
+            Self::Conditional(parts) => parts.iter().for_each(|part| part.for_each_base(visit)),
         }
     }
 }

@@ -1,14 +1,14 @@
-//! A plan drawn: as Mermaid text, which many tools render, and as a picture in SVG that needs nothing else.
+//! Draws a plan, as Mermaid text or as a self-contained SVG.
 //!
-//! A drawing is bounded however large the plan is; what was left out is said in it. Names are the user's own and are
-//! escaped wherever they stand.
+//! The size of a drawing is bounded; it states what it omits of a large plan. Names come from users and are always
+//! escaped.
 
+mod heights;
 mod layers;
 mod layout;
 mod mermaid;
 mod order;
 mod picture;
-mod place;
 mod svg;
 #[cfg(test)]
 mod tests;
@@ -17,7 +17,7 @@ mod text;
 pub use mermaid::mermaid;
 pub use svg::svg;
 
-/// How many tasks are drawn; they are the first in the definition.
+/// Maximum number of drawn tasks, the first of the definition.
 pub const TASKS_DRAWN_MAX: usize = 2_000;
-/// How many needs are drawn.
+/// Maximum number of drawn needs.
 pub const NEEDS_DRAWN_MAX: usize = 10_000;

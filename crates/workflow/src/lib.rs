@@ -1,7 +1,7 @@
-//! The language of workflows.
+//! The workflow definition language.
 //!
-//! A user writes a definition in YAML or JSON. [`compile`] reads it, says what is wrong with it and where, and makes a
-//! [`Plan`] of it: what the engine executes. Everything here is a pure function of its arguments.
+//! A user writes a definition in YAML or JSON. [`compile`] parses and checks it and returns a [`Plan`] for the engine,
+//! or diagnostics with their positions. Everything here is a pure function of its arguments.
 
 mod bind;
 mod compile;
@@ -23,5 +23,5 @@ pub use compile::{Source, compile};
 pub use diagnostic::{Diagnostic, Diagnostics, code};
 pub use plan::Plan;
 
-/// The language as a JSON Schema (2020-12), for editors.
+/// JSON Schema (2020-12) of the language, for editors.
 pub const SCHEMA: &str = include_str!("../../../schemas/workflow.v1.json");

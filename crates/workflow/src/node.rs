@@ -1,7 +1,7 @@
-//! The text of a definition as a tree of values that know their place.
+//! Syntax tree of a definition. Each value has its position in the text.
 //!
-//! YAML and JSON give the same tree. [`normalise`] writes it as JSON without a space too many; from then on every value
-//! also knows where it stands in that text, which is what is kept.
+//! YAML and JSON are parsed into the same tree. [`normalise`] writes it as compact JSON, which is stored, and records
+//! the span of each value in that JSON.
 
 mod duplicates;
 pub(crate) mod json;
@@ -12,17 +12,17 @@ use std::borrow::Cow;
 
 use serde_json::Number;
 
-use crate::diagnostic::Place;
+use crate::diagnostic::Position;
 
 pub(crate) use duplicates::refuse_duplicates;
 pub(crate) use write::normalise;
 
-/// A value.
+/// A value with its position.
 #[derive(Debug, Clone)]
 pub(crate) struct Node<'a> {
     pub data: Data<'a>,
-    pub place: Place,
-    /// Where it begins and ends in the normalised text.
+    pub position: Position,
+    /// Start and end offset in the normalised text.
     pub span: (u32, u32),
 }
 
@@ -33,20 +33,20 @@ pub(crate) enum Data<'a> {
     Number(Number),
     Text(Cow<'a, str>),
     List(Vec<Node<'a>>),
-    Map(Vec<Entry<'a>>),
+    Map(Vec<MapEntry<'a>>),
 }
 
 /// One field of an object.
 #[derive(Debug, Clone)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct MapEntry<'a> {
     pub key: Cow<'a, str>,
-    pub place: Place,
+    pub position: Position,
     pub value: Node<'a>,
 }
 
 impl<'a> Node<'a> {
-    pub fn new(data: Data<'a>, place: Place) -> Self {
-        Self { data, place, span: (0, 0) }
+    pub fn new(data: Data<'a>, position: Position) -> Self {
+        Self { data, position, span: (0, 0) }
     }
 
     pub fn text(&self) -> Option<&str> {
@@ -56,7 +56,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The value of a field.
+    /// Value of a field.
     pub fn get(&self, key: &str) -> Option<&Node<'a>> {
         match &self.data {
             Data::Map(entries) => entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value),
@@ -64,13 +64,13 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Its type, in words for a message.
+    /// Type with its article, for messages.
     pub fn kind(&self) -> &'static str {
         match self.data {
-            Data::Null => "nothing",
+            Data::Null => "null",
             Data::Bool(_) => "a boolean",
             Data::Number(_) => "a number",
-            Data::Text(_) => "a text",
+            Data::Text(_) => "a string",
             Data::List(_) => "a list",
             Data::Map(_) => "an object",
         }

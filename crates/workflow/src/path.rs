@@ -1,55 +1,55 @@
-//! Where a value stands in a definition. Put together on the stack, written out only for a message.
+//! Path of a value in a definition. Built on the stack, formatted only for messages.
 
 use std::fmt;
 
 #[derive(Clone, Copy)]
-pub(crate) enum Path<'a> {
+pub(crate) enum FieldPath<'a> {
     Root,
-    Field(&'a Path<'a>, &'a str),
-    /// A definition within the definition there.
-    Definition(&'a Path<'a>, &'a str),
-    /// A task of the definition there.
-    Task(&'a Path<'a>, &'a str),
-    Element(&'a Path<'a>, usize),
+    Field(&'a FieldPath<'a>, &'a str),
+    /// A nested definition.
+    Definition(&'a FieldPath<'a>, &'a str),
+    /// A task of the definition.
+    Task(&'a FieldPath<'a>, &'a str),
+    Element(&'a FieldPath<'a>, usize),
 }
 
-impl<'a> Path<'a> {
-    pub fn field(&'a self, name: &'a str) -> Path<'a> {
-        Path::Field(self, name)
+impl<'a> FieldPath<'a> {
+    pub fn field(&'a self, name: &'a str) -> FieldPath<'a> {
+        FieldPath::Field(self, name)
     }
 
-    pub fn definition(&'a self, name: &'a str) -> Path<'a> {
-        Path::Definition(self, name)
+    pub fn definition(&'a self, name: &'a str) -> FieldPath<'a> {
+        FieldPath::Definition(self, name)
     }
 
-    pub fn task(&'a self, name: &'a str) -> Path<'a> {
-        Path::Task(self, name)
+    pub fn task(&'a self, name: &'a str) -> FieldPath<'a> {
+        FieldPath::Task(self, name)
     }
 
-    pub fn element(&'a self, at: usize) -> Path<'a> {
-        Path::Element(self, at)
+    pub fn element(&'a self, at: usize) -> FieldPath<'a> {
+        FieldPath::Element(self, at)
     }
 }
 
-impl Path<'_> {
-    /// Within its task, or within its definition if it is in none.
-    pub fn within(&self) -> String {
+impl FieldPath<'_> {
+    /// Path relative to its task, or to its definition outside of tasks.
+    pub fn within_task(&self) -> String {
         let mut text = String::new();
-        // A text can always be written to.
+        // Writing to a `String` cannot fail.
         let _ = self.write(&mut text, true);
         text
     }
 
-    fn write(&self, out: &mut dyn fmt::Write, only_within: bool) -> fmt::Result {
-        let join = |outer: &Path<'_>, out: &mut dyn fmt::Write| {
-            outer.write(out, only_within)?;
-            let is_start =
-                matches!(outer, Path::Root) || only_within && matches!(outer, Path::Task(..) | Path::Definition(..));
+    fn write(&self, out: &mut dyn fmt::Write, only_within_task: bool) -> fmt::Result {
+        let join = |outer: &FieldPath<'_>, out: &mut dyn fmt::Write| {
+            outer.write(out, only_within_task)?;
+            let is_start = matches!(outer, FieldPath::Root)
+                || only_within_task && matches!(outer, FieldPath::Task(..) | FieldPath::Definition(..));
             if is_start { Ok(()) } else { out.write_char('.') }
         };
         match self {
             Self::Root => Ok(()),
-            Self::Task(..) | Self::Definition(..) if only_within => Ok(()),
+            Self::Task(..) | Self::Definition(..) if only_within_task => Ok(()),
             Self::Field(outer, name) => {
                 join(outer, out)?;
                 shortened(name, out)
@@ -65,14 +65,14 @@ impl Path<'_> {
                 shortened(name, out)
             }
             Self::Element(outer, at) => {
-                outer.write(out, only_within)?;
+                outer.write(out, only_within_task)?;
                 write!(out, "[{at}]")
             }
         }
     }
 }
 
-/// A name of any length may stand where a short one was expected.
+/// Truncated, because invalid names can have any length.
 fn shortened(name: &str, out: &mut dyn fmt::Write) -> fmt::Result {
     const CHARACTERS_MAX: usize = 80;
     match name.char_indices().nth(CHARACTERS_MAX) {
@@ -81,14 +81,14 @@ fn shortened(name: &str, out: &mut dyn fmt::Write) -> fmt::Result {
     }
 }
 
-impl fmt::Display for Path<'_> {
+impl fmt::Display for FieldPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write(f, false)
     }
 }
 
-impl From<Path<'_>> for String {
-    fn from(path: Path<'_>) -> Self {
+impl From<FieldPath<'_>> for String {
+    fn from(path: FieldPath<'_>) -> Self {
         path.to_string()
     }
 }

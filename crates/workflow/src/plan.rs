@@ -1,6 +1,6 @@
-//! A definition in the form in which it is executed.
+//! Plans: compiled definitions, as the engine executes them.
 //!
-//! Tasks refer to each other by their number, which is their place in the definition.
+//! Tasks refer to each other by number, their index in the definition.
 
 use std::sync::Arc;
 
@@ -20,34 +20,34 @@ pub use crate::template::{Template, ValueTemplate};
 #[derive(Debug)]
 pub struct Plan {
     pub name: Box<str>,
-    /// The definition as it is kept: normalised JSON, from which [`Plan::load`] makes the same plan again.
+    /// Stored form of the definition: normalised JSON, from which [`Plan::load`] compiles the same plan.
     pub source: Bytes,
-    /// Names the content of `source`.
+    /// Content hash of `source`.
     pub digest: Digest,
     pub inputs: Vec<Input>,
     pub tasks: Vec<Task>,
-    /// Ordered groups of tasks; with none, every task is in epoch 0.
+    /// Names of the epochs in order; without any, every task is in epoch 0.
     pub epochs: Vec<Box<str>>,
-    /// What the workflow as a whole comes to.
+    /// Result of the workflow.
     pub outputs: Option<ValueTemplate>,
-    /// How long the whole workflow may take.
+    /// Timeout of the whole workflow.
     pub timeout: Option<Millis>,
-    /// What its tasks may start as sub-workflows.
+    /// Nested definitions, which tasks start as sub-workflows.
     pub children: Vec<Arc<Plan>>,
 }
 
-/// One value that a workflow is started with.
+/// Declared input of a workflow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Input {
     pub name: Box<str>,
-    pub kind: Kind,
+    pub kind: InputType,
     pub default: Option<Value>,
     pub description: Option<Box<str>>,
 }
 
-/// The types of inputs.
+/// Type of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum InputType {
     String,
     Integer,
     Number,
@@ -57,81 +57,81 @@ pub enum Kind {
     Any,
 }
 
-/// One step.
+/// Node of the workflow graph.
 #[derive(Debug)]
 pub struct Task {
     pub name: Box<str>,
-    /// Tasks that come before it: those it names, those that its templates refer to, and the switch that chooses it.
+    /// Prerequisites: the tasks in `needs`, those that its templates refer to, and the switch that selects it.
     pub needs: Box<[u32]>,
-    /// The tasks whose needs name this one.
+    /// Tasks that need this one.
     pub dependents: Box<[u32]>,
-    /// The place of its epoch in [`Plan::epochs`].
+    /// Index in [`Plan::epochs`].
     pub epoch: u32,
     pub when: Option<Template>,
     pub for_each: Option<Box<ForEach>>,
-    pub act: Act,
+    pub work: TaskWork,
     /// Tasks with the same key and the same job run once and share the result.
     pub merge: Option<Template>,
     pub on_failure: OnFailure,
-    /// How long it may take, with all its attempts.
+    /// Timeout of the task with all attempts.
     pub timeout: Option<Millis>,
     pub compensation: Option<Box<JobTemplate>>,
-    /// Whether any template refers to its result.
+    /// Whether any template reads its result.
     pub is_read: bool,
 }
 
-/// What a task does.
+/// Work of a task.
 #[derive(Debug)]
-pub enum Act {
+pub enum TaskWork {
     Job(Box<JobTemplate>),
-    /// Starts a child: the place of its plan in [`Plan::children`], and its inputs.
+    /// Starts a sub-workflow: index of its plan in [`Plan::children`], and its inputs.
     Workflow {
         child: u32,
         with: ValueTemplate,
     },
     Delay(Delay),
-    /// Waits for a person's word.
+    /// Waits for a person's approval.
     Approval {
         message: Template,
     },
     WaitFor {
         signal: Box<str>,
     },
-    /// The first case that holds lets its tasks run; those of the others are skipped.
+    /// The tasks of the first matching case run; those of all others are skipped.
     Switch(Box<[Case]>),
 }
 
-/// A branch of a switch.
+/// Case of a switch.
 #[derive(Debug)]
 pub struct Case {
-    /// Absent: it always holds.
+    /// `None`: always matches.
     pub when: Option<Template>,
-    /// In the order of their numbers.
+    /// Sorted by number.
     pub then: Box<[u32]>,
 }
 
-/// What the failure of a task means for its workflow.
+/// Effect of a task's failure on its workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFailure {
-    /// What depends on it does not run, and the workflow fails.
+    /// Dependents do not run, and the workflow fails.
     #[default]
     Fail,
-    /// What depends on it runs all the same.
+    /// Dependents run nevertheless.
     Continue,
-    /// What was done is undone.
+    /// The workflow is rolled back.
     Compensate,
 }
 
-/// Runs a task once for each item of a list.
+/// List of a task that runs once for each item.
 #[derive(Debug)]
 pub struct ForEach {
     pub items: ValueTemplate,
-    /// How many run at once; absent: all.
+    /// Maximum number of items at once; `None`: all.
     pub concurrency: Option<u32>,
 }
 
 impl Plan {
-    /// The number of a task.
+    /// Number of a task by name.
     pub fn task(&self, name: &str) -> Option<u32> {
         let at = self.tasks.iter().position(|task| *task.name == *name)?;
         u32::try_from(at).ok()
@@ -139,15 +139,18 @@ impl Plan {
 }
 
 impl ForEach {
-    /// The list.
+    /// Renders the list.
     pub fn items(&self, scope: &Scope<'_>) -> Result<Vec<Value>, RenderError> {
         let refused = |message: String| RenderError { field: "for_each".to_owned(), message };
         match self.items.bounded(scope, limits::ITEMS_BYTES_MAX)? {
             Value::Array(items) if items.len() > limits::ITEMS_MAX => {
-                Err(refused(format!("{} items are too many: at most {}", items.len(), limits::ITEMS_MAX)))
+                Err(refused(format!("{} items: at most {} are allowed", items.len(), limits::ITEMS_MAX)))
             }
             Value::Array(items) => Ok(items),
-            other => Err(refused(format!("it comes to {}: a list is needed", crate::expression::kind(&other)))),
+            other => Err(refused(format!(
+                "expected a list, but the template evaluates to {}",
+                crate::expression::kind(&other)
+            ))),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A piece of the text of a definition that does not copy it.
+//! Reference-counted slice of the text of a definition.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use bytes::Bytes;
 
 #[derive(Clone)]
 pub(crate) struct Slice {
-    /// Behind one pointer: there are many slices of one text.
+    /// One pointer instead of a `Bytes`, because there are many slices of one text.
     source: Arc<Bytes>,
     start: u32,
     end: u32,
 }
 
 impl Slice {
-    /// The bounds come from the text itself, as it was written or read.
+    /// The bounds are spans of nodes, so they are valid for the text.
     pub fn new(source: &Arc<Bytes>, (start, end): (u32, u32)) -> Self {
         debug_assert!(start <= end && end as usize <= source.len());
         Self { source: Arc::clone(source), start, end }

@@ -1,6 +1,6 @@
-//! Texts with `${…}` in them.
+//! Templates: strings with `${…}`.
 
-mod pieces;
+mod segments;
 mod value;
 
 use std::borrow::Cow;
@@ -13,50 +13,50 @@ use crate::limits;
 use crate::scope::{RenderError, Scope};
 use crate::slice::Slice;
 
-pub(crate) use pieces::{Piece, has_templates, pieces};
+pub(crate) use segments::{Segment, has_templates, segments};
 pub use value::ValueTemplate;
 pub(crate) use value::{Hole, bounded_bytes, parse_rendered};
 
-/// One text, compiled.
+/// Compiled template string.
 #[derive(Debug)]
 pub struct Template(Box<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// The text as it stands in the definition, for messages.
+    /// Text in the definition, for messages.
     origin: Slice,
-    /// Where it stands in its task. Shared: many tasks look alike.
+    /// Path of the field in its task. Shared, because it is the same for many tasks.
     field: Arc<str>,
-    parts: Parts,
+    parts: TemplateParts,
 }
 
 #[derive(Debug)]
-pub(crate) enum Parts {
-    /// One expression and nothing beside it: the value keeps its type.
+pub(crate) enum TemplateParts {
+    /// A single expression without other text: the value keeps its type.
     Whole(Expression),
-    Joined(Box<[Part]>),
+    Joined(Box<[TemplatePart]>),
 }
 
 #[derive(Debug)]
-pub(crate) enum Part {
+pub(crate) enum TemplatePart {
     Text(Box<str>),
     Expression(Expression),
 }
 
 impl Template {
-    pub(crate) fn new(origin: Slice, field: Arc<str>, parts: Parts) -> Self {
+    pub(crate) fn new(origin: Slice, field: Arc<str>, parts: TemplateParts) -> Self {
         Self(Box::new(Inner { origin, field, parts }))
     }
 
-    /// Its value, which must be a boolean.
-    pub fn truth(&self, scope: &Scope<'_>) -> Result<bool, RenderError> {
+    /// Value, which must be a boolean.
+    pub fn boolean(&self, scope: &Scope<'_>) -> Result<bool, RenderError> {
         match &*self.cow(scope, &mut Budget::default())? {
             Value::Bool(truth) => Ok(*truth),
-            other => Err(self.error(0, &format!("a boolean is needed, not {}", kind(other)))),
+            other => Err(self.error(0, &format!("expected a boolean, found {}", kind(other)))),
         }
     }
 
-    /// Its value as text: a string as it is, anything else as JSON.
+    /// Value as text: a string unchanged, anything else as JSON.
     pub fn text(&self, scope: &Scope<'_>) -> Result<String, RenderError> {
         self.text_within(scope, &mut Budget::default())
     }
@@ -64,16 +64,16 @@ impl Template {
     pub(crate) fn text_within(&self, scope: &Scope<'_>, budget: &mut Budget) -> Result<String, RenderError> {
         let mut text = String::new();
         match &self.0.parts {
-            Parts::Whole(expression) => match self.evaluate(0, expression, scope, budget)? {
+            TemplateParts::Whole(expression) => match self.evaluate(0, expression, scope, budget)? {
                 Cow::Owned(Value::String(whole)) if whole.len() <= limits::RENDERED_BYTES_MAX => text = whole,
                 value => write_text(&value, &mut text).map_err(|failure| self.error(0, &failure))?,
             },
-            Parts::Joined(parts) => self.join(parts, scope, budget, &mut text)?,
+            TemplateParts::Joined(parts) => self.join(parts, scope, budget, &mut text)?,
         }
         Ok(text)
     }
 
-    /// Its value.
+    /// Value of any type.
     pub fn value(&self, scope: &Scope<'_>) -> Result<Value, RenderError> {
         self.bounded_value(scope, limits::RENDERED_BYTES_MAX)
     }
@@ -84,11 +84,11 @@ impl Template {
         Ok(value.into_owned())
     }
 
-    /// Its value without a copy where it stands in the scope.
+    /// Value, borrowed from the scope where possible.
     pub(crate) fn cow<'a>(&'a self, scope: &'a Scope<'a>, budget: &mut Budget) -> Result<Cow<'a, Value>, RenderError> {
         match &self.0.parts {
-            Parts::Whole(expression) => self.evaluate(0, expression, scope, budget),
-            Parts::Joined(parts) => {
+            TemplateParts::Whole(expression) => self.evaluate(0, expression, scope, budget),
+            TemplateParts::Joined(parts) => {
                 let mut text = String::new();
                 self.join(parts, scope, budget, &mut text)?;
                 Ok(Cow::Owned(Value::String(text)))
@@ -102,7 +102,7 @@ impl Template {
 
     fn join(
         &self,
-        parts: &[Part],
+        parts: &[TemplatePart],
         scope: &Scope<'_>,
         budget: &mut Budget,
         text: &mut String,
@@ -110,8 +110,8 @@ impl Template {
         let mut at = 0;
         for part in parts {
             match part {
-                Part::Text(part) => text.push_str(part),
-                Part::Expression(expression) => {
+                TemplatePart::Text(part) => text.push_str(part),
+                TemplatePart::Expression(expression) => {
                     let value = self.evaluate(at, expression, scope, budget)?;
                     write_text(&value, text).map_err(|failure| self.error(at, &failure))?;
                     at += 1;
@@ -134,13 +134,13 @@ impl Template {
         Evaluation::new(scope, budget).evaluate(expression).map_err(|failure| self.error(at, &failure))
     }
 
-    /// Names the expression: its text is found again where the definition is kept.
+    /// Error with the text of the failed expression, which is taken from the definition.
     fn error(&self, at: usize, failure: &Failure) -> RenderError {
         let text: String = serde_json::from_slice(self.0.origin.as_bytes()).unwrap_or_default();
-        let expression = pieces(&text).ok().and_then(|pieces| {
-            let expressions = pieces.iter().filter_map(|piece| match piece {
-                Piece::Expression(expression) => Some(expression.trim().to_owned()),
-                Piece::Text(_) => None,
+        let expression = segments(&text).ok().and_then(|segments| {
+            let expressions = segments.iter().filter_map(|segment| match segment {
+                Segment::Expression(expression) => Some(expression.trim().to_owned()),
+                Segment::Text(_) => None,
             });
             expressions.into_iter().nth(at)
         });
@@ -153,12 +153,12 @@ impl Template {
 
     pub(crate) fn expressions(&self) -> impl Iterator<Item = &Expression> {
         let (whole, parts) = match &self.0.parts {
-            Parts::Whole(expression) => (Some(expression), &[][..]),
-            Parts::Joined(parts) => (None, &**parts),
+            TemplateParts::Whole(expression) => (Some(expression), &[][..]),
+            TemplateParts::Joined(parts) => (None, &**parts),
         };
         whole.into_iter().chain(parts.iter().filter_map(|part| match part {
-            Part::Expression(expression) => Some(expression),
-            Part::Text(_) => None,
+            TemplatePart::Expression(expression) => Some(expression),
+            TemplatePart::Text(_) => None,
         }))
     }
 }

@@ -24,7 +24,7 @@ mod tests {
     const TITLE_CHARS_MAX: usize = 70;
 
     #[test]
-    fn every_line_is_a_row_and_the_rows_are_numbered_through() {
+    fn every_line_is_a_row_and_the_rows_are_numbered_consecutively() {
         let found: Vec<_> = all().map(|row| row.id.to_owned()).collect();
         let sections = [('A', 16), ('B', 11), ('C', 17), ('D', 16), ('E', 8)];
         let wanted: Vec<_> =

@@ -1,13 +1,13 @@
-//! Telling code from comments and literals.
+//! Separates code from comments and literals.
 
-/// Source text in which every comment and literal is blanked out, so that what is left can be read by its brackets.
+/// Source text with comments and literals replaced by spaces, so that brackets in the rest match.
 pub struct Masked {
-    /// As many characters as the source had, line breaks in the same places.
+    /// Same length as the source, same line breaks.
     pub code: Vec<char>,
     pub comments: Vec<Comment>,
 }
 
-/// A comment, with its slashes. Each line of a block comment is one of its own.
+/// A comment with its slashes. Each line of a block comment is a comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Comment {
     /// Counted from 1.
@@ -45,7 +45,7 @@ pub fn mask(source: &str) -> Masked {
     masked
 }
 
-/// Where the comment that starts here ends, if one starts here.
+/// End of the comment that starts at `start`, if there is one.
 fn comment_end(source: &[char], start: usize) -> Option<usize> {
     match source[start..] {
         ['/', '/', ..] => Some(
@@ -69,19 +69,19 @@ fn comment_end(source: &[char], start: usize) -> Option<usize> {
     }
 }
 
-/// Where the string or character that starts here ends, if one starts here.
+/// End of the string or character literal that starts at `start`, if there is one.
 fn literal_end(source: &[char], start: usize) -> Option<usize> {
     match source[start..] {
         ['"', ..] => Some(quoted_end(source, start + 1, '"')),
         ['\'', '\\', ..] => Some(quoted_end(source, start + 1, '\'')),
-        // Anything else behind a quote is a lifetime.
+        // Anything else after a quote is a lifetime.
         ['\'', _, '\'', ..] => Some(start + 3),
         ['r', ..] if starts_word(source, start) => raw_string_end(source, start + 1),
         _ => None,
     }
 }
 
-/// The end of a raw string whose hashes and quote follow, if they do. `r#match` is no string.
+/// End of the raw string with its hashes at `hashes_at`, if there is one. `r#match` is not a string.
 fn raw_string_end(source: &[char], hashes_at: usize) -> Option<usize> {
     let hashes = source[hashes_at..].iter().take_while(|character| **character == '#').count();
     if source.get(hashes_at + hashes) != Some(&'"') {
@@ -104,9 +104,9 @@ fn quoted_end(source: &[char], mut at: usize, quote: char) -> usize {
     source.len()
 }
 
-/// Whether no identifier runs into this place; the `b` and `c` of byte and C strings do not count.
+/// Whether `at` is not inside an identifier. The prefixes `b` and `c` of byte and C strings are ignored.
 fn starts_word(source: &[char], at: usize) -> bool {
-    let before = |distance: usize| at.checked_sub(distance).map(|place| source[place]);
+    let before = |distance: usize| at.checked_sub(distance).map(|index| source[index]);
     match before(1) {
         Some('b' | 'c') => !before(2).is_some_and(is_word),
         Some(character) => !is_word(character),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_know_their_lines() {
+    fn comments_have_line_numbers() {
         let comments = mask("a\n// one\n/* two\nthree */\nb // four").comments;
         let seen: Vec<_> = comments.iter().map(|comment| (comment.line, comment.text.as_str())).collect();
         assert_eq!(seen, [(2, "// one"), (3, "/* two"), (4, "three */"), (5, "// four")]);

@@ -2,10 +2,10 @@
 
 use super::mask::{Comment, is_word, mask};
 
-/// Attributes that make a function a test, by the last word of their path: `#[tokio::test]` is one.
+/// Attributes that make a function a test, by the last segment of their path: `#[tokio::test]` matches.
 const TEST_ATTRIBUTES: [&str; 4] = ["test", "proptest", "rstest", "test_case"];
-/// Words that begin an item other than a function or a module, which a doc comment may belong to.
-const ITEM_WORDS: [&str; 7] = ["struct", "enum", "trait", "type", "const", "static", "union"];
+/// Keywords of items that can have a doc comment, other than functions and modules.
+const ITEM_KEYWORDS: [&str; 7] = ["struct", "enum", "trait", "type", "const", "static", "union"];
 
 #[derive(Default)]
 pub struct Outline {
@@ -19,21 +19,21 @@ pub struct Outline {
 #[derive(Debug)]
 pub struct Function {
     pub name: String,
-    /// The inline modules around it, outermost first.
+    /// Enclosing inline modules, outermost first.
     pub modules: Vec<String>,
     pub first_line: usize,
     pub last_line: usize,
-    /// It has a test attribute and is not hidden inside another function.
+    /// Has a test attribute and is not nested in another function.
     pub is_test: bool,
 }
 
-/// What stands between `#[` and `]`, literals included.
+/// Text between `#[` and `]`, including literals.
 pub struct Attribute {
     pub line: usize,
     pub text: String,
 }
 
-/// `mod name;`: a module in a file of its own.
+/// `mod name;`: a module in its own file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Declaration {
     pub name: String,
@@ -42,7 +42,7 @@ pub struct Declaration {
     pub path: Option<String>,
 }
 
-/// Anything that has a name.
+/// A named item.
 pub struct Item {
     pub name: String,
     pub modules: Vec<String>,
@@ -72,7 +72,7 @@ enum Scope {
     Other,
 }
 
-/// What the attributes in front of the next item say about it.
+/// Properties of the next item, from its attributes.
 #[derive(Default)]
 struct Pending {
     is_test: bool,
@@ -84,10 +84,10 @@ struct Reader {
     code: Vec<char>,
     at: usize,
     line: usize,
-    /// How many `(` and `[` are open.
+    /// Number of open `(` and `[`.
     groups: usize,
     scopes: Vec<Scope>,
-    /// What the next `{` opens, if it comes with this many groups open.
+    /// The scope that the next `{` opens, provided this number of groups is open there.
     next_scope: Option<(Scope, usize)>,
     pending: Pending,
     found: Outline,
@@ -125,7 +125,7 @@ impl Reader {
             }
             ';' => {
                 self.pending = Pending::default();
-                // The `;` of an array type in a signature does not end the signature.
+                // A `;` in an array type does not end a signature.
                 self.next_scope.take_if(|(_, groups)| *groups == self.groups);
             }
             _ => {}
@@ -137,7 +137,7 @@ impl Reader {
         match word.as_str() {
             "fn" => self.function(),
             "mod" => self.module(),
-            _ if ITEM_WORDS.contains(&word.as_str()) => {
+            _ if ITEM_KEYWORDS.contains(&word.as_str()) => {
                 if let Some(name) = self.following_name() {
                     self.item(name);
                 }
@@ -147,7 +147,7 @@ impl Reader {
     }
 
     fn function(&mut self) {
-        // `fn(u8)` is a type and `fn $name` is part of a macro.
+        // `fn(u8)` is a type, `fn $name` is part of a macro.
         let Some(name) = self.following_name() else { return };
         let nested = self.scopes.iter().any(|scope| matches!(scope, Scope::Function(_)));
         let pending = std::mem::take(&mut self.pending);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_are_known_by_their_attributes() {
+    fn tests_are_recognised_by_their_attributes() {
         let source = "mod tests {\n#[test]\n#[ignore = \"long\"]\nfn a() {}\n#[tokio::test(flavor = \"x\")]\nasync fn b() {}\n\
                       fn helper() {}\n#[test]\nconst X: u8 = 1;\nfn not_a_test() {}\n}";
         let tests: Vec<_> = functions(source).into_iter().filter(|function| function.3).map(|f| f.0).collect();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn module_declarations_know_where_they_stand() {
+    fn module_declarations_have_enclosing_modules_and_paths() {
         let found =
             outline("mod a;\nmod b { mod c; }\n#[path = \"x/y.rs\"]\npub mod d;\nfn f(x: fn(u8)) {}").declarations;
         let declaration = |name: &str, modules: &[&str], path: Option<&str>| Declaration {

@@ -1,4 +1,4 @@
-//! Which files cargo compiles, and as which modules: found by following `mod` declarations from each target.
+//! The module tree: the files cargo compiles and their module paths, from the `mod` declarations of each target.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -6,22 +6,22 @@ use std::path::{Component, Path, PathBuf};
 use super::outline::{Declaration, outline};
 use crate::cargo::Target;
 
-/// A file as a module of one target. A file that two targets share is two modules.
+/// A file as a module of one target. A file shared by two targets is two modules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Module {
     pub file: PathBuf,
-    /// From the crate's name down, as tests are named: `journal::segment::tests`.
+    /// Path from the crate's name, as in test names: `journal::segment::tests`.
     pub path: Vec<String>,
 }
 
-/// All modules of all targets. `read` gives the text of a file that exists.
+/// All modules of all targets. `read` returns the text of a file, if it exists.
 pub fn modules(targets: &[Target], read: &dyn Fn(&Path) -> Option<String>) -> Vec<Module> {
     let mut found = Vec::new();
     for target in targets {
         let mut seen = BTreeSet::new();
         let root = std::iter::once(target.crate_name.clone()).chain(target.own_name.clone()).collect();
         let directory = target.source.parent().unwrap_or(Path::new("")).to_path_buf();
-        // A stack of modules still to read, each with the directory that its child modules are in.
+        // Stack of modules to read, each with the directory of its child modules.
         let mut open = vec![(Module { file: target.source.clone(), path: root }, directory)];
         while let Some((module, directory)) = open.pop() {
             let Some(source) = read(&module.file) else { continue };
@@ -44,7 +44,7 @@ pub fn modules(targets: &[Target], read: &dyn Fn(&Path) -> Option<String>) -> Ve
     found
 }
 
-/// The file a declaration means, and the directory of that file's own child modules.
+/// The file of a declaration, and the directory of its child modules.
 fn resolve(
     declaration: &Declaration,
     file: &Path,
@@ -64,14 +64,14 @@ fn resolve(
     Some((file, below))
 }
 
-/// Files pulled in by `include!("…")`.
+/// Files included with `include!("…")`.
 fn included_files(source: &str, file: &Path) -> Vec<PathBuf> {
     let directory = file.parent().unwrap_or(Path::new(""));
     let literals = source.split("include!(\"").skip(1).filter_map(|rest| rest.split('"').next());
     literals.map(|name| normalise(&directory.join(name))).collect()
 }
 
-/// Takes `.` and `..` out of a path without looking at the disk.
+/// Resolves `.` and `..` without access to the file system.
 pub fn normalise(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for component in path.components() {
@@ -101,7 +101,7 @@ mod tests {
             ("a/src/inline/two/mod.rs", "mod three;"),
             ("a/src/inline/two/three.rs", ""),
             ("a/src/dead.rs", ""),
-            ("a/tests/story.rs", "#[path = \"../fixtures/shared.rs\"] mod shared;"),
+            ("a/tests/scenario.rs", "#[path = \"../fixtures/shared.rs\"] mod shared;"),
             ("a/fixtures/shared.rs", ""),
         ];
         let read = |wanted: &Path| files.iter().find(|(name, _)| Path::new(name) == wanted).map(|f| f.1.to_owned());
@@ -110,18 +110,18 @@ mod tests {
             own_name: own_name.map(Into::into),
             source: source.into(),
         };
-        let targets = [target("a/src/lib.rs", None), target("a/tests/story.rs", Some("story"))];
+        let targets = [target("a/src/lib.rs", None), target("a/tests/scenario.rs", Some("scenario"))];
         let mut found: Vec<_> =
             modules(&targets, &read).into_iter().map(|m| (m.file.display().to_string(), m.path.join("::"))).collect();
         found.sort();
         let wanted = [
-            ("a/fixtures/shared.rs", "a::story::shared"),
+            ("a/fixtures/shared.rs", "a::scenario::shared"),
             ("a/src/inline/two/mod.rs", "a::inline::two"),
             ("a/src/inline/two/three.rs", "a::inline::two::three"),
             ("a/src/lib.rs", "a"),
             ("a/src/one.rs", "a::one"),
             ("a/src/one/deep.rs", "a::one::deep"),
-            ("a/tests/story.rs", "a::story"),
+            ("a/tests/scenario.rs", "a::scenario"),
         ];
         assert_eq!(found, wanted.map(|(file, path)| (file.to_owned(), path.to_owned())));
     }

@@ -1,4 +1,4 @@
-//! Things that were meant to go: reminders, unfinished code, silenced lints.
+//! Finds leftovers: reminders, unfinished code, silenced lints.
 
 use std::path::Path;
 
@@ -6,12 +6,12 @@ use super::{Finding, Rule, is_markdown, is_rust};
 use crate::rust::mask::{is_word, mask};
 use crate::rust::outline::outline;
 
-/// Words of people who mean to come back. Written in two halves so that this file does not find itself.
+/// Reminder comments. Concatenated, so that this file has no findings.
 const REMINDERS: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 const UNFINISHED_MACROS: [&str; 2] = ["todo!", "unimplemented!"];
 
 pub fn check(file: &Path, text: &str) -> Vec<Finding> {
-    // Prose may speak of such words, and the lock file has checksums.
+    // Prose may mention these words; checksums in the lock file may contain them.
     if is_markdown(file) || file.extension().is_some_and(|extension| extension == "lock") {
         return Vec::new();
     }
@@ -38,14 +38,14 @@ fn in_code(file: &Path, text: &str) -> Vec<Finding> {
     for attribute in outline(text).attributes {
         let bare: String = attribute.text.split_whitespace().collect();
         if bare.starts_with("allow(") || (bare.starts_with("cfg_attr(") && bare.contains(",allow(")) {
-            let message = "use #[expect(…)] with a reason: it says when it is no longer needed";
+            let message = "use #[expect(…)] with a reason: the compiler reports it when it is no longer needed";
             findings.push(Finding::new(Rule::Allow, file, attribute.line, message));
         }
     }
     findings
 }
 
-/// Whether `word` stands in the line on its own, not as a part of a longer word.
+/// Whether the line contains `word`, not as a part of a longer word.
 fn has_word(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back();

@@ -1,4 +1,4 @@
-//! Files and functions that want to be two.
+//! Finds files and functions that are too long.
 
 use std::path::Path;
 
@@ -15,13 +15,14 @@ pub fn check(file: &Path, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     let lines = text.lines().count();
     if lines > FILE_LINES_MAX {
-        let message = format!("{lines} lines in one file, at most {FILE_LINES_MAX}");
+        let message = format!("the file has {lines} lines, at most {FILE_LINES_MAX} are allowed");
         findings.push(Finding::new(Rule::LongFile, file, 1, message));
     }
     for function in outline(text).functions {
         let lines = function.last_line - function.first_line + 1;
         if lines > FUNCTION_LINES_MAX {
-            let message = format!("function {} has {lines} lines, at most {FUNCTION_LINES_MAX}", function.name);
+            let message =
+                format!("function {} has {lines} lines, at most {FUNCTION_LINES_MAX} are allowed", function.name);
             findings.push(Finding::new(Rule::LongFunction, file, function.first_line, message));
         }
     }
@@ -37,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_measured_at_the_limit() {
+    fn functions_longer_than_the_limit_are_found() {
         let file = Path::new("a.rs");
         assert_eq!(check(file, &function_of(FUNCTION_LINES_MAX)), []);
         let findings = check(file, &function_of(FUNCTION_LINES_MAX + 1));
@@ -45,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_measured_at_the_limit() {
+    fn files_longer_than_the_limit_are_found() {
         let file = Path::new("a.rs");
         assert_eq!(check(file, &"\n".repeat(FILE_LINES_MAX)), []);
         assert_eq!(check(file, &"\n".repeat(FILE_LINES_MAX + 1)).len(), 1);

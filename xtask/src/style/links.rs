@@ -1,4 +1,4 @@
-//! Links in Markdown that lead nowhere: to a file that is not in the repository, or to a heading that is not in the file.
+//! Finds broken links in Markdown: the file is not in the repository, or the heading is not in the file.
 
 use std::path::Path;
 
@@ -21,17 +21,18 @@ fn problem(file: &Path, text: &str, target: &str, repo: &Repo) -> Option<&'stati
     let (path, heading) = target.split_once('#').unwrap_or((target, ""));
     let directory = file.parent().unwrap_or(Path::new(""));
     let path = path.replace("%20", " ");
-    let aim = if path.is_empty() { file.to_path_buf() } else { normalise(&directory.join(&path)) };
-    if !repo.files.iter().any(|known| known.starts_with(&aim)) {
-        return Some("there is no such file in the repository");
+    let target_file = if path.is_empty() { file.to_path_buf() } else { normalise(&directory.join(&path)) };
+    if !repo.files.iter().any(|known| known.starts_with(&target_file)) {
+        return Some("the file is not in the repository");
     }
-    let other = (!path.is_empty()).then(|| repo.read(&aim).unwrap_or_default());
-    let aimed_at = other.as_deref().unwrap_or(text);
-    let known = heading.is_empty() || !is_markdown(&aim) || anchors(aimed_at).iter().any(|anchor| anchor == heading);
-    (!known).then_some("there is no such heading")
+    let other = (!path.is_empty()).then(|| repo.read(&target_file).unwrap_or_default());
+    let target_text = other.as_deref().unwrap_or(text);
+    let known =
+        heading.is_empty() || !is_markdown(&target_file) || anchors(target_text).iter().any(|anchor| anchor == heading);
+    (!known).then_some("the heading does not exist")
 }
 
-/// Every relative link with its line: `[text](target)`, `[name]: target` and the attributes of HTML.
+/// All relative links with their lines: `[text](target)`, `[name]: target` and HTML attributes.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (line, content) in prose(text) {
@@ -47,20 +48,20 @@ fn links(text: &str) -> Vec<(usize, String)> {
         }
         let targets =
             starts.into_iter().filter_map(|start| start.split([')', '"', ' ', '>']).find(|part| !part.is_empty()));
-        let relative = targets.map(|target| target.trim_start_matches('<')).filter(|target| !is_elsewhere(target));
+        let relative = targets.map(|target| target.trim_start_matches('<')).filter(|target| !is_external(target));
         found.extend(relative.map(|target| (line, target.to_owned())));
     }
     found
 }
 
-/// Whether the target is not a file of the repository: it has a scheme, or is a path of some server.
-fn is_elsewhere(target: &str) -> bool {
+/// Whether the target is outside the repository: it has a scheme or is an absolute path.
+fn is_external(target: &str) -> bool {
     let scheme =
         target.split_once(':').is_some_and(|(scheme, _)| scheme.chars().all(|c| c.is_ascii_alphanumeric() || c == '+'));
     scheme || target.starts_with('/')
 }
 
-/// The lines outside fenced code, with inline code blanked out.
+/// The lines outside fenced code, with inline code replaced.
 fn prose(text: &str) -> Vec<(usize, String)> {
     let mut fenced = false;
     let mut lines = Vec::new();
@@ -76,7 +77,7 @@ fn prose(text: &str) -> Vec<(usize, String)> {
     lines
 }
 
-/// What headings and HTML anchors can be linked to, as GitHub names them.
+/// Anchors of headings and HTML elements, as GitHub derives them.
 fn anchors(text: &str) -> Vec<String> {
     let mut anchors: Vec<String> = Vec::new();
     let mut fenced = false;
@@ -92,10 +93,10 @@ fn anchors(text: &str) -> Vec<String> {
         if title.len() == line.len() || !title.starts_with(' ') {
             continue;
         }
-        let kept = title.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
-        let slug: String = kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect();
-        let twin = (1..).map(|number| format!("{slug}-{number}")).find(|twin| !anchors.contains(twin));
-        anchors.push(if anchors.contains(&slug) { twin.unwrap_or_default() } else { slug });
+        let slug_chars = title.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        let slug: String = slug_chars.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect();
+        let suffixed = (1..).map(|number| format!("{slug}-{number}")).find(|suffixed| !anchors.contains(suffixed));
+        anchors.push(if anchors.contains(&slug) { suffixed.unwrap_or_default() } else { slug });
     }
     anchors
 }
@@ -113,20 +114,17 @@ mod tests {
     }
 
     #[test]
-    fn broken_links_are_told_from_good_ones() {
+    fn broken_links_are_found() {
         let files = ["docs/a.md", "README.md", "docs/img/x.png"].iter().map(Into::into).collect();
         let repo = Repo { root: "/nowhere".into(), files };
         let text = "# Two words!\n[1](#two-words) [2](../README.md) [3](img) [4](img/y.png) [5](#three)\n";
         let found = check(Path::new("docs/a.md"), text, &repo);
         let messages: Vec<_> = found.iter().map(|finding| finding.message.as_str()).collect();
-        assert_eq!(
-            messages,
-            ["img/y.png: there is no such file in the repository", "#three: there is no such heading"]
-        );
+        assert_eq!(messages, ["img/y.png: the file is not in the repository", "#three: the heading does not exist"]);
     }
 
     #[test]
-    fn anchors_are_named_as_github_names_them() {
+    fn anchors_match_those_of_github() {
         assert_eq!(anchors("# A `b` C?\n## Same\n## Same\n<a id=\"x\">"), ["a-b-c", "same", "same-1", "x"]);
     }
 }

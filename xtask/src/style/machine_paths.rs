@@ -1,17 +1,17 @@
-//! Paths that exist on one machine only.
+//! Finds absolute paths that exist on one machine only.
 
 use std::path::Path;
 
 use super::{Finding, Rule};
 use crate::rust::mask::is_word;
 
-/// Directories below the root whose content differs from machine to machine.
-const PERSONAL: [&str; 3] = ["work", "root", "home"];
+/// Top-level directories with machine-specific content.
+const MACHINE_SPECIFIC: [&str; 3] = ["work", "root", "home"];
 
 pub fn check(file: &Path, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (line, content) in (1..).zip(text.lines()) {
-        for path in PERSONAL.map(|name| format!("/{name}/")) {
+        for path in MACHINE_SPECIFIC.map(|name| format!("/{name}/")) {
             if content.match_indices(&path).any(|(at, _)| is_absolute(&content[..at])) {
                 let message = format!("a path below {path} exists on one machine only");
                 findings.push(Finding::new(Rule::MachinePath, file, line, message));
@@ -21,7 +21,7 @@ pub fn check(file: &Path, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Whether a slash after `before` starts a path instead of going on with one.
+/// Whether a slash after `before` starts an absolute path.
 fn is_absolute(before: &str) -> bool {
     !before.chars().next_back().is_some_and(|last| is_word(last) || "./-~}>)*".contains(last))
 }

@@ -1,4 +1,4 @@
-//! Which workers are registered. Their manifests are objects beside the blobs, as durable as these.
+//! Registry of workers. Manifests are stored as objects next to the blobs, with the same durability.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use serde::Serialize;
 
 use super::manifest::{Function, Manifest};
 use crate::blocking::blocking;
-use crate::cache::Item;
+use crate::cache::CacheKey;
 use crate::keys::{self, worker_key, worker_of};
 use crate::limits::{MANIFEST_BYTES_MAX, WORKERS_MAX};
 use crate::pack::Body;
 use crate::{Blobs, Error};
 
-/// So many manifests are kept in memory, none of them larger than this, so that starting a job reads none.
+/// Manifests cached in memory and their maximum size, so that starting a job usually reads none.
 const RECENT_MAX: usize = 64;
 const RECENT_MANIFEST_BYTES_MAX: usize = 1 << 20;
 
-/// How many blobs of a bundle are looked at at the same time.
-const LOOKS_AT_ONCE: usize = 32;
+/// Blobs of a bundle checked concurrently.
+const BLOB_CHECKS_CONCURRENT_MAX: usize = 32;
 
-/// A registered worker, in full.
+/// Registered worker with its manifest.
 #[derive(Debug, Clone)]
 pub struct Worker {
     pub id: WorkerId,
@@ -33,7 +33,7 @@ pub struct Worker {
     pub registered_at: Timestamp,
 }
 
-/// A registered worker as it is listed: all but its files.
+/// Registered worker without its files, for lists.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Summary {
     pub id: WorkerId,
@@ -45,12 +45,12 @@ pub struct Summary {
     pub registered_at: Timestamp,
 }
 
-/// What was read before need not be read again: under one name there is ever only one manifest.
+/// Cache of manifests and summaries. An id always refers to the same manifest, so cached values never become stale.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
-    /// Of those that were listed last.
+    /// Workers of the last list.
     summaries: Mutex<HashMap<WorkerId, Summary>>,
-    /// The newest at the end.
+    /// Newest last.
     recent: Mutex<VecDeque<Worker>>,
 }
 
@@ -59,7 +59,7 @@ impl Registry {
         self.recent.lock().iter().find(|worker| worker.id == id).cloned()
     }
 
-    fn remember(&self, worker: &Worker, manifest_bytes: usize) {
+    fn insert(&self, worker: &Worker, manifest_bytes: usize) {
         if manifest_bytes > RECENT_MANIFEST_BYTES_MAX {
             return;
         }
@@ -71,7 +71,7 @@ impl Registry {
         }
     }
 
-    fn forget(&self, id: WorkerId) {
+    fn remove(&self, id: WorkerId) {
         self.summaries.lock().remove(&id);
         self.recent.lock().retain(|known| known.id != id);
     }
@@ -92,7 +92,7 @@ impl Worker {
 }
 
 impl Blobs {
-    /// Registers a bundle whose blobs are all there, durably when this returns. Registering it again changes nothing.
+    /// Registers a bundle whose blobs all exist, durably when this returns. Idempotent.
     pub async fn register(&self, manifest: Manifest) -> Result<WorkerId, Error> {
         let bytes_max = self.shared.options.bundle_bytes_max;
         let (manifest, canonical) = blocking(move || {
@@ -107,30 +107,30 @@ impl Blobs {
         .await?;
         let id = WorkerId::of(&canonical);
         self.check_blobs(&manifest).await?;
-        // Registering and removing one worker at the same time ends with one or the other.
-        let _turn = self.shared.cache.turns.wait(Item::Worker(id)).await;
-        if self.shared.place.head(&worker_key(id)).await?.is_some() {
+        // Serialises registration and removal of one worker.
+        let _guard = self.shared.cache.locks.lock(CacheKey::Worker(id)).await;
+        if self.shared.storage.head(&worker_key(id)).await?.is_some() {
             return Ok(id);
         }
         let registered =
-            self.shared.place.list(keys::WORKERS).take(WORKERS_MAX).try_fold(0, async |sum, _| Ok(sum + 1));
+            self.shared.storage.list(keys::WORKERS).take(WORKERS_MAX).try_fold(0, async |sum, _| Ok(sum + 1));
         if registered.await? >= WORKERS_MAX {
             return Err(Error::TooMany { what: "workers", limit: WORKERS_MAX });
         }
-        self.shared.place.publish(worker_key(id), Body::Memory(canonical)).await?;
+        self.shared.storage.publish(worker_key(id), Body::Memory(canonical)).await?;
         Ok(id)
     }
 
-    /// All registered workers, by name and version.
+    /// All registered workers, ordered by name and version.
     pub async fn workers(&self) -> Result<Vec<Summary>, Error> {
-        let metas: Vec<ObjectMeta> = self.shared.place.list(keys::WORKERS).try_collect().await?;
+        let metas: Vec<ObjectMeta> = self.shared.storage.list(keys::WORKERS).try_collect().await?;
         let mut summaries = Vec::with_capacity(metas.len());
         for id in metas.iter().filter_map(|meta| worker_of(&meta.location)) {
             let known = self.shared.registry.summaries.lock().get(&id).cloned();
             match known {
                 Some(summary) => summaries.push(summary),
-                // It may have been removed since it was listed.
-                None => summaries.extend(self.worker_if_any(id).await?.map(|worker| worker.summary())),
+                // The worker may have been removed since the list was read.
+                None => summaries.extend(self.find_worker(id).await?.map(|worker| worker.summary())),
             }
         }
         let known = summaries.iter().map(|summary| (summary.id, summary.clone())).collect();
@@ -140,10 +140,10 @@ impl Blobs {
     }
 
     pub async fn worker(&self, id: WorkerId) -> Result<Worker, Error> {
-        self.worker_if_any(id).await?.ok_or(Error::WorkerNotFound { id })
+        self.find_worker(id).await?.ok_or(Error::WorkerNotFound { id })
     }
 
-    /// What a registered worker is made of. For those who ask often: a manifest that was read before is not read again.
+    /// Manifest of a registered worker, from memory if it was read recently.
     pub async fn manifest(&self, id: WorkerId) -> Result<Arc<Manifest>, Error> {
         match self.shared.registry.recent(id) {
             Some(worker) => Ok(worker.manifest),
@@ -151,30 +151,30 @@ impl Blobs {
         }
     }
 
-    /// Whether jobs refer to it is for the caller to know; while one runs from it, it stays. Its blobs go with the next
-    /// collection.
+    /// Removes a worker unless an attempt runs from it. The caller must check that no job refers to it. Its blobs are
+    /// left to the next garbage collection.
     pub async fn remove_worker(&self, id: WorkerId) -> Result<(), Error> {
-        let turn = self.shared.cache.turns.wait(Item::Worker(id)).await;
-        if self.shared.place.head(&worker_key(id)).await?.is_none() {
+        let guard = self.shared.cache.locks.lock(CacheKey::Worker(id)).await;
+        if self.shared.storage.head(&worker_key(id)).await?.is_none() {
             return Err(Error::WorkerNotFound { id });
         }
         let cache = Arc::clone(&self.shared.cache);
-        let (gone, _turn) = blocking(move || Ok((cache.remove(Item::Worker(id)), turn))).await?;
-        if !gone {
-            return Err(Error::Busy { what: format!("a job is running from {id}") });
+        let (removed, _guard) = blocking(move || Ok((cache.remove(CacheKey::Worker(id)), guard))).await?;
+        if !removed {
+            return Err(Error::Busy { what: format!("a running job uses {id}") });
         }
-        self.shared.registry.forget(id);
-        self.shared.place.delete(vec![worker_key(id)]).await
+        self.shared.registry.remove(id);
+        self.shared.storage.delete(vec![worker_key(id)]).await
     }
 
-    /// Every blob that a registered worker is made of.
-    pub(crate) async fn blobs_of_workers(&self) -> Result<HashSet<BlobId>, Error> {
-        let metas: Vec<ObjectMeta> = self.shared.place.list(keys::WORKERS).try_collect().await?;
+    /// Blobs of all registered workers.
+    pub(crate) async fn worker_blobs(&self) -> Result<HashSet<BlobId>, Error> {
+        let metas: Vec<ObjectMeta> = self.shared.storage.list(keys::WORKERS).try_collect().await?;
         let mut blobs = HashSet::new();
         for id in metas.iter().filter_map(|meta| worker_of(&meta.location)) {
-            // A manifest that cannot be read ends the collection: who knows what it refers to.
+            // An unreadable manifest aborts the collection, since its references are unknown.
             let recent = self.shared.registry.recent(id);
-            let worker = if recent.is_some() { recent } else { self.worker_if_any(id).await? };
+            let worker = if recent.is_some() { recent } else { self.find_worker(id).await? };
             if let Some(worker) = worker {
                 blobs.extend(worker.manifest.blobs().map(|(id, _)| id));
             }
@@ -182,10 +182,10 @@ impl Blobs {
         Ok(blobs)
     }
 
-    async fn worker_if_any(&self, id: WorkerId) -> Result<Option<Worker>, Error> {
-        let Some(object) = self.shared.place.get(&worker_key(id)).await? else { return Ok(None) };
+    async fn find_worker(&self, id: WorkerId) -> Result<Option<Worker>, Error> {
+        let Some(object) = self.shared.storage.get(&worker_key(id)).await? else { return Ok(None) };
         if object.meta.size > MANIFEST_BYTES_MAX as u64 {
-            return Err(Error::damaged(id, "it is larger than any manifest"));
+            return Err(Error::damaged(id, "it exceeds the maximum size of a manifest"));
         }
         let registered_at = u64::try_from(object.meta.last_modified.timestamp_millis()).unwrap_or_default();
         let bytes = object.bytes().await.map_err(Error::storage("read an object"))?;
@@ -198,19 +198,19 @@ impl Blobs {
                 .map_err(|error| Error::damaged(id, format!("its manifest cannot be read ({error})")))?;
             let registered_at = Timestamp(Millis(registered_at));
             let worker = Worker { id, manifest: Arc::new(manifest), registered_at };
-            shared.registry.remember(&worker, bytes.len());
+            shared.registry.insert(&worker, bytes.len());
             Ok(Some(worker))
         })
         .await
     }
 
-    /// Whether all blobs are there, with the sizes that the manifest states. They are safe from collection then, until
-    /// the manifest itself protects them.
+    /// Checks that all blobs exist with the sizes in the manifest. Also protects them from garbage collection until the
+    /// manifest refers to them.
     async fn check_blobs(&self, manifest: &Manifest) -> Result<(), Error> {
-        let mut wanted: Vec<(BlobId, u64)> = manifest.blobs().collect();
-        wanted.sort_unstable();
-        wanted.dedup();
-        let looks = futures_util::stream::iter(wanted).map(|(id, bytes)| async move {
+        let mut blobs: Vec<(BlobId, u64)> = manifest.blobs().collect();
+        blobs.sort_unstable();
+        blobs.dedup();
+        let checks = futures_util::stream::iter(blobs).map(|(id, bytes)| async move {
             self.shared.protection.touch(id).await;
             if !self.has(id).await? {
                 return Ok(Some(id));
@@ -218,13 +218,11 @@ impl Blobs {
             match self.stat(id).await? {
                 None => Ok(Some(id)),
                 Some(stat) if stat.bytes == bytes => Ok(None),
-                Some(stat) => {
-                    Err(Error::bad_manifest(format!("{id} has {} bytes, not {bytes} as it states", stat.bytes)))
-                }
+                Some(stat) => Err(Error::bad_manifest(format!("{id} has {} bytes, not {bytes} as stated", stat.bytes))),
             }
         });
-        let looks = looks.buffered(LOOKS_AT_ONCE).try_filter_map(|missing| async move { Ok(missing) });
-        let ids: Vec<BlobId> = looks.try_collect().await?;
+        let checks = checks.buffered(BLOB_CHECKS_CONCURRENT_MAX).try_filter_map(|missing| async move { Ok(missing) });
+        let ids: Vec<BlobId> = checks.try_collect().await?;
         if ids.is_empty() { Ok(()) } else { Err(Error::BlobsMissing { ids }) }
     }
 }

@@ -1,4 +1,4 @@
-//! A directory on the client's side, as a manifest and a list of what to upload.
+//! Scan of a client's directory into a manifest and a list of files to upload.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,22 +8,22 @@ use std::path::{Path, PathBuf};
 use model::blob::BlobId;
 use serde::Deserialize;
 
-use super::manifest::{Entry, Function, Manifest};
+use super::manifest::{Function, Manifest, ManifestEntry};
 use crate::Error;
 use crate::limits::BUNDLE_FILES_MAX;
 use crate::materialise::hash_file;
-use crate::walk::{self, Kind};
+use crate::walk::{self, FileKind};
 
-/// The file at the top of a directory that says what the worker is. It is not part of the bundle.
+/// Description of the worker, at the root of its directory. Not part of the bundle.
 pub const DESCRIPTION: &str = "worker.json";
 
 const VERSION_DEFAULT: &str = "0";
 
-/// A directory as it was when it was looked at.
+/// Result of a scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Scanned {
+pub struct ScannedDirectory {
     pub manifest: Manifest,
-    /// One for each different content.
+    /// One file per distinct content.
     pub files: Vec<LocalFile>,
 }
 
@@ -34,7 +34,7 @@ pub struct LocalFile {
     pub bytes: u64,
 }
 
-/// All of it may be left out: a directory without a description is a bundle without functions.
+/// Content of `worker.json`. All fields are optional; a directory without a description is a bundle without functions.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Description {
@@ -50,16 +50,16 @@ struct Description {
 #[serde(deny_unknown_fields)]
 struct DescribedFunction {
     name: String,
-    /// That of the worker if left out.
+    /// Defaults to the worker's version.
     version: Option<String>,
     command: Vec<String>,
 }
 
-/// Makes a manifest of a directory, hashing every file. Blocks. Devices, pipes, sockets and links that point outside
-/// are refused: what is left out silently would be missed later.
-pub fn scan_directory(directory: &Path) -> Result<Scanned, Error> {
-    // It may be a link itself, which is fine: its user has chosen it.
-    let directory = &fs::canonicalize(directory).map_err(Error::io("look at", directory))?;
+/// Builds the manifest of a directory and hashes every file. Blocks. Devices, pipes, sockets and links that point
+/// outside are errors, since a silently omitted file would be missing later.
+pub fn scan_directory(directory: &Path) -> Result<ScannedDirectory, Error> {
+    // The directory itself may be a link, as the user chose it.
+    let directory = &fs::canonicalize(directory).map_err(Error::io("open the directory", directory))?;
     let description = read_description(directory)?;
     let version = description.version.unwrap_or_else(|| VERSION_DEFAULT.to_owned());
     let functions = description.functions.into_iter().map(|function| Function {
@@ -77,17 +77,19 @@ pub fn scan_directory(directory: &Path) -> Result<Scanned, Error> {
     let mut files = BTreeMap::new();
     walk::walk(directory, |path, kind| {
         let entry = match kind {
-            Kind::Directory => return Ok(()),
-            Kind::File { .. } if path == DESCRIPTION => return Ok(()),
-            Kind::File { executable, .. } => {
+            FileKind::Directory => return Ok(()),
+            FileKind::File { .. } if path == DESCRIPTION => return Ok(()),
+            FileKind::File { executable, .. } => {
                 let full = directory.join(path);
                 let (blob, bytes) = hash_file(&full)?;
                 files.entry(blob).or_insert(LocalFile { path: full, blob, bytes });
-                Entry::File { blob, bytes, executable }
+                ManifestEntry::File { blob, bytes, executable }
             }
-            Kind::Link => Entry::Link { target: read_link(directory, path)? },
-            Kind::Special(what) => return Err(Error::bad_path(path, format!("it is {what}; a bundle has files only"))),
-            Kind::Closed(why) => return Err(Error::bad_path(path, why)),
+            FileKind::Link => ManifestEntry::Link { target: read_link(directory, path)? },
+            FileKind::Special(what) => {
+                return Err(Error::bad_path(path, format!("it is {what}; a bundle contains only files and links")));
+            }
+            FileKind::Unreadable(why) => return Err(Error::bad_path(path, why)),
         };
         manifest.files.insert(path.to_owned(), entry);
         if manifest.files.len() > BUNDLE_FILES_MAX {
@@ -95,9 +97,9 @@ pub fn scan_directory(directory: &Path) -> Result<Scanned, Error> {
         }
         Ok(())
     })?;
-    // How large it may be is for the server to say.
+    // The server enforces the size limit.
     manifest.validate(u64::MAX)?;
-    Ok(Scanned { manifest, files: files.into_values().collect() })
+    Ok(ScannedDirectory { manifest, files: files.into_values().collect() })
 }
 
 fn read_description(directory: &Path) -> Result<Description, Error> {
@@ -118,7 +120,7 @@ fn read_link(directory: &Path, path: &str) -> Result<String, Error> {
     let full = directory.join(path);
     let target = fs::read_link(&full).map_err(Error::io("read the link", &full))?;
     match target.into_os_string().into_string() {
-        // `./x` is `x`.
+        // Normalises `./x` to `x`.
         Ok(target) => Ok(target.strip_prefix("./").unwrap_or(&target).to_owned()),
         Err(_) => Err(Error::bad_path(path, "it is a link to a name that is not UTF-8")),
     }

@@ -1,16 +1,16 @@
-//! Whether a manifest can become a directory, and nothing but a directory of its own.
+//! Validation of a manifest: it must unpack to a directory without affecting anything outside it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::limits::{ARGUMENT_BYTES_MAX, COMMAND_ARGS_MAX, COMMAND_BYTES_MAX, ENV_VARS_MAX, NAME_BYTES_MAX};
 
-use super::manifest::{Entry, Function, Manifest, Program};
+use super::manifest::{Function, Manifest, ManifestEntry, Program};
 use crate::limits::{BUNDLE_FILES_MAX, BUNDLE_FUNCTIONS_MAX};
 use crate::paths::link_stays_inside;
 use crate::{Error, safe_relative};
 
 impl Manifest {
-    /// The error names the first thing that is wrong.
+    /// Reports the first problem.
     pub fn validate(&self, bytes_max: u64) -> Result<(), Error> {
         check_name("the name", &self.name)?;
         check_name("the version", &self.version)?;
@@ -31,7 +31,7 @@ impl Manifest {
             if !seen.insert((&function.name, &function.version)) {
                 let Function { name, version, .. } = function;
                 return Err(Error::bad_manifest(format!(
-                    "the function `{name}` is there twice in version `{version}`"
+                    "the function `{name}` is defined twice in version `{version}`"
                 )));
             }
         }
@@ -46,7 +46,7 @@ impl Manifest {
             return wrong(format!("has more than {COMMAND_ARGS_MAX} arguments"));
         }
         if function.command.iter().any(|argument| argument.contains('\0') || argument.len() > ARGUMENT_BYTES_MAX) {
-            return wrong(format!("has an argument with a zero byte, or of more than {ARGUMENT_BYTES_MAX} bytes"));
+            return wrong(format!("has an argument with a NUL byte, or of more than {ARGUMENT_BYTES_MAX} bytes"));
         }
         let bytes: usize = function.command.iter().map(|argument| argument.len() + 1).sum();
         if bytes + env_bytes(&self.env) > COMMAND_BYTES_MAX {
@@ -60,8 +60,8 @@ impl Manifest {
         };
         safe_relative(path)?;
         match self.files.get(path) {
-            Some(Entry::File { executable: true, .. } | Entry::Link { .. }) => Ok(()),
-            Some(Entry::File { executable: false, .. }) => {
+            Some(ManifestEntry::File { executable: true, .. } | ManifestEntry::Link { .. }) => Ok(()),
+            Some(ManifestEntry::File { executable: false, .. }) => {
                 wrong(format!("starts `{path}`, which is not executable. Run `chmod +x` on it"))
             }
             None => wrong(format!("starts `{path}`, which is not in the bundle")),
@@ -69,14 +69,14 @@ impl Manifest {
     }
 }
 
-fn check_files(files: &BTreeMap<String, Entry>) -> Result<(), Error> {
+fn check_files(files: &BTreeMap<String, ManifestEntry>) -> Result<(), Error> {
     for (path, entry) in files {
         safe_relative(path)?;
-        if let Entry::Link { target } = entry {
+        if let ManifestEntry::Link { target } = entry {
             link_stays_inside(path, target)?;
         }
-        // What has something below it is a directory, and cannot be anything else: least of all a link, through which
-        // the rest would be written.
+        // A path with entries below it is a directory. It must not be a file or link: unpacking would write through a
+        // link.
         for (slash, _) in path.match_indices('/') {
             if files.contains_key(&path[..slash]) {
                 return Err(Error::bad_path(path, format!("`{}` is a file, not a directory", &path[..slash])));
@@ -103,14 +103,14 @@ fn check_env(env: &BTreeMap<String, String>) -> Result<(), Error> {
     Ok(())
 }
 
-/// As the kernel counts, with a zero byte behind each.
+/// Size as the kernel counts it, with a NUL byte after each variable.
 fn env_bytes(env: &BTreeMap<String, String>) -> usize {
     env.iter().map(|(variable, value)| variable.len() + value.len() + 2).sum()
 }
 
 fn check_name(what: &str, text: &str) -> Result<(), Error> {
     if text.is_empty() || text.len() > NAME_BYTES_MAX {
-        return Err(Error::bad_manifest(format!("{what} has {} bytes; 1 to {NAME_BYTES_MAX} are right", text.len())));
+        return Err(Error::bad_manifest(format!("{what} has {} bytes; 1 to {NAME_BYTES_MAX} are allowed", text.len())));
     }
     if text.chars().any(char::is_control) {
         return Err(Error::bad_manifest(format!("{what} has control characters")));
@@ -126,15 +126,15 @@ mod tests {
 
     const BYTES_MAX: u64 = 1 << 20;
 
-    fn file(bytes: u64) -> Entry {
-        Entry::File { blob: BlobId::of(b"x"), bytes, executable: true }
+    fn file(bytes: u64) -> ManifestEntry {
+        ManifestEntry::File { blob: BlobId::of(b"x"), bytes, executable: true }
     }
 
-    fn link(target: &str) -> Entry {
-        Entry::Link { target: target.to_owned() }
+    fn link(target: &str) -> ManifestEntry {
+        ManifestEntry::Link { target: target.to_owned() }
     }
 
-    fn with_files<const N: usize>(files: [(&str, Entry); N]) -> Manifest {
+    fn with_files<const N: usize>(files: [(&str, ManifestEntry); N]) -> Manifest {
         Manifest {
             name: "n".to_owned(),
             version: "1".to_owned(),
@@ -144,7 +144,7 @@ mod tests {
         }
     }
 
-    fn why(manifest: &Manifest) -> String {
+    fn refusal(manifest: &Manifest) -> String {
         manifest.validate(BYTES_MAX).unwrap_err().to_string()
     }
 
@@ -162,21 +162,23 @@ mod tests {
 
     #[test]
     fn nothing_can_be_written_through_a_link_or_a_file() {
-        assert!(why(&with_files([("a", link("b")), ("a/x", file(1))])).contains("not a directory"));
+        assert!(refusal(&with_files([("a", link("b")), ("a/x", file(1))])).contains("not a directory"));
         // `a-` sorts between the two.
-        assert!(why(&with_files([("a", file(1)), ("a-", file(1)), ("a/b/x", file(1))])).contains("not a directory"));
+        assert!(
+            refusal(&with_files([("a", file(1)), ("a-", file(1)), ("a/b/x", file(1))])).contains("not a directory")
+        );
     }
 
     #[test]
-    fn bundles_are_taken_up_to_the_limits_and_not_beyond() {
+    fn bundles_are_accepted_up_to_the_limits() {
         assert!(with_files([("a", file(BYTES_MAX))]).validate(BYTES_MAX).is_ok());
-        assert!(why(&with_files([("a", file(BYTES_MAX)), ("b", file(1))])).contains("too large"));
-        assert!(why(&with_files([("a", file(u64::MAX)), ("b", file(2))])).contains("too large"));
+        assert!(refusal(&with_files([("a", file(BYTES_MAX)), ("b", file(1))])).contains("too large"));
+        assert!(refusal(&with_files([("a", file(u64::MAX)), ("b", file(2))])).contains("too large"));
         let mut many = with_files([]);
         many.files = (0..BUNDLE_FILES_MAX).map(|number| (number.to_string(), file(0))).collect();
         assert!(many.validate(BYTES_MAX).is_ok());
         many.files.insert("more".to_owned(), file(0));
-        assert!(why(&many).contains("too many files"));
+        assert!(refusal(&many).contains("too many files"));
         let mut functions = with_files([]);
         let function = |number: usize| Function {
             name: number.to_string(),
@@ -186,16 +188,16 @@ mod tests {
         functions.functions = (0..BUNDLE_FUNCTIONS_MAX).map(function).collect();
         assert!(functions.validate(BYTES_MAX).is_ok());
         functions.functions.push(function(BUNDLE_FUNCTIONS_MAX));
-        assert!(why(&functions).contains("too many functions"));
+        assert!(refusal(&functions).contains("too many functions"));
     }
 
     #[test]
-    fn functions_start_what_the_bundle_has() {
+    fn functions_start_files_of_the_bundle() {
         let with = |command: &[&str]| {
             let mut manifest = with_files([("bin/run", file(1)), ("data", file(1))]);
             manifest
                 .files
-                .insert("data".to_owned(), Entry::File { blob: BlobId::of(b"y"), bytes: 1, executable: false });
+                .insert("data".to_owned(), ManifestEntry::File { blob: BlobId::of(b"y"), bytes: 1, executable: false });
             let command = command.iter().map(ToString::to_string).collect();
             manifest.functions.push(Function { name: "f".to_owned(), version: "1".to_owned(), command });
             manifest
@@ -203,26 +205,26 @@ mod tests {
         assert!(with(&["bin/run", "--fast"]).validate(BYTES_MAX).is_ok());
         assert!(with(&["./bin/run"]).validate(BYTES_MAX).is_ok());
         assert!(with(&["python3", "main.py"]).validate(BYTES_MAX).is_ok());
-        assert!(why(&with(&["bin/other"])).contains("not in the bundle"));
-        assert!(why(&with(&["./data"])).contains("not executable"));
-        assert!(why(&with(&["/bin/sh"])).contains("absolute"));
-        assert!(why(&with(&[])).contains("no command"));
+        assert!(refusal(&with(&["bin/other"])).contains("not in the bundle"));
+        assert!(refusal(&with(&["./data"])).contains("not executable"));
+        assert!(refusal(&with(&["/bin/sh"])).contains("absolute"));
+        assert!(refusal(&with(&[])).contains("no command"));
         let mut twice = with(&["true"]);
         twice.functions.push(twice.functions[0].clone());
-        assert!(why(&twice).contains("twice"));
+        assert!(refusal(&twice).contains("twice"));
     }
 
     #[test]
-    fn environments_must_be_possible() {
+    fn invalid_variables_are_refused() {
         let mut manifest = with_files([]);
         manifest.env.insert("A".to_owned(), "1=2".to_owned());
         assert!(manifest.validate(BYTES_MAX).is_ok());
         manifest.env.insert("B=C".to_owned(), String::new());
-        assert!(why(&manifest).contains("B=C"));
+        assert!(refusal(&manifest).contains("B=C"));
     }
 
     #[test]
-    fn commands_and_environments_must_fit_what_a_process_can_be_given() {
+    fn commands_and_environments_are_limited_to_what_the_kernel_accepts() {
         let with = |argument: usize, value: usize| {
             let mut manifest = with_files([]);
             manifest.env.insert("A".to_owned(), "v".repeat(value));
@@ -231,13 +233,13 @@ mod tests {
             manifest
         };
         let most = ARGUMENT_BYTES_MAX;
-        assert!(with(most, 0).validate(BYTES_MAX).is_err(), "that is more than all together");
+        assert!(with(most, 0).validate(BYTES_MAX).is_err(), "exceeds the total of command and environment");
         assert!(with(most - 1, 0).validate(BYTES_MAX).is_ok());
-        assert!(why(&with(most + 1, 0)).contains("argument"));
+        assert!(refusal(&with(most + 1, 0)).contains("argument"));
         assert!(with(1, most - 2).validate(BYTES_MAX).is_ok());
-        assert!(why(&with(1, most - 1)).contains("variable"));
+        assert!(refusal(&with(1, most - 1)).contains("variable"));
         let exact = COMMAND_BYTES_MAX - "true ".len() - 8 * most - "A=.".len();
         assert!(with(most - 1, exact).validate(BYTES_MAX).is_ok());
-        assert!(why(&with(most - 1, exact + 1)).contains("environment"));
+        assert!(refusal(&with(most - 1, exact + 1)).contains("environment"));
     }
 }

@@ -1,7 +1,7 @@
-//! A small server that speaks the handful of S3 calls that are used: enough to show that ours are made rightly.
+//! S3 stub: the few calls that the store uses.
 //!
-//! Signatures must be there but are not checked, and nothing is durable. What it cannot show is how a real service
-//! behaves under load, or what it thinks of our signatures.
+//! Signatures must be present but are not verified, and nothing is durable. It does not cover the behaviour of a real
+//! service under load, nor the validity of signatures.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -23,13 +23,13 @@ const MODIFIED_IN_LISTS: &str = "2024-01-01T00:00:00.000Z";
 pub struct Bucket {
     pub objects: Mutex<BTreeMap<String, Bytes>>,
     pub uploads: Mutex<BTreeMap<String, BTreeMap<u32, Bytes>>>,
-    /// So many of the next requests fail as a service in trouble would.
+    /// Number of next requests that fail with 503.
     pub failures: AtomicUsize,
-    /// Refuses parts, as a service that is out of space would.
+    /// Nonzero: parts of multipart uploads are refused.
     pub refuses_parts: AtomicUsize,
 }
 
-/// Serves an empty bucket until the runtime ends, and says where.
+/// Serves an empty bucket until the runtime ends. Returns its endpoint.
 pub async fn serve() -> (Arc<Bucket>, String) {
     let bucket = Arc::new(Bucket::default());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -99,7 +99,7 @@ async fn get(bucket: &Bucket, method: &Method, path: &str, headers: &HeaderMap) 
 
 async fn list(bucket: &Bucket, params: &BTreeMap<String, String>) -> Response {
     let prefix = params.get("prefix").map(String::as_str).unwrap_or_default();
-    // Small pages, so that there are several.
+    // Small pages, so that lists have several.
     let after = params.get("continuation-token").cloned().unwrap_or_default();
     let objects = bucket.objects.lock().await;
     let mut found = objects.iter().filter(|(key, _)| key.starts_with(prefix) && **key > after).peekable();

@@ -1,4 +1,4 @@
-//! Workers: registered, listed, unpacked, removed.
+//! Workers: registration, lists, unpacking, removal.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use blobs::workers::{Entry, Function, Manifest, scan_directory};
+use blobs::workers::{Function, Manifest, ManifestEntry, scan_directory};
 use blobs::{Blobs, Error, limits};
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::common::{Fixture, files_below, much_later, noise};
 
-/// A directory with a program, data and links, as a user would have it.
+/// Typical worker directory with a program, data and links.
 fn tools() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
@@ -40,7 +40,7 @@ async fn register(blobs: &Blobs, directory: &Path) -> WorkerId {
 }
 
 fn one_file(content: &Bytes) -> Manifest {
-    let entry = Entry::File { blob: BlobId::of(content), bytes: content.len() as u64, executable: false };
+    let entry = ManifestEntry::File { blob: BlobId::of(content), bytes: content.len() as u64, executable: false };
     Manifest {
         name: "one".to_owned(),
         version: "1".to_owned(),
@@ -52,7 +52,7 @@ fn one_file(content: &Bytes) -> Manifest {
 
 // FEATURES: C10
 #[tokio::test]
-async fn a_registered_directory_is_listed_described_and_runs() {
+async fn a_registered_worker_is_listed_described_and_runs() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let id = register(&blobs, tools().path()).await;
@@ -88,7 +88,7 @@ async fn an_unpacked_worker_is_read_only() {
 }
 
 #[tokio::test]
-async fn registering_again_changes_nothing_and_survives_a_restart() {
+async fn registration_is_idempotent_and_survives_a_restart() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let id = register(&blobs, tools().path()).await;
@@ -101,7 +101,7 @@ async fn registering_again_changes_nothing_and_survives_a_restart() {
 
 // FEATURES: C10
 #[tokio::test]
-async fn a_bundle_with_missing_blobs_is_refused_and_they_are_named() {
+async fn a_bundle_with_missing_blobs_is_refused_with_their_ids() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let manifest = one_file(&Bytes::from_static(b"content"));
@@ -114,12 +114,12 @@ async fn a_bundle_with_missing_blobs_is_refused_and_they_are_named() {
 
 // FEATURES: C10
 #[tokio::test]
-async fn manifests_that_lie_or_lead_outside_are_refused() {
+async fn manifests_with_wrong_sizes_or_outside_paths_are_refused() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let content = Bytes::from_static(b"content");
     blobs.put(content.clone()).await.unwrap();
-    let entry = |bytes| Entry::File { blob: BlobId::of(&content), bytes, executable: false };
+    let entry = |bytes| ManifestEntry::File { blob: BlobId::of(&content), bytes, executable: false };
     let mut wrong_size = one_file(&content);
     wrong_size.files.insert("file".to_owned(), entry(8));
     assert!(matches!(blobs.register(wrong_size).await, Err(Error::BadManifest { .. })));
@@ -129,7 +129,7 @@ async fn manifests_that_lie_or_lead_outside_are_refused() {
         assert!(matches!(blobs.register(outside).await, Err(Error::BadPath { .. })), "{path}");
     }
     let mut link = one_file(&content);
-    link.files.insert("link".to_owned(), Entry::Link { target: "../../etc/passwd".to_owned() });
+    link.files.insert("link".to_owned(), ManifestEntry::Link { target: "../../etc/passwd".to_owned() });
     assert!(matches!(blobs.register(link).await, Err(Error::BadPath { .. })));
     let mut function = one_file(&content);
     let command = vec!["bin/none".to_owned()];
@@ -139,15 +139,15 @@ async fn manifests_that_lie_or_lead_outside_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_is_unpacked_once_however_many_ask() {
+async fn concurrent_callers_share_one_unpacked_worker() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let id = register(&blobs, tools().path()).await;
-    let asked = (0..10).map(|_| {
+    let calls = (0..10).map(|_| {
         let blobs = blobs.clone();
         tokio::spawn(async move { blobs.materialise_worker(id).await.unwrap() })
     });
-    let bundles: Vec<_> = join_all(asked).await.into_iter().map(Result::unwrap).collect();
+    let bundles: Vec<_> = join_all(calls).await.into_iter().map(Result::unwrap).collect();
     let inode = |path: &Path| fs::metadata(path.join("run")).unwrap().ino();
     assert!(bundles.iter().all(|bundle| inode(bundle.path()) == inode(bundles[0].path())));
     assert_eq!(fs::read_dir(fixture.work().join("cache/workers")).unwrap().count(), 1);
@@ -155,7 +155,7 @@ async fn a_worker_is_unpacked_once_however_many_ask() {
 
 // FEATURES: C10
 #[tokio::test]
-async fn an_unpacked_worker_is_found_again_after_a_restart_and_checked() {
+async fn an_unpacked_worker_is_verified_and_reused_after_a_restart() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let id = register(&blobs, tools().path()).await;
@@ -168,7 +168,7 @@ async fn an_unpacked_worker_is_found_again_after_a_restart_and_checked() {
     assert_eq!(inode(), original);
     drop(blobs);
 
-    let spoil: [&dyn Fn(); 4] = [
+    let damages: [&dyn Fn(); 4] = [
         &|| fs::write(path.join("lib/deep/data"), "something else altogether").unwrap(),
         &|| fs::write(path.join("lib/more"), "x").unwrap(),
         &|| fs::remove_file(path.join("lib/deep/up")).unwrap(),
@@ -177,13 +177,13 @@ async fn an_unpacked_worker_is_found_again_after_a_restart_and_checked() {
             symlink("/etc", path.join("lib64")).unwrap();
         },
     ];
-    for (number, spoil) in spoil.iter().enumerate() {
-        // Also for a user that is not root.
+    for (number, damage) in damages.iter().enumerate() {
+        // Needed if the test does not run as root.
         for name in ["", "lib", "lib/deep"] {
             fs::set_permissions(path.join(name), fs::Permissions::from_mode(0o755)).unwrap();
         }
         fs::set_permissions(path.join("lib/deep/data"), fs::Permissions::from_mode(0o644)).unwrap();
-        spoil();
+        damage();
         fs::set_permissions(path.join("lib/deep/data"), fs::Permissions::from_mode(0o444)).unwrap();
         for name in ["", "lib", "lib/deep"] {
             fs::set_permissions(path.join(name), fs::Permissions::from_mode(0o555)).unwrap();
@@ -197,7 +197,7 @@ async fn an_unpacked_worker_is_found_again_after_a_restart_and_checked() {
 }
 
 #[tokio::test]
-async fn unpacked_workers_share_the_bound_of_the_cache() {
+async fn unpacked_workers_count_towards_the_cache_limit() {
     let mut fixture = Fixture::new();
     fixture.options.cache_bytes_max = 300_000;
     let blobs = fixture.open().await;
@@ -218,20 +218,20 @@ async fn unpacked_workers_share_the_bound_of_the_cache() {
 }
 
 #[tokio::test]
-async fn a_worker_whose_blob_is_damaged_leaves_nothing_half_unpacked() {
+async fn a_worker_with_a_damaged_blob_leaves_no_partial_directory() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let id = register(&blobs, tools().path()).await;
     fs::write(fixture.stored(BlobId::of(b"hello from the bundle")), "junk").unwrap();
     let error = blobs.materialise_worker(id).await.unwrap_err();
     assert!(matches!(error, Error::Damaged { .. }), "{error}");
-    // Files that were being unpacked beside the damaged one may take a moment to go.
+    // Files unpacked concurrently with the damaged one may be removed a moment later.
     let since = std::time::Instant::now();
     while !fixture.leftovers().is_empty() && since.elapsed() < Duration::from_secs(10) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert_eq!(fixture.leftovers(), [] as [&Path; 0]);
-    // Registering again asks for what is damaged.
+    // A new registration reports the damaged blob as missing.
     let manifest = scan_directory(tools().path()).unwrap().manifest;
     assert!(matches!(blobs.register(manifest).await, Err(Error::BlobsMissing { .. })));
     assert_eq!(register(&blobs, tools().path()).await, id);
@@ -239,14 +239,14 @@ async fn a_worker_whose_blob_is_damaged_leaves_nothing_half_unpacked() {
 }
 
 #[tokio::test]
-async fn a_damaged_manifest_is_found_and_stops_collections() {
+async fn a_damaged_manifest_is_detected_and_aborts_collections() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let id = register(&blobs, tools().path()).await;
     drop(blobs);
     let path = fixture.directory.path().join("store/workers").join(id.to_string());
-    let sound = fs::read_to_string(&path).unwrap();
-    fs::write(&path, sound.replace("tools", "fools")).unwrap();
+    let intact = fs::read_to_string(&path).unwrap();
+    fs::write(&path, intact.replace("tools", "fools")).unwrap();
     let blobs = fixture.open().await;
     assert!(matches!(blobs.worker(id).await, Err(Error::Damaged { .. })));
     let swept = blobs.begin_collection().unwrap().sweep(|_| false, much_later()).await;
@@ -258,7 +258,7 @@ async fn a_damaged_manifest_is_found_and_stops_collections() {
 
 // FEATURES: C10
 #[tokio::test]
-async fn blobs_of_a_registered_worker_stay_until_it_is_removed() {
+async fn blobs_of_a_worker_are_retained_until_its_removal() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let id = register(&blobs, tools().path()).await;
@@ -277,7 +277,7 @@ async fn blobs_of_a_registered_worker_stay_until_it_is_removed() {
 }
 
 #[tokio::test]
-async fn as_many_workers_are_registered_as_the_limit_says() {
+async fn registered_workers_are_limited() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let manifest = |name: &str| Manifest { name: name.to_owned(), files: BTreeMap::new(), ..one_file(&Bytes::new()) };
@@ -288,12 +288,12 @@ async fn as_many_workers_are_registered_as_the_limit_says() {
     }
     blobs.register(manifest("last")).await.unwrap();
     assert!(matches!(blobs.register(manifest("more")).await, Err(Error::TooMany { .. })));
-    // What is registered stays so.
+    // Registering an existing worker again still succeeds.
     assert_eq!(blobs.register(manifest("first")).await.unwrap(), id);
 }
 
 #[tokio::test]
-async fn a_manifest_may_have_the_largest_size_and_not_a_byte_more() {
+async fn a_manifest_is_accepted_up_to_the_maximum_size() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let function = |number: usize, bytes: usize| Function {

@@ -1,4 +1,4 @@
-//! Plain files out of the cache.
+//! Plain files from the cache.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -21,15 +21,15 @@ async fn put(blobs: &Blobs, bytes: usize, seed: u64) -> BlobId {
 
 // FEATURES: C11
 #[tokio::test(flavor = "multi_thread")]
-async fn a_blob_becomes_one_read_only_file_however_many_ask() {
+async fn concurrent_callers_share_one_read_only_file() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let id = put(&blobs, 3_000_000, 1).await;
-    let asked = join_all((0..20).map(|_| {
+    let calls = join_all((0..20).map(|_| {
         let blobs = blobs.clone();
         tokio::spawn(async move { blobs.materialise(id).await.unwrap() })
     }));
-    let pinned: Vec<_> = asked.await.into_iter().map(Result::unwrap).collect();
+    let pinned: Vec<_> = calls.await.into_iter().map(Result::unwrap).collect();
     let inode = fs::metadata(pinned[0].path()).unwrap().ino();
     for file in &pinned {
         let found = fs::metadata(file.path()).unwrap();
@@ -40,7 +40,7 @@ async fn a_blob_becomes_one_read_only_file_however_many_ask() {
 }
 
 #[tokio::test]
-async fn what_is_missing_cannot_be_materialised() {
+async fn a_missing_blob_cannot_be_materialised() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let id = BlobId::of(b"nowhere");
@@ -49,7 +49,7 @@ async fn what_is_missing_cannot_be_materialised() {
 }
 
 #[tokio::test]
-async fn what_was_used_least_recently_goes_first_and_what_is_pinned_stays() {
+async fn the_least_recently_used_file_is_evicted_first_and_pinned_files_stay() {
     let mut fixture = Fixture::new();
     fixture.options.cache_bytes_max = 400_000;
     let blobs = fixture.open().await;
@@ -62,7 +62,7 @@ async fn what_was_used_least_recently_goes_first_and_what_is_pinned_stays() {
     for id in &ids[1..4] {
         paths.push(blobs.materialise(*id).await.unwrap().path().to_path_buf());
     }
-    // Used again: now the third is the oldest.
+    // Used again: now `ids[2]` is the least recently used.
     drop(blobs.materialise(ids[1]).await.unwrap());
     let last = blobs.materialise(ids[4]).await.unwrap();
     assert!(pinned.path().exists() && last.path().exists());
@@ -71,7 +71,7 @@ async fn what_was_used_least_recently_goes_first_and_what_is_pinned_stays() {
 }
 
 #[tokio::test]
-async fn when_everything_is_pinned_the_cache_says_that_it_is_full() {
+async fn a_cache_full_of_pinned_files_returns_an_error() {
     let mut fixture = Fixture::new();
     fixture.options.cache_bytes_max = 200_000;
     let blobs = fixture.open().await;
@@ -84,12 +84,12 @@ async fn when_everything_is_pinned_the_cache_says_that_it_is_full() {
     blobs.materialise(two).await.unwrap();
     let large = put(&blobs, 300_000, 3).await;
     assert!(matches!(blobs.materialise(large).await, Err(Error::CacheFull { .. })));
-    // And nothing was thrown out for what cannot fit.
+    // Nothing is evicted for a file that cannot fit.
     assert_eq!(cached(&fixture).len(), 1);
 }
 
 #[tokio::test]
-async fn a_file_up_to_the_size_of_the_cache_fits() {
+async fn a_file_as_large_as_the_cache_fits() {
     let mut fixture = Fixture::new();
     fixture.options.cache_bytes_max = 3 * 4096;
     let blobs = fixture.open().await;
@@ -99,12 +99,12 @@ async fn a_file_up_to_the_size_of_the_cache_fits() {
 }
 
 #[tokio::test]
-async fn files_are_used_again_after_a_restart_if_they_are_sound() {
+async fn intact_files_are_reused_after_a_restart() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
-    let (sound, spoiled) = (put(&blobs, 10_000, 1).await, put(&blobs, 10_000, 2).await);
-    let inode = fs::metadata(blobs.materialise(sound).await.unwrap().path()).unwrap().ino();
-    let path = blobs.materialise(spoiled).await.unwrap().path().to_path_buf();
+    let (intact, modified) = (put(&blobs, 10_000, 1).await, put(&blobs, 10_000, 2).await);
+    let inode = fs::metadata(blobs.materialise(intact).await.unwrap().path()).unwrap().ino();
+    let path = blobs.materialise(modified).await.unwrap().path().to_path_buf();
     drop(blobs);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     fs::write(&path, noise(10_000, 3)).unwrap();
@@ -112,13 +112,13 @@ async fn files_are_used_again_after_a_restart_if_they_are_sound() {
     fs::write(path.parent().unwrap().join("junk"), "x").unwrap();
 
     let blobs = fixture.open().await;
-    assert_eq!(fs::metadata(blobs.materialise(sound).await.unwrap().path()).unwrap().ino(), inode);
-    assert!(fs::read(blobs.materialise(spoiled).await.unwrap().path()).unwrap() == noise(10_000, 2));
+    assert_eq!(fs::metadata(blobs.materialise(intact).await.unwrap().path()).unwrap().ino(), inode);
+    assert!(fs::read(blobs.materialise(modified).await.unwrap().path()).unwrap() == noise(10_000, 2));
     assert_eq!(cached(&fixture).len(), 2);
 }
 
 #[tokio::test]
-async fn a_smaller_cache_after_a_restart_is_kept_within_its_bound() {
+async fn a_cache_shrunk_at_a_restart_is_evicted_down_to_its_limit() {
     let mut fixture = Fixture::new();
     let blobs = fixture.open().await;
     for seed in 0..10 {
@@ -149,18 +149,18 @@ async fn a_link_shares_the_file_and_a_copy_does_not() {
         assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o444);
         assert!(fs::read(path).unwrap() == noise(10_000, 1));
     }
-    // Nothing that is there is replaced.
+    // Existing files are not replaced.
     assert!(matches!(link_into(&pinned, &copy).await, Err(Error::Io { .. })));
     assert!(matches!(copy_into(&pinned, &link).await, Err(Error::Io { .. })));
 }
 
 #[tokio::test]
-async fn another_file_system_gets_a_copy() {
+async fn a_link_to_another_file_system_becomes_a_copy() {
     let elsewhere = Path::new("/dev/shm");
     let fixture = Fixture::new();
     let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).unwrap_or_default();
     if !elsewhere.is_dir() || device(elsewhere) == device(fixture.directory.path()) {
-        return crate::common::skip("there is no second file system to link to");
+        return crate::common::skip("needs a second file system at /dev/shm");
     }
     let blobs = fixture.open().await;
     let id = put(&blobs, 10_000, 1).await;
@@ -172,15 +172,15 @@ async fn another_file_system_gets_a_copy() {
 
 // FEATURES: C11
 #[tokio::test]
-async fn a_job_that_changes_its_input_does_not_change_the_next_ones() {
+async fn a_modified_input_file_is_not_reused() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let id = blobs.put(Bytes::from_static(b"original")).await.unwrap();
-    let mine = fixture.directory.path().join("mine");
-    link_into(&blobs.materialise(id).await.unwrap(), &mine).await.unwrap();
-    // With the rights of the server, which a sandboxed job does not have.
-    fs::set_permissions(&mine, fs::Permissions::from_mode(0o644)).unwrap();
-    fs::write(&mine, "CHANGED!").unwrap();
-    fs::set_permissions(&mine, fs::Permissions::from_mode(0o444)).unwrap();
+    let input = fixture.directory.path().join("input");
+    link_into(&blobs.materialise(id).await.unwrap(), &input).await.unwrap();
+    // With the server's privileges, which a sandboxed job does not have.
+    fs::set_permissions(&input, fs::Permissions::from_mode(0o644)).unwrap();
+    fs::write(&input, "CHANGED!").unwrap();
+    fs::set_permissions(&input, fs::Permissions::from_mode(0o444)).unwrap();
     assert_eq!(fs::read(blobs.materialise(id).await.unwrap().path()).unwrap(), b"original");
 }

@@ -1,4 +1,4 @@
-//! Collection of garbage: everything that may go, nothing that may not.
+//! Garbage collection: unreferenced blobs are deleted, protected ones are not.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use blobs::{Blobs, Error, Swept};
+use blobs::{Blobs, Error, SweepStats};
 use bytes::Bytes;
 use model::blob::BlobId;
 use parking_lot::Mutex;
@@ -14,7 +14,7 @@ use tokio::sync::RwLock;
 
 use crate::common::{Fixture, content, much_later, noise};
 
-async fn sweep(blobs: &Blobs, in_use: &[BlobId]) -> Swept {
+async fn sweep(blobs: &Blobs, in_use: &[BlobId]) -> SweepStats {
     blobs.begin_collection().unwrap().sweep(|id| in_use.contains(id), much_later()).await.unwrap()
 }
 
@@ -28,65 +28,65 @@ async fn has(blobs: &Blobs, id: BlobId) -> bool {
 
 // FEATURES: C11
 #[tokio::test]
-async fn what_nobody_refers_to_goes() {
+async fn unreferenced_blobs_are_deleted() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let (used, unused) = (put(&blobs, "used").await, put(&blobs, "unused").await);
     let bytes = blobs.stat(unused).await.unwrap().unwrap().stored_bytes;
     let swept = sweep(&blobs, &[used]).await;
-    assert_eq!(swept, Swept { deleted: 1, deleted_bytes: bytes, kept: 1, abandoned_uploads: 0 });
+    assert_eq!(swept, SweepStats { deleted: 1, deleted_bytes: bytes, retained: 1, abandoned_uploads: 0 });
     assert!(has(&blobs, used).await && !has(&blobs, unused).await);
     assert!(matches!(blobs.materialise(unused).await, Err(Error::NotFound { .. })));
 }
 
 #[tokio::test]
-async fn many_go_in_one_collection() {
+async fn one_collection_deletes_several_batches() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     for number in 0..1100 {
         put(&blobs, &number.to_string()).await;
     }
     assert_eq!(sweep(&blobs, &[]).await.deleted, 1100);
-    assert_eq!(sweep(&blobs, &[]).await, Swept::default());
+    assert_eq!(sweep(&blobs, &[]).await, SweepStats::default());
 }
 
 #[tokio::test]
-async fn what_is_young_stays() {
+async fn blobs_within_the_grace_period_are_retained() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let id = put(&blobs, "young").await;
     let soon = SystemTime::now() + fixture.options.grace - Duration::from_secs(60);
     let swept = blobs.begin_collection().unwrap().sweep(|_| false, soon).await.unwrap();
-    assert_eq!((swept.deleted, swept.kept), (0, 1));
+    assert_eq!((swept.deleted, swept.retained), (0, 1));
     assert!(has(&blobs, id).await);
 }
 
 // FEATURES: C11
 #[tokio::test]
-async fn what_was_asked_for_put_or_read_since_the_beginning_stays() {
+async fn blobs_queried_put_or_read_since_the_beginning_are_retained() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
-    let asked = put(&blobs, "asked").await;
+    let queried = put(&blobs, "queried").await;
     let again = put(&blobs, "again").await;
     let read = put(&blobs, "read").await;
     let uploaded = put(&blobs, "uploaded").await;
     let unused = put(&blobs, "unused").await;
     let collection = blobs.begin_collection().unwrap();
-    assert!(blobs.missing(&[asked]).await.unwrap().is_empty());
+    assert!(blobs.missing(&[queried]).await.unwrap().is_empty());
     put(&blobs, "again").await;
     let new = put(&blobs, "new").await;
     content(&blobs, read).await.unwrap();
     assert!(blobs.begin_upload(uploaded, 8).await.unwrap().done);
     let swept = collection.sweep(|_| false, much_later()).await.unwrap();
-    assert_eq!((swept.deleted, swept.kept), (1, 5));
-    for id in [asked, again, new, read, uploaded] {
+    assert_eq!((swept.deleted, swept.retained), (1, 5));
+    for id in [queried, again, new, read, uploaded] {
         assert!(has(&blobs, id).await);
     }
     assert!(!has(&blobs, unused).await);
 }
 
 #[tokio::test]
-async fn what_is_pinned_stays_until_it_is_not() {
+async fn pinned_blobs_are_retained() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let id = put(&blobs, "pinned").await;
@@ -100,7 +100,7 @@ async fn what_is_pinned_stays_until_it_is_not() {
 }
 
 #[tokio::test]
-async fn one_collection_at_a_time_and_one_dropped_does_nothing() {
+async fn collections_are_exclusive_and_a_dropped_one_deletes_nothing() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let id = put(&blobs, "x").await;
@@ -112,18 +112,18 @@ async fn one_collection_at_a_time_and_one_dropped_does_nothing() {
 }
 
 #[tokio::test]
-async fn strangers_in_the_directory_are_left_alone() {
+async fn foreign_files_in_the_directory_are_left_alone() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
-    let stranger = fixture.directory.path().join("store/blobs/readme.txt");
+    let foreign = fixture.directory.path().join("store/blobs/readme.txt");
     put(&blobs, "x").await;
-    std::fs::write(&stranger, "not a blob").unwrap();
+    std::fs::write(&foreign, "not a blob").unwrap();
     assert_eq!(sweep(&blobs, &[]).await.deleted, 1);
-    assert!(stranger.exists());
+    assert!(foreign.exists());
 }
 
 #[tokio::test]
-async fn abandoned_uploads_go_with_a_collection() {
+async fn a_collection_removes_abandoned_uploads() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     blobs.begin_upload(BlobId::of(b"x"), 1).await.unwrap();
@@ -131,19 +131,19 @@ async fn abandoned_uploads_go_with_a_collection() {
     assert_eq!(fixture.leftovers(), [] as [&Path; 0]);
 }
 
-/// Clients ask, upload, refer and forget all the time; collections run all the time. What a client was told is there is
-/// there when its job wants it.
+/// Clients query, upload, refer to and release blobs while collections run continuously. A blob reported as present
+/// must be present when the client's job reads it.
 // FEATURES: C11
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_client_never_loses_what_it_was_told_is_there() {
+async fn a_blob_reported_as_present_is_not_collected() {
     const CLIENTS: u64 = 3;
     const ROUNDS: u64 = 200;
     const CONTENTS: u64 = 4;
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let jobs = Arc::new(Mutex::new(HashMap::<BlobId, usize>::new()));
-    // To a collection every grace period is over. So none may begin between a client's question and its job, which is
-    // what the grace period is for; those that have begun go on.
+    // The collections see every grace period as expired. So none may begin between a client's query and its job, which
+    // the grace period would ensure; running ones continue.
     let grace = Arc::new(RwLock::new(()));
     let stop = Arc::new(AtomicBool::new(false));
     let collector = {
@@ -187,5 +187,5 @@ async fn a_client_never_loses_what_it_was_told_is_there() {
         client.await.unwrap();
     }
     stop.store(true, Ordering::Relaxed);
-    assert!(collector.await.unwrap() > 0, "nothing was ever collected: this shows nothing");
+    assert!(collector.await.unwrap() > 0, "no blob was ever collected, so the test proves nothing");
 }

@@ -1,11 +1,11 @@
-//! A store in a directory of its own, and helpers.
+//! Fixture: a store in a temporary directory, and helpers.
 
 use std::convert::Infallible;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use blobs::{Blobs, Error, Location, Options, Reading};
+use blobs::{Blobs, ContentStream, Error, Location, Options};
 use bytes::Bytes;
 use futures_util::{Stream, TryStreamExt};
 use model::blob::BlobId;
@@ -27,7 +27,7 @@ impl Fixture {
         Blobs::open(self.options.clone()).await.unwrap()
     }
 
-    /// Where a blob is kept.
+    /// Path of a stored blob.
     pub fn stored(&self, id: BlobId) -> PathBuf {
         stored_at(self.directory.path(), id)
     }
@@ -36,11 +36,12 @@ impl Fixture {
         &self.options.work
     }
 
-    /// All files that are neither blobs nor workers: what somebody has left behind.
+    /// All files that are neither blobs nor manifests.
     pub fn leftovers(&self) -> Vec<PathBuf> {
         let root = self.directory.path();
-        let ours = [root.join("store/blobs"), root.join("store/workers")];
-        files_below(root).into_iter().filter(|path| !ours.iter().any(|ours| path.starts_with(ours))).collect()
+        let expected = [root.join("store/blobs"), root.join("store/workers")];
+        let is_expected = |path: &PathBuf| expected.iter().any(|directory| path.starts_with(directory));
+        files_below(root).into_iter().filter(|path| !is_expected(path)).collect()
     }
 }
 
@@ -68,7 +69,7 @@ pub fn files_below(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Bytes that cannot be compressed, the same for the same seed.
+/// Incompressible bytes, determined by the seed.
 pub fn noise(bytes: usize, seed: u64) -> Bytes {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut content = Vec::with_capacity(bytes + 8);
@@ -82,8 +83,8 @@ pub fn noise(bytes: usize, seed: u64) -> Bytes {
     content.into()
 }
 
-pub async fn read_all(reading: Reading) -> Result<Vec<u8>, Error> {
-    reading
+pub async fn read_all(stream: ContentStream) -> Result<Vec<u8>, Error> {
+    stream
         .try_fold(Vec::new(), async |mut all, piece| {
             all.extend_from_slice(&piece);
             Ok(all)
@@ -100,12 +101,12 @@ pub fn pieces(content: &Bytes, bytes: usize) -> impl Stream<Item = Result<Bytes,
     futures_util::stream::iter(pieces)
 }
 
-/// A time at which the grace period of everything that happened up to now is over.
+/// A time after the grace period of all earlier operations.
 pub fn much_later() -> SystemTime {
     SystemTime::now() + Duration::from_secs(2 * 24 * 3600)
 }
 
-/// Written down for whoever runs the tests.
+/// Reports a skipped test on stderr and in the file `OUTLAST_SKIP_LOG`.
 pub fn skip(why: &str) {
     use std::io::Write;
     eprintln!("skipped: {why}");

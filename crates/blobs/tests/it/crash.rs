@@ -1,4 +1,4 @@
-//! Killed processes: what was acknowledged is there, and nothing half-done is seen.
+//! Killed processes: acknowledged blobs are present, partial ones are not visible.
 
 use std::fs;
 use std::io::Read;
@@ -14,12 +14,12 @@ use crate::common::{Fixture, content, files_below, noise, options_at};
 const CHILD_DIRECTORY: &str = "BLOBS_TEST_CHILD_DIRECTORY";
 const KILLS: u64 = 20;
 
-/// Some small, some that go through a scratch file.
+/// Some small, some large enough for a scratch file.
 fn original(number: u64) -> bytes::Bytes {
     noise(if number.is_multiple_of(3) { 3_000_000 } else { 10_000 }, number)
 }
 
-/// Not a test of its own: the process that gets killed. It says on its output what was acknowledged.
+/// Not a test: the process that is killed. It prints the acknowledged puts.
 #[tokio::test]
 async fn child_that_puts_until_it_is_killed() {
     let Ok(directory) = std::env::var(CHILD_DIRECTORY) else { return };
@@ -35,7 +35,7 @@ async fn child_that_puts_until_it_is_killed() {
 
 // FEATURES: C11
 #[tokio::test]
-async fn a_killed_process_leaves_whole_blobs_and_nothing_else() {
+async fn a_killed_process_leaves_only_complete_blobs() {
     let fixture = Fixture::new();
     let mut acknowledged = Vec::new();
     for kill in 0..KILLS {
@@ -46,14 +46,15 @@ async fn a_killed_process_leaves_whole_blobs_and_nothing_else() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // Any moment will do; these differ.
+        // Varies the time of the kill.
         std::thread::sleep(Duration::from_millis(60 + 17 * kill % 90));
         child.kill().unwrap();
-        let mut said = String::new();
-        child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        let mut printed = String::new();
+        child.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
         child.wait().unwrap();
         acknowledged.extend(
-            said.lines()
+            printed
+                .lines()
                 .filter_map(|line| line.split_once("put "))
                 .filter_map(|(_, number)| number.parse::<u64>().ok()),
         );
@@ -64,13 +65,13 @@ async fn a_killed_process_leaves_whole_blobs_and_nothing_else() {
         let original = original(*number);
         assert!(content(&blobs, BlobId::of(&original)).await.unwrap() == original, "{number}");
     }
-    // Whatever is visible is whole.
+    // All visible blobs are complete.
     for path in files_below(&fixture.directory.path().join("store/blobs")) {
         let id = format!("blob:{}", path.file_name().unwrap().to_str().unwrap()).parse().unwrap();
         content(&blobs, id).await.unwrap();
         blobs.materialise(id).await.unwrap();
     }
-    // And opening has cleared away what the killed ones were at.
+    // Opening has removed the scratch directories of the killed processes.
     for scratch in ["store/scratch", "work/scratch"] {
         let scratch = fixture.directory.path().join(scratch);
         assert_eq!(files_below(&scratch), [] as [&Path; 0]);

@@ -1,4 +1,4 @@
-//! Disks that return something else than was written.
+//! Damaged objects.
 
 use std::fs;
 use std::path::Path;
@@ -10,20 +10,20 @@ use model::blob::BlobId;
 
 use crate::common::{Fixture, content, noise};
 
-/// Every way to read must refuse, and none may hand out as many bytes as the whole has.
-async fn refused(blobs: &Blobs, id: BlobId, bytes: usize, what: &str) {
+/// Every kind of read must fail, and none may return the full number of bytes.
+async fn assert_damaged(blobs: &Blobs, id: BlobId, bytes: usize, what: &str) {
     match blobs.read(id).await {
         Err(error) => assert!(matches!(error, Error::Damaged { .. }), "{what}: {error}"),
-        Ok(mut reading) => {
-            let mut got = 0;
+        Ok(mut stream) => {
+            let mut received = 0;
             let error = loop {
-                match reading.next().await.unwrap_or_else(|| panic!("{what}: the reading ended as if all were well")) {
-                    Ok(piece) => got += piece.len(),
+                match stream.next().await.unwrap_or_else(|| panic!("{what}: the stream ended without an error")) {
+                    Ok(piece) => received += piece.len(),
                     Err(error) => break error,
                 }
             };
             assert!(matches!(error, Error::Damaged { .. }), "{what}: {error}");
-            assert!(got < bytes.max(1), "{what}: {got} bytes were handed out");
+            assert!(received < bytes.max(1), "{what}: {received} bytes were returned");
         }
     }
     assert!(matches!(blobs.materialise(id).await, Err(Error::Damaged { .. })), "{what}");
@@ -31,86 +31,86 @@ async fn refused(blobs: &Blobs, id: BlobId, bytes: usize, what: &str) {
 
 // FEATURES: C11
 #[tokio::test]
-async fn a_flipped_bit_anywhere_is_found() {
+async fn a_flipped_bit_anywhere_is_detected() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let original = Bytes::from("a small text, a small text, and noise: ".repeat(3).into_bytes());
     let id = blobs.put(original.clone()).await.unwrap();
     let path = fixture.stored(id);
-    let sound = fs::read(&path).unwrap();
-    for position in 0..sound.len() {
+    let intact = fs::read(&path).unwrap();
+    for position in 0..intact.len() {
         for bit in [0, 4, 7] {
-            let mut damaged = sound.clone();
+            let mut damaged = intact.clone();
             damaged[position] ^= 1 << bit;
             fs::write(&path, &damaged).unwrap();
-            refused(&blobs, id, original.len(), &format!("byte {position}, bit {bit}")).await;
+            assert_damaged(&blobs, id, original.len(), &format!("byte {position}, bit {bit}")).await;
         }
     }
-    fs::write(&path, &sound).unwrap();
+    fs::write(&path, &intact).unwrap();
     assert_eq!(content(&blobs, id).await.unwrap(), original);
 }
 
 #[tokio::test]
-async fn a_blob_cut_off_anywhere_is_found() {
+async fn a_truncated_or_extended_blob_is_detected() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let original = noise(300, 1);
     let id = blobs.put(original.clone()).await.unwrap();
     let path = fixture.stored(id);
-    let sound = fs::read(&path).unwrap();
-    for bytes in 0..sound.len() {
-        fs::write(&path, &sound[..bytes]).unwrap();
-        refused(&blobs, id, original.len(), &format!("{bytes} bytes left")).await;
+    let intact = fs::read(&path).unwrap();
+    for bytes in 0..intact.len() {
+        fs::write(&path, &intact[..bytes]).unwrap();
+        assert_damaged(&blobs, id, original.len(), &format!("{bytes} bytes left")).await;
         assert!(blobs.stat(id).await.is_err());
     }
-    fs::write(&path, [&sound[..], &[0]].concat()).unwrap();
-    refused(&blobs, id, original.len(), "a byte more").await;
+    fs::write(&path, [&intact[..], &[0]].concat()).unwrap();
+    assert_damaged(&blobs, id, original.len(), "a byte more").await;
 }
 
 #[tokio::test]
-async fn large_blobs_are_refused_before_their_end() {
+async fn damage_in_a_large_blob_is_detected_before_its_end() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let original = noise(2_000_000, 1);
     let id = blobs.put(original.clone()).await.unwrap();
     let path = fixture.stored(id);
-    let sound = fs::read(&path).unwrap();
-    for position in [100, 1_000_000, sound.len() - 1] {
-        let mut damaged = sound.clone();
+    let intact = fs::read(&path).unwrap();
+    for position in [100, 1_000_000, intact.len() - 1] {
+        let mut damaged = intact.clone();
         damaged[position] ^= 1;
         fs::write(&path, damaged).unwrap();
-        refused(&blobs, id, original.len(), &format!("byte {position}")).await;
+        assert_damaged(&blobs, id, original.len(), &format!("byte {position}")).await;
     }
 }
 
 #[tokio::test]
-async fn the_content_of_another_blob_is_found() {
+async fn the_content_of_another_blob_is_detected() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let one = blobs.put(Bytes::from_static(b"one")).await.unwrap();
     let two = blobs.put(Bytes::from_static(b"two")).await.unwrap();
     fs::copy(fixture.stored(two), fixture.stored(one)).unwrap();
-    refused(&blobs, one, 3, "another content").await;
+    assert_damaged(&blobs, one, 3, "another content").await;
 }
 
 #[tokio::test]
-async fn more_content_than_stated_is_found_before_it_fills_the_disk() {
+async fn a_decompression_bomb_is_detected_before_it_fills_the_disk() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let small = blobs.put(Bytes::from_static(b"small")).await.unwrap();
     let bomb = blobs.put(Bytes::from(vec![0; 50_000_000])).await.unwrap();
-    // The small header over the large content, with sizes and checksums that fit.
+    // The large content with the small plain size in its header and matching checksums.
     let bytes = fs::read(fixture.stored(bomb)).unwrap();
     let mut forged = bytes.clone();
     forged[8..16].copy_from_slice(&5_u64.to_le_bytes());
     let crc = crc(&forged[..28]);
     forged[28..32].copy_from_slice(&crc.to_le_bytes());
     fs::write(fixture.stored(small), forged).unwrap();
-    refused(&blobs, small, 5, "a bomb").await;
+    assert_damaged(&blobs, small, 5, "a bomb").await;
     assert_eq!(fixture.leftovers(), [] as [&Path; 0]);
 }
 
-/// CRC-32C, bit by bit.
+/// Bitwise CRC-32C.
 fn crc(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0x82F6_3B78 } else { crc >> 1 })
@@ -119,7 +119,7 @@ fn crc(bytes: &[u8]) -> u32 {
 
 // FEATURES: C11
 #[tokio::test]
-async fn what_was_found_damaged_is_asked_for_and_replaced() {
+async fn a_damaged_blob_is_reported_as_missing_and_replaced() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let original = noise(1000, 1);

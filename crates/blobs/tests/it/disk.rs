@@ -1,16 +1,16 @@
-//! Disks that fill up in the middle: a clear word, nothing left behind, and everything goes on.
+//! Full disks: a clear error, no leftover files, and later operations succeed.
 
 use std::path::Path;
 use std::process::Command;
 
-use blobs::workers::{Entry, Manifest};
+use blobs::workers::{Manifest, ManifestEntry};
 use blobs::{Blobs, Error};
 use model::blob::BlobId;
 use tempfile::TempDir;
 
 use crate::common::{content, files_below, noise, options_at, pieces, skip};
 
-/// A file system of its own; gone when dropped.
+/// Mounted tmpfs, unmounted on drop.
 struct SmallDisk {
     directory: TempDir,
 }
@@ -23,7 +23,7 @@ impl SmallDisk {
         if mounted.is_ok_and(|output| output.status.success()) {
             return Some(Self { directory });
         }
-        skip("a small disk cannot be mounted here (it takes root and the right to mount)");
+        skip("cannot mount a tmpfs (needs root and the mount privilege)");
         None
     }
 
@@ -47,7 +47,7 @@ impl Drop for SmallDisk {
     }
 }
 
-fn full(outcome: Result<impl std::fmt::Debug, Error>) {
+fn assert_full(outcome: Result<impl std::fmt::Debug, Error>) {
     let error = outcome.unwrap_err();
     assert!(matches!(error, Error::Full { .. }), "{error}");
     assert!(error.to_string().contains("no space left"), "{error}");
@@ -55,32 +55,32 @@ fn full(outcome: Result<impl std::fmt::Debug, Error>) {
 
 // FEATURES: C11
 #[tokio::test]
-async fn a_put_that_does_not_fit_leaves_nothing() {
+async fn a_put_on_a_full_disk_leaves_nothing() {
     let Some(disk) = SmallDisk::new(8) else { return };
     let blobs = disk.open().await;
-    let kept = blobs.put(noise(1_000_000, 1)).await.unwrap();
+    let stored = blobs.put(noise(1_000_000, 1)).await.unwrap();
     let free = disk.free();
     for round in 0..3 {
-        full(blobs.put(noise(20_000_000, 2)).await);
-        full(blobs.put_stream(pieces(&noise(20_000_000, 3), 100_000)).await);
+        assert_full(blobs.put(noise(20_000_000, 2)).await);
+        assert_full(blobs.put_stream(pieces(&noise(20_000_000, 3), 100_000)).await);
         assert_eq!(disk.free(), free, "round {round}");
     }
-    assert!(content(&blobs, kept).await.unwrap() == noise(1_000_000, 1));
+    assert!(content(&blobs, stored).await.unwrap() == noise(1_000_000, 1));
     blobs.put(noise(1_000_000, 4)).await.unwrap();
 }
 
 // FEATURES: C11
 #[tokio::test]
-async fn an_upload_that_does_not_fit_leaves_nothing() {
+async fn an_upload_on_a_full_disk_leaves_nothing() {
     let Some(disk) = SmallDisk::new(8) else { return };
     let blobs = disk.open().await;
     let free = disk.free();
-    // While it arrives, and while it is packed beside what has arrived.
+    // The disk fills up while receiving, and while packing the received content.
     for bytes in [20_000_000, 5_000_000] {
         let original = noise(bytes, 1);
         let id = BlobId::of(&original);
         blobs.begin_upload(id, bytes as u64).await.unwrap();
-        full(blobs.append(id, 0, pieces(&original, 100_000)).await);
+        assert_full(blobs.append(id, 0, pieces(&original, 100_000)).await);
         assert_eq!(blobs.upload_progress(id), None);
         assert!(free - disk.free() < 100_000);
     }
@@ -90,13 +90,13 @@ async fn an_upload_that_does_not_fit_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_file_or_worker_that_does_not_fit_leaves_nothing() {
+async fn materialising_on_a_full_disk_leaves_nothing() {
     let Some(disk) = SmallDisk::new(8) else { return };
     let blobs = disk.open().await;
-    // Small when packed, large when not.
+    // Compresses well.
     let zeros = bytes::Bytes::from(vec![0; 20_000_000]);
     let id = blobs.put(zeros).await.unwrap();
-    let entry = Entry::File { blob: id, bytes: 20_000_000, executable: false };
+    let entry = ManifestEntry::File { blob: id, bytes: 20_000_000, executable: false };
     let manifest = Manifest {
         name: "large".to_owned(),
         version: "1".to_owned(),
@@ -106,8 +106,8 @@ async fn a_file_or_worker_that_does_not_fit_leaves_nothing() {
     };
     let worker = blobs.register(manifest).await.unwrap();
     let free = disk.free();
-    full(blobs.materialise(id).await);
-    full(blobs.materialise_worker(worker).await);
+    assert_full(blobs.materialise(id).await);
+    assert_full(blobs.materialise_worker(worker).await);
     assert!(free - disk.free() < 100_000);
     assert_eq!(files_below(&disk.path().join("work")).len(), 0);
     let small = blobs.put(noise(1_000_000, 1)).await.unwrap();

@@ -1,4 +1,4 @@
-//! The store of blobs from outside: on a real disk, and against something that speaks S3.
+//! Tests of the blob store's public interface: on a real disk and against an S3 stub.
 #![expect(clippy::unwrap_used, reason = "in a test an unwrap that fails is a failed test")]
 
 mod bucket;

@@ -1,4 +1,4 @@
-//! What jobs leave behind, some of it with bad intent.
+//! Output files of jobs, including hostile ones.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -13,14 +13,14 @@ use tempfile::TempDir;
 
 use crate::common::{Fixture, content};
 
-const PLENTY: OutputLimits = OutputLimits { files: 1000, bytes: 1 << 30 };
+const LIMITS: OutputLimits = OutputLimits { files: 1000, bytes: 1 << 30 };
 
 fn globs(globs: &[&str]) -> Globs {
     Globs::new(&globs.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap()
 }
 
 async fn collect(blobs: &Blobs, directory: &Path, patterns: &[&str]) -> Outputs {
-    blobs.collect_outputs(directory, &globs(patterns), PLENTY).await.unwrap()
+    blobs.collect_outputs(directory, &globs(patterns), LIMITS).await.unwrap()
 }
 
 fn names(outputs: &Outputs) -> Vec<&str> {
@@ -39,7 +39,7 @@ fn directory() -> TempDir {
 
 // FEATURES: C11
 #[tokio::test]
-async fn what_the_globs_match_becomes_blobs() {
+async fn files_matching_the_globs_become_blobs() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let directory = directory();
@@ -68,12 +68,12 @@ async fn links_are_never_followed() {
     assert_eq!(names(&outputs), ["out/a.bin", "out/deep/b.bin", "result.txt"]);
     assert_eq!(outputs.skipped_count, 4);
     assert!(outputs.skipped.iter().all(|skipped| skipped.why.contains("link")), "{outputs:?}");
-    // Links that nobody asked for are nobody's concern.
+    // Links that match no glob are not reported.
     assert_eq!(collect(&blobs, directory.path(), &["*.txt"]).await.skipped_count, 0);
 }
 
 #[tokio::test]
-async fn pipes_sockets_and_devices_hold_up_nobody() {
+async fn pipes_sockets_and_devices_are_skipped_without_blocking() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let directory = directory();
@@ -86,7 +86,7 @@ async fn pipes_sockets_and_devices_hold_up_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_turns_into_a_link_does_not_give_away_a_secret() {
+async fn a_file_replaced_by_a_link_does_not_leak_a_secret() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let outside = tempfile::tempdir().unwrap();
@@ -94,7 +94,7 @@ async fn a_file_that_turns_into_a_link_does_not_give_away_a_secret() {
     fs::write(outside.path().join("target/file"), "secret").unwrap();
     let directory = tempfile::tempdir().unwrap();
     let stop = Arc::new(AtomicBool::new(false));
-    // Swaps a directory and a link to one, and a file and a link to one, as quickly as it can.
+    // Alternates between a directory and a link to another directory, as fast as possible.
     let swapper = {
         let (root, outside, stop) = (directory.path().to_path_buf(), outside.path().to_path_buf(), Arc::clone(&stop));
         std::thread::spawn(move || {
@@ -112,8 +112,8 @@ async fn a_file_that_turns_into_a_link_does_not_give_away_a_secret() {
     };
     let mut collected = 0;
     for _ in 0..2000 {
-        // A directory may vanish while it is being read; that is no harm.
-        if let Ok(outputs) = blobs.collect_outputs(directory.path(), &globs(&["d/file"]), PLENTY).await {
+        // An error is expected if the directory disappears while it is read.
+        if let Ok(outputs) = blobs.collect_outputs(directory.path(), &globs(&["d/file"]), LIMITS).await {
             for file in &outputs.files {
                 assert_eq!(file.blob, BlobId::of(b"harmless"));
                 collected += 1;
@@ -127,7 +127,7 @@ async fn a_file_that_turns_into_a_link_does_not_give_away_a_secret() {
 }
 
 #[tokio::test]
-async fn outputs_are_taken_up_to_the_limits_and_not_beyond() {
+async fn outputs_are_accepted_up_to_the_limits() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let directory = directory();
@@ -137,13 +137,13 @@ async fn outputs_are_taken_up_to_the_limits_and_not_beyond() {
     assert_eq!(collect(3, 8).await.unwrap().files.len(), 3);
     assert!(matches!(collect(2, 8).await, Err(Error::TooMany { limit: 2, .. })));
     assert!(matches!(collect(3, 7).await, Err(Error::TooLarge { limit: 7, .. })));
-    // A file that only looks large.
+    // Sparse file.
     fs::File::create(directory.path().join("hole")).unwrap().set_len(1 << 40).unwrap();
     assert!(matches!(collect(10, 1 << 30).await, Err(Error::TooLarge { .. })));
 }
 
 #[tokio::test]
-async fn what_lies_too_deep_is_named() {
+async fn directories_that_are_too_deep_are_reported() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let directory = tempfile::tempdir().unwrap();
@@ -158,7 +158,7 @@ async fn what_lies_too_deep_is_named() {
 }
 
 #[tokio::test]
-async fn so_many_skipped_files_are_named_and_the_rest_is_counted() {
+async fn skipped_files_beyond_the_limit_are_only_counted() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let directory = tempfile::tempdir().unwrap();
@@ -173,9 +173,9 @@ async fn so_many_skipped_files_are_named_and_the_rest_is_counted() {
 }
 
 #[tokio::test]
-async fn a_directory_that_is_not_there_is_an_error() {
+async fn a_missing_directory_is_an_error() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
-    let outcome = blobs.collect_outputs(&fixture.directory.path().join("none"), &globs(&["*"]), PLENTY).await;
+    let outcome = blobs.collect_outputs(&fixture.directory.path().join("none"), &globs(&["*"]), LIMITS).await;
     assert!(matches!(outcome, Err(Error::Io { .. })));
 }

@@ -1,4 +1,4 @@
-//! What goes in comes out.
+//! Puts and reads.
 
 use std::fs;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::common::{Fixture, content, files_below, noise, pieces, read_all};
 
 // FEATURES: C11
 #[tokio::test]
-async fn content_of_every_size_comes_back() {
+async fn content_of_every_size_round_trips() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     for bytes in [0, 1, 31, 32, 4096, 262_143, 262_144, 262_145, 1 << 20, 5_000_000] {
@@ -29,7 +29,7 @@ async fn content_of_every_size_comes_back() {
 
 // FEATURES: C11
 #[tokio::test]
-async fn content_is_kept_compressed() {
+async fn content_is_stored_compressed() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let id = blobs.put(Bytes::from(vec![b'x'; 10_000_000])).await.unwrap();
@@ -53,13 +53,13 @@ async fn a_file_and_a_stream_give_the_same_blob() {
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_off_leaves_nothing() {
+async fn an_interrupted_stream_leaves_nothing() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let good: Result<Bytes, std::io::Error> = Ok(noise(3_000_000, 1));
-    let broken = futures_util::stream::iter([good, Err(std::io::Error::other("the line went dead"))]);
+    let broken = futures_util::stream::iter([good, Err(std::io::Error::other("connection reset"))]);
     let error = blobs.put_stream(broken).await.unwrap_err();
-    assert!(matches!(&error, Error::Interrupted { reason } if reason.contains("went dead")), "{error}");
+    assert!(matches!(&error, Error::Interrupted { reason } if reason.contains("connection reset")), "{error}");
     assert!(files_below(fixture.directory.path()).is_empty());
 }
 
@@ -72,18 +72,18 @@ async fn blobs_survive_a_restart() {
 
 // FEATURES: C11
 #[tokio::test]
-async fn only_what_is_missing_is_asked_for() {
+async fn only_missing_blobs_are_reported_as_missing() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
-    let there = blobs.put(Bytes::from_static(b"there")).await.unwrap();
+    let present = blobs.put(Bytes::from_static(b"present")).await.unwrap();
     let (one, two) = (BlobId::of(b"one"), BlobId::of(b"two"));
-    assert_eq!(blobs.missing(&[one, there, two]).await.unwrap(), [one, two]);
+    assert_eq!(blobs.missing(&[one, present, two]).await.unwrap(), [one, two]);
     assert_eq!(blobs.stat(one).await.unwrap(), None);
     assert!(matches!(blobs.read(one).await, Err(Error::NotFound { id }) if id == one));
 }
 
 #[tokio::test]
-async fn a_question_may_name_so_many_blobs_and_no_more() {
+async fn a_query_for_missing_blobs_is_limited() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let ids = vec![BlobId::of(b"x"); limits::IDS_MAX + 1];
@@ -92,7 +92,7 @@ async fn a_question_may_name_so_many_blobs_and_no_more() {
 }
 
 #[tokio::test]
-async fn putting_what_is_there_writes_nothing() {
+async fn putting_an_existing_blob_writes_nothing() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let id = blobs.put(Bytes::from_static(b"same")).await.unwrap();
@@ -103,7 +103,7 @@ async fn putting_what_is_there_writes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_may_put_the_same_content_at_once() {
+async fn concurrent_puts_of_the_same_content_succeed() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let original = noise(2_000_000, 3);
@@ -125,7 +125,7 @@ async fn many_may_put_the_same_content_at_once() {
 }
 
 #[tokio::test]
-async fn a_blob_may_have_the_largest_size_and_not_a_byte_more() {
+async fn a_blob_is_accepted_up_to_the_maximum_size() {
     let mut fixture = Fixture::new();
     fixture.options.blob_bytes_max = 1000;
     let blobs = fixture.open().await;
@@ -142,51 +142,51 @@ async fn a_blob_may_have_the_largest_size_and_not_a_byte_more() {
 
 // FEATURES: C11
 #[tokio::test]
-async fn a_part_of_the_content_can_be_read() {
+async fn a_range_of_the_content_can_be_read() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let original = noise(1_000_000, 5);
     let id = blobs.put(original.clone()).await.unwrap();
-    check_parts(&blobs, id, &original).await;
+    check_ranges(&blobs, id, &original).await;
 }
 
 #[tokio::test]
-async fn a_part_of_a_blob_too_large_for_the_cache_can_be_read() {
+async fn a_range_of_a_blob_too_large_for_the_cache_can_be_read() {
     let mut fixture = Fixture::new();
     fixture.options.cache_bytes_max = 100_000;
     let blobs = fixture.open().await;
     let original = noise(1_000_000, 5);
     let id = blobs.put(original.clone()).await.unwrap();
-    check_parts(&blobs, id, &original).await;
+    check_ranges(&blobs, id, &original).await;
 }
 
-async fn check_parts(blobs: &Blobs, id: BlobId, original: &Bytes) {
+async fn check_ranges(blobs: &Blobs, id: BlobId, original: &Bytes) {
     let end = original.len() as u64;
     for range in [0..0, 0..1, 0..end, 10..300_000, 262_143..262_145, end - 1..end, end..end] {
-        let reading = blobs.read_range(id, range.clone()).await.unwrap();
-        assert_eq!(reading.bytes(), range.end - range.start);
-        let part = read_all(reading).await.unwrap();
+        let stream = blobs.read_range(id, range.clone()).await.unwrap();
+        assert_eq!(stream.bytes(), range.end - range.start);
+        let part = read_all(stream).await.unwrap();
         assert!(part == original[range.start as usize..range.end as usize], "{range:?}");
     }
-    #[expect(clippy::reversed_empty_ranges, reason = "that is what is refused")]
+    #[expect(clippy::reversed_empty_ranges, reason = "the reversed range must be refused")]
     for range in [0..end + 1, end + 1..end + 2, 5..4] {
         assert!(matches!(blobs.read_range(id, range).await, Err(Error::BadRange { .. })));
     }
 }
 
 #[tokio::test]
-async fn a_reader_that_stops_listening_holds_up_nobody() {
+async fn abandoned_streams_do_not_block_later_reads() {
     let fixture = Fixture::new();
     let blobs = Arc::new(fixture.open().await);
     let id = blobs.put(noise(5_000_000, 1)).await.unwrap();
     for _ in 0..1000 {
-        let mut reading = blobs.read(id).await.unwrap();
-        assert!(!reading.next().await.unwrap().unwrap().is_empty());
+        let mut stream = blobs.read(id).await.unwrap();
+        assert!(!stream.next().await.unwrap().unwrap().is_empty());
     }
 }
 
 #[tokio::test]
-async fn one_work_directory_has_one_user() {
+async fn a_work_directory_is_exclusive() {
     let fixture = Fixture::new();
     let first = fixture.open().await;
     assert!(matches!(Blobs::open(fixture.options.clone()).await, Err(Error::InUse { .. })));

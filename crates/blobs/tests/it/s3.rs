@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use blobs::workers::{Entry, Manifest};
+use blobs::workers::{Manifest, ManifestEntry};
 use blobs::{Blobs, Credentials, Error, Location, Options, S3, Secret};
 use bytes::Bytes;
 use model::blob::BlobId;
@@ -49,10 +49,10 @@ impl Remote {
 
 // FEATURES: C11
 #[tokio::test(flavor = "multi_thread")]
-async fn content_goes_to_the_bucket_and_comes_back() {
+async fn content_round_trips_through_the_bucket() {
     let remote = Remote::new().await;
     let blobs = remote.open().await;
-    // The last two in parts.
+    // The last two are uploaded in parts.
     for original in [Bytes::new(), noise(5000, 1), noise(1_100_000, 1), noise(20_000_000, 2)] {
         let id = blobs.put(original.clone()).await.unwrap();
         assert!(content(&blobs, id).await.unwrap() == original);
@@ -85,20 +85,20 @@ async fn uploads_in_pieces_reach_the_bucket() {
 
 // FEATURES: C11
 #[tokio::test(flavor = "multi_thread")]
-async fn damage_in_the_bucket_is_found() {
+async fn damage_in_the_bucket_is_detected() {
     let remote = Remote::new().await;
     let blobs = remote.open().await;
     let original = noise(100_000, 1);
     let id = blobs.put(original.clone()).await.unwrap();
-    let sound = remote.bucket.objects.lock().await[&Remote::key(id)].to_vec();
-    for position in [0, 10, 31, 40, 50_000, sound.len() - 1] {
-        let mut damaged = sound.clone();
+    let intact = remote.bucket.objects.lock().await[&Remote::key(id)].to_vec();
+    for position in [0, 10, 31, 40, 50_000, intact.len() - 1] {
+        let mut damaged = intact.clone();
         damaged[position] ^= 1;
         remote.bucket.objects.lock().await.insert(Remote::key(id), damaged.into());
         assert!(matches!(content(&blobs, id).await, Err(Error::Damaged { .. })), "{position}");
     }
     for bytes in [0, 10, 32, 1000] {
-        remote.bucket.objects.lock().await.insert(Remote::key(id), Bytes::copy_from_slice(&sound[..bytes]));
+        remote.bucket.objects.lock().await.insert(Remote::key(id), Bytes::copy_from_slice(&intact[..bytes]));
         assert!(matches!(content(&blobs, id).await, Err(Error::Damaged { .. })), "{bytes}");
         assert!(matches!(blobs.stat(id).await, Err(Error::Damaged { .. })), "{bytes}");
     }
@@ -107,7 +107,7 @@ async fn damage_in_the_bucket_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn workers_and_collections_work_on_a_bucket() {
+async fn workers_and_garbage_collection_work_on_a_bucket() {
     let remote = Remote::new().await;
     let blobs = remote.open().await;
     let content = noise(1000, 1);
@@ -118,7 +118,7 @@ async fn workers_and_collections_work_on_a_bucket() {
     let manifest = Manifest {
         name: "one".to_owned(),
         version: "1".to_owned(),
-        files: [("file".to_owned(), Entry::File { blob, bytes: 1000, executable: true })].into(),
+        files: [("file".to_owned(), ManifestEntry::File { blob, bytes: 1000, executable: true })].into(),
         env: [].into(),
         functions: Vec::new(),
     };
@@ -127,16 +127,16 @@ async fn workers_and_collections_work_on_a_bucket() {
     let bundle = blobs.materialise_worker(worker).await.unwrap();
     assert!(std::fs::read(bundle.path().join("file")).unwrap() == content);
     let swept = blobs.begin_collection().unwrap().sweep(|_| false, much_later()).await.unwrap();
-    assert_eq!((swept.deleted, swept.kept), (10, 1));
+    assert_eq!((swept.deleted, swept.retained), (10, 1));
     drop(bundle);
     blobs.remove_worker(worker).await.unwrap();
     let swept = blobs.begin_collection().unwrap().sweep(|_| false, much_later()).await.unwrap();
-    assert_eq!((swept.deleted, swept.kept), (1, 0));
+    assert_eq!((swept.deleted, swept.retained), (1, 0));
     assert!(remote.bucket.objects.lock().await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_short_disturbance_passes_unnoticed() {
+async fn failed_requests_are_retried() {
     let remote = Remote::new().await;
     let blobs = remote.open().await;
     remote.bucket.failures.store(2, Ordering::SeqCst);
@@ -146,7 +146,7 @@ async fn a_short_disturbance_passes_unnoticed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bucket_that_refuses_is_told_as_such_and_nothing_stays() {
+async fn a_refused_upload_is_reported_and_leaves_nothing() {
     let remote = Remote::new().await;
     let blobs = remote.open().await;
     remote.bucket.refuses_parts.store(1, Ordering::SeqCst);
@@ -159,7 +159,7 @@ async fn a_bucket_that_refuses_is_told_as_such_and_nothing_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn secrets_do_not_show_up_in_messages() {
+async fn secrets_do_not_appear_in_debug_output() {
     let remote = Remote::new().await;
     assert!(!format!("{:?}", remote.options).contains("hush"));
     let blobs = remote.open().await;

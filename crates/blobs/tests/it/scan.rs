@@ -1,4 +1,4 @@
-//! Directories on the client's side.
+//! Scans of worker directories on the client.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use blobs::Error;
-use blobs::workers::{Entry, scan_directory};
+use blobs::workers::{ManifestEntry, scan_directory};
 use model::blob::BlobId;
 use tempfile::TempDir;
 
@@ -21,7 +21,7 @@ fn directory() -> TempDir {
     directory
 }
 
-fn refused(directory: &Path) -> String {
+fn scan_error(directory: &Path) -> String {
     scan_directory(directory).unwrap_err().to_string()
 }
 
@@ -39,10 +39,10 @@ fn a_directory_becomes_a_manifest_and_a_list_of_files() {
     assert_eq!(manifest.function("greet", None).unwrap().version, "3");
     assert_eq!(manifest.function("old", None).unwrap().version, "1");
     assert_eq!(manifest.files.keys().collect::<Vec<_>>(), ["bin/run", "data", "run", "same"]);
-    assert!(matches!(manifest.files["bin/run"], Entry::File { executable: true, bytes: 18, .. }));
-    assert_eq!(manifest.files["data"], Entry::File { blob: BlobId::of(b"data"), bytes: 4, executable: false });
-    assert_eq!(manifest.files["run"], Entry::Link { target: "bin/run".to_owned() });
-    // The same content is uploaded once.
+    assert!(matches!(manifest.files["bin/run"], ManifestEntry::File { executable: true, bytes: 18, .. }));
+    assert_eq!(manifest.files["data"], ManifestEntry::File { blob: BlobId::of(b"data"), bytes: 4, executable: false });
+    assert_eq!(manifest.files["run"], ManifestEntry::Link { target: "bin/run".to_owned() });
+    // Identical content is uploaded once.
     assert_eq!(scanned.files.len(), 2);
     for file in &scanned.files {
         assert_eq!(BlobId::of(&fs::read(&file.path).unwrap()), file.blob);
@@ -50,7 +50,7 @@ fn a_directory_becomes_a_manifest_and_a_list_of_files() {
 }
 
 #[test]
-fn a_directory_without_a_description_has_its_own_name() {
+fn a_worker_without_a_description_is_named_after_its_directory() {
     let parent = tempfile::tempdir().unwrap();
     let directory = parent.path().join("my-tools");
     fs::create_dir(&directory).unwrap();
@@ -60,7 +60,7 @@ fn a_directory_without_a_description_has_its_own_name() {
 }
 
 #[test]
-fn the_same_directory_has_the_same_name_and_another_one_another() {
+fn equal_directories_have_equal_ids() {
     let (one, two) = (directory(), directory());
     for directory in [&one, &two] {
         fs::write(directory.path().join("worker.json"), r#"{"name": "x"}"#).unwrap();
@@ -73,28 +73,28 @@ fn the_same_directory_has_the_same_name_and_another_one_another() {
 
 // FEATURES: C10
 #[test]
-fn links_that_point_outside_are_refused_by_name() {
+fn links_that_point_outside_are_refused_with_their_path() {
     for target in ["/etc/passwd", "../outside", "bin/../../outside"] {
         let directory = directory();
         symlink(target, directory.path().join("bad-link")).unwrap();
-        let error = refused(directory.path());
+        let error = scan_error(directory.path());
         assert!(error.contains("bad-link") && error.contains(target), "{error}");
     }
 }
 
 #[test]
-fn pipes_sockets_and_devices_are_refused_by_name() {
+fn pipes_and_sockets_are_refused_with_their_path() {
     let piped = directory();
     assert!(Command::new("mkfifo").arg(piped.path().join("bin/pipe")).status().unwrap().success());
-    assert!(refused(piped.path()).contains("bin/pipe"));
+    assert!(scan_error(piped.path()).contains("bin/pipe"));
     let connected = directory();
     let _socket = std::os::unix::net::UnixListener::bind(connected.path().join("socket")).unwrap();
-    assert!(refused(connected.path()).contains("socket"));
+    assert!(scan_error(connected.path()).contains("socket"));
 }
 
 #[test]
-fn mistakes_in_the_description_are_said() {
-    for (text, word) in [
+fn mistakes_in_the_description_are_reported() {
+    for (text, expected) in [
         ("{", "worker.json"),
         (r#"{"nmae": "x"}"#, "nmae"),
         (r#"{"functions": [{"name": "f", "command": ["bin/none"]}]}"#, "not in the bundle"),
@@ -104,8 +104,8 @@ fn mistakes_in_the_description_are_said() {
     ] {
         let directory = directory();
         fs::write(directory.path().join("worker.json"), text).unwrap();
-        let error = refused(directory.path());
-        assert!(error.contains(word), "{text}: {error}");
+        let error = scan_error(directory.path());
+        assert!(error.contains(expected), "{text}: {error}");
     }
     let missing = tempfile::tempdir().unwrap().path().join("none");
     assert!(matches!(scan_directory(&missing), Err(Error::Io { .. })));

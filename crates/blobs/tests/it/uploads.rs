@@ -16,7 +16,7 @@ use crate::common::{Fixture, content, noise, pieces};
 
 // FEATURES: C11
 #[tokio::test]
-async fn an_upload_goes_on_where_it_stopped_also_after_a_restart() {
+async fn an_upload_resumes_after_a_restart() {
     let fixture = Fixture::new();
     let original = noise(3_000_000, 1);
     let id = BlobId::of(&original);
@@ -37,7 +37,7 @@ async fn an_upload_goes_on_where_it_stopped_also_after_a_restart() {
     assert!(progress.done);
     assert!(content(&blobs, id).await.unwrap() == original);
     assert!(blobs.begin_upload(id, 3_000_000).await.unwrap().done);
-    // Sent again by a client that did not get the answer.
+    // Resent by a client that missed the response.
     assert_eq!(blobs.append(id, 1_000_000, pieces(&original.slice(1_000_000..), 500_000)).await.unwrap(), progress);
     assert_eq!(fixture.leftovers(), [] as [&Path; 0]);
 }
@@ -54,7 +54,7 @@ async fn an_empty_blob_is_uploaded_by_appending_nothing() {
 
 // FEATURES: C11
 #[tokio::test]
-async fn content_that_is_not_what_was_announced_is_dropped() {
+async fn content_that_does_not_match_its_id_is_discarded() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let (announced, sent) = (noise(100_000, 1), noise(100_000, 2));
@@ -65,13 +65,13 @@ async fn content_that_is_not_what_was_announced_is_dropped() {
     assert_eq!(blobs.upload_progress(id), None);
     assert_eq!(blobs.missing(&[id, BlobId::of(&sent)]).await.unwrap().len(), 2);
     assert_eq!(fixture.leftovers(), [] as [&Path; 0]);
-    // And the right content is welcome.
+    // The matching content is accepted afterwards.
     blobs.begin_upload(id, 100_000).await.unwrap();
     assert!(blobs.append(id, 0, pieces(&announced, 1000)).await.unwrap().done);
 }
 
 #[tokio::test]
-async fn pieces_must_fit_where_they_are_put() {
+async fn pieces_must_have_the_expected_offset_and_size() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let original = noise(10_000, 1);
@@ -90,7 +90,7 @@ async fn pieces_must_fit_where_they_are_put() {
 }
 
 #[tokio::test]
-async fn what_came_before_a_break_is_kept() {
+async fn bytes_before_an_interruption_are_retained() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let original = noise(500_000, 1);
@@ -104,7 +104,7 @@ async fn what_came_before_a_break_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_at_a_time_may_append() {
+async fn only_one_caller_at_a_time_may_append() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let original = noise(1_000_000, 1);
@@ -117,7 +117,7 @@ async fn one_at_a_time_may_append() {
         tokio::spawn(async move { blobs.append(id, 0, stream).await })
     };
     sender.send(Ok(original.slice(..400_000))).await.unwrap();
-    // Taken in: the first one has the upload.
+    // The channel has room for one piece: this send succeeds only after the first append has claimed the upload.
     sender.send(Ok(original.slice(400_000..))).await.unwrap();
     let second = blobs.append(id, 0, pieces(&original, 1000)).await;
     assert!(matches!(second, Err(Error::Busy { .. })), "{second:?}");
@@ -130,13 +130,13 @@ async fn one_at_a_time_may_append() {
 }
 
 #[tokio::test]
-async fn who_is_cut_off_in_the_middle_can_go_on() {
+async fn an_upload_resumes_after_a_cancelled_append() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let original = noise(2_000_000, 1);
     let id = BlobId::of(&original);
     blobs.begin_upload(id, 2_000_000).await.unwrap();
-    // A connection that never brings the rest, given up by the server.
+    // A stalled connection that the server drops.
     let waiting = Arc::new(Notify::new());
     let stalls = {
         let waiting = Arc::clone(&waiting);
@@ -158,7 +158,7 @@ async fn who_is_cut_off_in_the_middle_can_go_on() {
 }
 
 #[tokio::test]
-async fn abandoned_uploads_go_after_their_time() {
+async fn abandoned_uploads_are_removed_after_the_timeout() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let original = noise(1000, 1);
@@ -173,7 +173,7 @@ async fn abandoned_uploads_go_after_their_time() {
 }
 
 #[tokio::test]
-async fn as_many_uploads_may_be_unfinished_as_the_limit_says() {
+async fn unfinished_uploads_are_limited() {
     let mut fixture = Fixture::new();
     fixture.options.uploads_max = 3;
     let blobs = fixture.open().await;
@@ -188,7 +188,7 @@ async fn as_many_uploads_may_be_unfinished_as_the_limit_says() {
 }
 
 #[tokio::test]
-async fn another_announced_size_begins_anew() {
+async fn an_upload_with_another_size_starts_over() {
     let fixture = Fixture::new();
     let blobs = fixture.open().await;
     let original = noise(1000, 1);
@@ -200,7 +200,7 @@ async fn another_announced_size_begins_anew() {
 }
 
 #[tokio::test]
-async fn strange_files_among_the_uploads_are_cleared_away() {
+async fn invalid_files_among_the_uploads_are_removed() {
     let fixture = Fixture::new();
     let uploads = fixture.work().join("uploads");
     fs::create_dir_all(&uploads).unwrap();

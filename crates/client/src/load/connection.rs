@@ -1,4 +1,4 @@
-//! One raw connection: a request goes out, an answer comes in, nothing else happens.
+//! Raw HTTP/1.1 connection with one request at a time.
 
 use std::io;
 
@@ -18,12 +18,12 @@ pub struct Connection {
     content: Vec<u8>,
 }
 
-/// An answer; valid until the next request.
+/// A response; borrows the connection's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply<'a> {
     pub status: u16,
     pub body: &'a [u8],
-    /// The server ends the connection after this answer: the next request needs a new one.
+    /// The server closes the connection after this response.
     pub closes: bool,
 }
 
@@ -34,7 +34,7 @@ impl Connection {
         Ok(Self { stream, buffer: Vec::with_capacity(BUFFER_BYTES), content: Vec::new() })
     }
 
-    /// Sends a complete request and reads its answer. After an error the connection is of no further use.
+    /// Sends a complete request and reads the response. After an error the connection must not be used further.
     pub async fn exchange(&mut self, request: &[u8]) -> io::Result<Reply<'_>> {
         self.stream.write_all(request).await?;
         self.buffer.clear();
@@ -67,7 +67,7 @@ impl Connection {
             self.read_some().await?;
         }
         if self.buffer.len() > size {
-            return Err(malformed(Malformed("more came than was asked for")));
+            return Err(malformed(Malformed("it is longer than its Content-Length")));
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The closed loop: every connection sends, waits for the answer, and sends again, until everything was sent.
+//! Closed-loop load: every connection sends a request, waits for the response and sends the next.
 
 use std::io;
 use std::sync::Arc;
@@ -12,37 +12,37 @@ use super::histogram::Histogram;
 use super::request::RequestHead;
 use crate::address::Address;
 
-/// How often in a row one connection may fail before its part of the load is given up.
+/// Consecutive failures after which a connection stops sending.
 const CONNECTION_FAILURES_MAX: u32 = 3;
 
-/// What became of the jobs of one request, or of all.
+/// Job counts of one request or of a total run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
     pub accepted: u64,
     pub failed: u64,
 }
 
-/// What is sent, and what counts as success.
+/// Defines the requests and what counts as success.
 pub trait Workload: Send + Sync + 'static {
-    /// Appends the body of request `number` to `body` (which is empty), and names the head it goes with.
+    /// Writes the body of request `number` to the empty `body` and returns its head.
     fn request(&self, number: u64, body: &mut Vec<u8>) -> &RequestHead;
 
-    /// How many jobs request `number` carries.
+    /// Number of jobs in request `number`.
     fn jobs(&self, number: u64) -> u64;
 
     fn judge(&self, number: u64, reply: &Reply<'_>) -> Tally;
 }
 
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct LoadPlan {
     pub address: Address,
-    /// How many requests are sent in all.
+    /// Total number of requests.
     pub requests: u64,
-    /// How many connections send them.
+    /// Number of concurrent connections.
     pub connections: usize,
 }
 
-/// How many jobs have been answered so far, for whoever wants to watch.
+/// Shared count of jobs with a response or error so far.
 #[derive(Debug, Clone, Default)]
 pub struct Progress(Arc<AtomicU64>);
 
@@ -52,19 +52,19 @@ impl Progress {
     }
 }
 
-/// What was measured.
+/// Measurements of a run.
 #[derive(Debug, Clone, Default)]
-pub struct Outcome {
+pub struct LoadReport {
     pub tally: Tally,
-    /// From the first request to the last answer.
+    /// Time from the first request to the last response.
     pub elapsed: Duration,
     pub latencies: Histogram,
-    /// The first answer or error that counted as a failure.
+    /// First response or error counted as a failure.
     pub first_failure: Option<String>,
 }
 
-/// Sends everything. An error means that not even one connection could be made.
-pub async fn run<W: Workload>(plan: &Plan, workload: Arc<W>, progress: &Progress) -> io::Result<Outcome> {
+/// Runs the load. Fails if an initial connection cannot be opened.
+pub async fn run<W: Workload>(plan: &LoadPlan, workload: Arc<W>, progress: &Progress) -> io::Result<LoadReport> {
     let mut connections = Vec::with_capacity(plan.connections);
     for _ in 0..plan.connections.max(1) {
         connections.push(Connection::open(&plan.address).await?);
@@ -78,39 +78,39 @@ pub async fn run<W: Workload>(plan: &Plan, workload: Arc<W>, progress: &Progress
             workload: Arc::clone(&workload),
             next: Arc::clone(&next),
             progress: progress.clone(),
-            outcome: Outcome::default(),
+            report: LoadReport::default(),
             failures: 0,
         };
         senders.spawn(sender.run(connection));
     }
-    let mut whole = Outcome::default();
+    let mut total = LoadReport::default();
     while let Some(part) = senders.join_next().await {
         let part = part.map_err(io::Error::other)?;
-        whole.tally.accepted += part.tally.accepted;
-        whole.tally.failed += part.tally.failed;
-        whole.latencies.merge(&part.latencies);
-        whole.first_failure = whole.first_failure.or(part.first_failure);
+        total.tally.accepted += part.tally.accepted;
+        total.tally.failed += part.tally.failed;
+        total.latencies.merge(&part.latencies);
+        total.first_failure = total.first_failure.or(part.first_failure);
     }
-    whole.elapsed = started.elapsed();
-    // What was left when the last sender gave up was never sent.
+    total.elapsed = started.elapsed();
+    // Requests left over after all senders stopped were never sent.
     for number in next.load(Ordering::Relaxed)..plan.requests {
-        whole.tally.failed += workload.jobs(number);
+        total.tally.failed += workload.jobs(number);
     }
-    Ok(whole)
+    Ok(total)
 }
 
 struct Sender<W> {
-    plan: Plan,
+    plan: LoadPlan,
     workload: Arc<W>,
     next: Arc<AtomicU64>,
     progress: Progress,
-    outcome: Outcome,
-    /// In a row.
+    report: LoadReport,
+    /// Consecutive failures.
     failures: u32,
 }
 
 impl<W: Workload> Sender<W> {
-    async fn run(mut self, connection: Connection) -> Outcome {
+    async fn run(mut self, connection: Connection) -> LoadReport {
         let mut connection = Some(connection);
         let (mut body, mut request) = (Vec::new(), Vec::new());
         while self.failures < CONNECTION_FAILURES_MAX {
@@ -132,10 +132,10 @@ impl<W: Workload> Sender<W> {
             }
             self.progress.0.fetch_add(self.workload.jobs(number), Ordering::Relaxed);
         }
-        self.outcome
+        self.report
     }
 
-    /// One request, over a new connection where there is none; gives the connection back if it can be used again.
+    /// Sends one request, opening a connection if needed. Returns the connection if it is reusable.
     async fn send(
         &mut self,
         connection: Option<Connection>,
@@ -150,8 +150,8 @@ impl<W: Workload> Sender<W> {
         let reply = connection.exchange(request).await?;
         let latency = sent.elapsed();
         let tally = self.workload.judge(number, &reply);
-        self.outcome.latencies.record(latency, tally.accepted);
-        self.outcome.tally.accepted += tally.accepted;
+        self.report.latencies.record(latency, tally.accepted);
+        self.report.tally.accepted += tally.accepted;
         if tally.failed > 0 {
             self.fail(tally.failed, || describe(&reply));
         }
@@ -159,9 +159,9 @@ impl<W: Workload> Sender<W> {
     }
 
     fn fail(&mut self, jobs: u64, describe: impl FnOnce() -> String) {
-        self.outcome.tally.failed += jobs;
-        if self.outcome.first_failure.is_none() {
-            self.outcome.first_failure = Some(describe());
+        self.report.tally.failed += jobs;
+        if self.report.first_failure.is_none() {
+            self.report.first_failure = Some(describe());
         }
     }
 }

@@ -1,15 +1,15 @@
-//! Latencies in buckets that grow with the value: small, fast to fill, and exact to better than one percent.
+//! Latency histogram with logarithmic buckets: small, fast to fill, relative error below one percent.
 
 use std::time::Duration;
 
-/// Each power of two is divided into this many buckets (as a power of two itself).
+/// Log2 of the number of buckets per power of two.
 const DIVISION_BITS: u32 = 7;
 const DIVISIONS: u64 = 1 << DIVISION_BITS;
-/// Longer latencies, beyond 19 hours, count as this one.
+/// Latencies above this value (19 hours) are counted as this value.
 const MICROS_MAX: u64 = (1 << 36) - 1;
 const BUCKETS: usize = bucket_of(MICROS_MAX) + 1;
 
-/// How often which latency was seen.
+/// Counts per latency bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Histogram {
     counts: Vec<u64>,
@@ -24,7 +24,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts `latency` as often as `times` says: once for each job of a batch.
+    /// Counts `latency` `times` times: once for each job of a batch.
     pub fn record(&mut self, latency: Duration, times: u64) {
         let micros = u64::try_from(latency.as_micros()).unwrap_or(MICROS_MAX).min(MICROS_MAX);
         self.counts[bucket_of(micros)] += times;
@@ -42,7 +42,7 @@ impl Histogram {
         self.max_micros = self.max_micros.max(other.max_micros);
     }
 
-    /// How many latencies were counted.
+    /// Number of recorded latencies.
     pub fn total(&self) -> u64 {
         self.total
     }
@@ -51,7 +51,7 @@ impl Histogram {
         Duration::from_micros(self.max_micros)
     }
 
-    /// The latency that `fraction` of all stay within; zero when there are none.
+    /// Latency at the quantile `fraction`; zero for an empty histogram.
     pub fn quantile(&self, fraction: f64) -> Duration {
         let rank = ((self.total as f64) * fraction.clamp(0.0, 1.0)).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_too_much_are_no_trouble() {
+    fn empty_and_saturated_histograms_have_defined_quantiles() {
         let mut histogram = Histogram::default();
         assert_eq!(histogram.quantile(0.5), Duration::ZERO);
         histogram.record(Duration::MAX, 1);
@@ -121,7 +121,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_bucket_holds_its_values(micros in 0..=MICROS_MAX) {
+        fn every_value_is_within_its_bucket(micros in 0..=MICROS_MAX) {
             let bucket = bucket_of(micros);
             prop_assert!(bucket < BUCKETS);
             prop_assert!(top_of(bucket) >= micros);

@@ -1,11 +1,11 @@
-//! Reading an HTTP/1.1 answer with as little work as possible: the status, the length, the body.
+//! Minimal parser of HTTP/1.1 responses: status, length, body.
 
-/// Bytes that are no answer, or one that this generator does not understand.
+/// An invalid or unsupported response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the answer is not the HTTP/1.1 that this load generator understands: {0}")]
+#[error("invalid or unsupported HTTP/1.1 response: {0}")]
 pub struct Malformed(pub &'static str);
 
-/// The longest head that is accepted.
+/// Limit of the response head.
 pub(super) const HEAD_BYTES_MAX: usize = 64 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,25 +18,25 @@ pub(super) enum Length {
 pub(super) struct Head {
     pub status: u16,
     pub length: Length,
-    /// How many bytes the head takes.
+    /// Size of the head in bytes.
     pub size: usize,
-    /// The server ends the connection after this answer.
+    /// The server closes the connection after this response.
     pub closes: bool,
 }
 
-/// The head at the beginning of `bytes`, once it is complete.
+/// Parses the head at the beginning of `bytes`; `None` while it is incomplete.
 pub(super) fn parse_head(bytes: &[u8]) -> Result<Option<Head>, Malformed> {
     let Some(end) = find(bytes, b"\r\n\r\n") else {
-        return if bytes.len() > HEAD_BYTES_MAX { Err(Malformed("its head is too long")) } else { Ok(None) };
+        return if bytes.len() > HEAD_BYTES_MAX { Err(Malformed("the head is too long")) } else { Ok(None) };
     };
     let mut lines = bytes[..end].split(|byte| *byte == b'\n');
-    let status = lines.next().and_then(parse_status).ok_or(Malformed("its first line has no status"))?;
+    let status = lines.next().and_then(parse_status).ok_or(Malformed("the first line has no status"))?;
     let mut head = Head { status, length: Length::Known(0), size: end + 4, closes: false };
     for line in lines {
         let Some(colon) = line.iter().position(|byte| *byte == b':') else { continue };
         let (name, value) = (line[..colon].trim_ascii(), line[colon + 1..].trim_ascii());
         if name.eq_ignore_ascii_case(b"content-length") {
-            head.length = Length::Known(parse_number(value, 10).ok_or(Malformed("its length is no number"))?);
+            head.length = Length::Known(parse_number(value, 10).ok_or(Malformed("Content-Length is not a number"))?);
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") && value.eq_ignore_ascii_case(b"chunked") {
             head.length = Length::Chunked;
         } else if name.eq_ignore_ascii_case(b"connection") && value.eq_ignore_ascii_case(b"close") {
@@ -46,14 +46,14 @@ pub(super) fn parse_head(bytes: &[u8]) -> Result<Option<Head>, Malformed> {
     Ok(Some(head))
 }
 
-/// Takes a chunked body apart: where it ends, with its content moved to `content`; nothing while it is incomplete.
+/// Decodes a chunked body into `content` and returns its encoded length; `None` while it is incomplete.
 pub(super) fn parse_chunks(bytes: &[u8], content: &mut Vec<u8>) -> Result<Option<usize>, Malformed> {
     content.clear();
     let mut at = 0;
     loop {
         let Some(end) = find(&bytes[at..], b"\r\n") else { return Ok(None) };
         let line = bytes[at..at + end].split(|byte| *byte == b';').next().unwrap_or_default();
-        let size = parse_number(line.trim_ascii(), 16).ok_or(Malformed("the size of a chunk is no number"))?;
+        let size = parse_number(line.trim_ascii(), 16).ok_or(Malformed("a chunk size is not a number"))?;
         let start = at + end + 2;
         let Some(next) = start.checked_add(size).and_then(|stop| stop.checked_add(2)) else {
             return Err(Malformed("a chunk is too large"));
@@ -62,7 +62,7 @@ pub(super) fn parse_chunks(bytes: &[u8], content: &mut Vec<u8>) -> Result<Option
             return Ok(None);
         }
         if &bytes[next - 2..next] != b"\r\n" {
-            return Err(Malformed("a chunk does not end where it should"));
+            return Err(Malformed("a chunk does not end with CRLF"));
         }
         if size == 0 {
             return Ok(Some(next));
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_read_once_complete() {
+    fn a_head_is_parsed_once_complete() {
         let text = b"HTTP/1.1 201 Created\r\ncontent-type: text/plain\r\nContent-Length:  12 \r\nConnection: close\r\n\r\nbody";
         for cut in 0..text.len() - 4 {
             assert_eq!(parse_head(&text[..cut]), Ok(None));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_put_together() {
+    fn chunked_bodies_are_decoded() {
         let text = b"5\r\nhello\r\n6;x=y\r\n world\r\n0\r\n\r\n";
         let mut content = Vec::new();
         for cut in 0..text.len() {
@@ -122,7 +122,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_end_without_a_panic(bytes: Vec<u8>, text in "(HTTP/1.1 )?[0-9a-f:\r\n]{0,30}\r\n\r\n") {
+        fn arbitrary_bytes_do_not_panic(bytes: Vec<u8>, text in "(HTTP/1.1 )?[0-9a-f:\r\n]{0,30}\r\n\r\n") {
             let _ = parse_head(&bytes);
             let _ = parse_head(text.as_bytes());
             let _ = parse_chunks(&bytes, &mut Vec::new());

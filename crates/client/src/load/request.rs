@@ -1,17 +1,17 @@
-//! The part of a request that is the same every time, written once.
+//! Prebuilt request heads.
 
 use std::io::Write;
 
 use crate::address::Address;
 
-/// Everything of a request's head but the length of its body.
+/// A request head up to the value of `Content-Length`.
 #[derive(Debug, Clone)]
 pub struct RequestHead {
     bytes: Vec<u8>,
 }
 
 impl RequestHead {
-    /// `headers` are name and value of what is needed beyond host, agent and length.
+    /// `headers` are the names and values of headers other than `Host` and `Content-Length`.
     pub fn new(method: &str, address: &Address, path: &str, headers: &[(&str, &str)]) -> Self {
         let (path, host) = (address.path(path), address.authority());
         let mut text = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n");
@@ -22,7 +22,7 @@ impl RequestHead {
         Self { bytes: text.into_bytes() }
     }
 
-    /// Replaces `out` by the complete request.
+    /// Replaces `out` with the complete request.
     pub fn write(&self, body: &[u8], out: &mut Vec<u8>) {
         out.clear();
         out.extend_from_slice(&self.bytes);

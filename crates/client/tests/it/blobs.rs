@@ -6,78 +6,78 @@ use bytes::Bytes;
 use client::{Client, Options};
 use model::blob::BlobId;
 
-use crate::test_server::{Act, TestServer, json};
+use crate::test_server::{Reaction, TestServer, json};
 
-const PIECE: usize = 4 << 20;
+const CHUNK: usize = 4 << 20;
 
-fn impatient(url: &str) -> Client {
+fn client(url: &str) -> Client {
     let options = Options { retry_pause: Duration::from_millis(1), reconnects: 3, ..Options::default() };
     Client::with_options(url, options).unwrap()
 }
 
-fn progress(id: BlobId, received: usize, bytes: usize) -> Act {
+fn progress(id: BlobId, received: usize, bytes: usize) -> Reaction {
     let done = received == bytes;
     json("200 OK", &format!(r#"{{"id":"{id}","received":{received},"bytes":{bytes},"done":{done}}}"#))
 }
 
-fn problem(status: &str, number: u16, code: &str) -> Act {
+fn problem(status: &str, number: u16, code: &str) -> Reaction {
     let body = format!(r#"{{"type":"x","title":"x","status":{number},"detail":"x","code":"{code}"}}"#);
     json(status, &body)
 }
 
 // FEATURES: C11
 #[tokio::test]
-async fn what_the_server_has_is_not_sent() {
+async fn existing_blobs_are_not_uploaded() {
     let server = TestServer::start(|_, _| json("200 OK", r#"{"missing":[]}"#)).await;
-    let named = impatient(&server.url).put_blob(Bytes::from_static(b"hello")).await.unwrap();
-    assert_eq!((named.id, named.bytes), (BlobId::of(b"hello"), 5));
+    let content = client(&server.url).put_blob(Bytes::from_static(b"hello")).await.unwrap();
+    assert_eq!((content.id, content.bytes), (BlobId::of(b"hello"), 5));
     let requests = server.requests();
     assert_eq!(requests.len(), 1);
-    assert!(requests[0].body.contains(&named.id.to_string()), "{requests:?}");
+    assert!(requests[0].body.contains(&content.id.to_string()), "{requests:?}");
 }
 
 // FEATURES: C11
 #[tokio::test]
-async fn a_broken_upload_goes_on_where_the_server_says() {
-    let content = Bytes::from("x".repeat(PIECE + 100));
+async fn a_broken_upload_resumes_at_the_servers_offset() {
+    let content = Bytes::from("x".repeat(CHUNK + 100));
     let (id, bytes) = (BlobId::of(&content), content.len());
     let server = TestServer::start(move |number, _| match number {
         0 => json("200 OK", &format!(r#"{{"missing":["{id}"]}}"#)),
         1 => problem("404 Not Found", 404, "upload_not_found"),
-        // The first piece arrives in part, and the connection breaks.
-        2 => Act::SendAndBreak(String::new()),
+        // The connection breaks during the first chunk.
+        2 => Reaction::SendAndBreak(String::new()),
         3 => problem("409 Conflict", 409, "busy"),
         4 | 5 => progress(id, 1_000, bytes),
         _ => progress(id, bytes, bytes),
     })
     .await;
-    impatient(&server.url).put_blob(content).await.unwrap();
+    client(&server.url).put_blob(content).await.unwrap();
     let requests = server.requests();
     let ranges: Vec<&str> = requests.iter().filter_map(|request| request.header("content-range")).collect();
-    let last = PIECE - 1;
+    let last = CHUNK - 1;
     assert_eq!(ranges[0], format!("bytes 0-{last}/{bytes}"), "{ranges:?}");
     assert!(ranges[1..].iter().all(|range| range.starts_with("bytes 1000-")), "{ranges:?}");
 }
 
 #[tokio::test]
-async fn an_upload_that_is_refused_is_not_tried_again() {
+async fn a_refused_upload_is_not_retried() {
     let id = BlobId::of(b"hello");
     let server = TestServer::start(move |number, _| match number {
         0 => json("200 OK", &format!(r#"{{"missing":["{id}"]}}"#)),
         _ => problem("507 Insufficient Storage", 507, "disk_full"),
     })
     .await;
-    let error = impatient(&server.url).put_blob(Bytes::from_static(b"hello")).await.unwrap_err();
+    let error = client(&server.url).put_blob(Bytes::from_static(b"hello")).await.unwrap_err();
     assert_eq!(error.code(), Some("disk_full"));
     assert_eq!(server.requests().len(), 2);
 }
 
 // FEATURES: C11
 #[tokio::test]
-async fn what_comes_back_different_is_an_error() {
+async fn a_damaged_download_is_an_error() {
     let answer = |body: &str| format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-    let server = TestServer::start(move |number, _| Act::Send(answer(["hello", "hullo"][number]))).await;
-    let client = impatient(&server.url);
+    let server = TestServer::start(move |number, _| Reaction::Send(answer(["hello", "hullo"][number]))).await;
+    let client = client(&server.url);
     for right in [true, false] {
         let mut download = client.get_blob(BlobId::of(b"hello")).await.unwrap();
         assert_eq!(download.chunk().await.unwrap().unwrap().len(), 5);

@@ -1,10 +1,10 @@
-//! The load generator counts right, whatever the server does.
+//! Counts of the load generator with working and failing servers.
 
 use std::sync::Arc;
 
-use client::load::{Plan, Progress, Reply, RequestHead, Tally, Workload, run};
+use client::load::{LoadPlan, Progress, Reply, RequestHead, Tally, Workload, run};
 
-use crate::test_server::{Act, STREAM_HEAD, TestServer, chunk, json};
+use crate::test_server::{Reaction, STREAM_HEAD, TestServer, chunk, json};
 
 struct Fixed {
     head: RequestHead,
@@ -28,27 +28,27 @@ impl Workload for Fixed {
     }
 }
 
-fn plan(server: &TestServer, requests: u64, connections: usize) -> (Plan, Arc<Fixed>) {
+fn plan(server: &TestServer, requests: u64, connections: usize) -> (LoadPlan, Arc<Fixed>) {
     let address: client::Address = server.url.parse().unwrap();
     let head = RequestHead::new("POST", &address, "/v1/jobs", &[("Content-Type", "text/plain")]);
-    (Plan { address, requests, connections }, Arc::new(Fixed { head }))
+    (LoadPlan { address, requests, connections }, Arc::new(Fixed { head }))
 }
 
 #[tokio::test]
-async fn every_request_is_sent_once_over_few_connections() {
+async fn every_request_is_sent_once_over_the_given_connections() {
     let server = TestServer::start(|number, _| match number % 3 {
-        0 => Act::Send(format!("{STREAM_HEAD}{}{}0\r\n\r\n", chunk("go"), chunk("od"))),
+        0 => Reaction::Send(format!("{STREAM_HEAD}{}{}0\r\n\r\n", chunk("go"), chunk("od"))),
         1 => json("200 OK", "good"),
         _ => json("200 OK", "half"),
     })
     .await;
     let (plan, workload) = plan(&server, 30, 3);
     let progress = Progress::default();
-    let outcome = run(&plan, workload, &progress).await.unwrap();
-    assert_eq!(outcome.tally, Tally { accepted: 50, failed: 10 });
-    assert_eq!(outcome.latencies.total(), 50);
+    let report = run(&plan, workload, &progress).await.unwrap();
+    assert_eq!(report.tally, Tally { accepted: 50, failed: 10 });
+    assert_eq!(report.latencies.total(), 50);
     assert_eq!(progress.jobs(), 60);
-    assert_eq!(outcome.first_failure.as_deref(), Some("status 200: half"));
+    assert_eq!(report.first_failure.as_deref(), Some("status 200: half"));
     assert_eq!(server.connections(), 3);
     let mut bodies: Vec<_> = server.requests().into_iter().map(|request| request.body).collect();
     bodies.sort();
@@ -57,21 +57,21 @@ async fn every_request_is_sent_once_over_few_connections() {
 }
 
 #[tokio::test]
-async fn broken_connections_are_made_anew_and_a_hopeless_server_is_given_up() {
+async fn broken_connections_are_reopened_until_the_failure_limit() {
     let server = TestServer::start(|number, _| match number {
-        1 => Act::SendAndBreak(String::new()),
-        2 => Act::SendAndBreak("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\ngood".to_owned()),
+        1 => Reaction::SendAndBreak(String::new()),
+        2 => Reaction::SendAndBreak("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\ngood".to_owned()),
         _ => json("200 OK", "good"),
     })
     .await;
     let (few, workload) = plan(&server, 5, 1);
-    let outcome = run(&few, workload, &Progress::default()).await.unwrap();
-    assert_eq!(outcome.tally, Tally { accepted: 8, failed: 2 });
+    let report = run(&few, workload, &Progress::default()).await.unwrap();
+    assert_eq!(report.tally, Tally { accepted: 8, failed: 2 });
     assert_eq!(server.connections(), 3);
 
-    let server = TestServer::start(|_, _| Act::SendAndBreak(String::new())).await;
+    let server = TestServer::start(|_, _| Reaction::SendAndBreak(String::new())).await;
     let (many, workload) = plan(&server, 100, 2);
-    let outcome = run(&many, workload, &Progress::default()).await.unwrap();
-    assert_eq!(outcome.tally, Tally { accepted: 0, failed: 200 });
+    let report = run(&many, workload, &Progress::default()).await.unwrap();
+    assert_eq!(report.tally, Tally { accepted: 0, failed: 200 });
     assert!(server.requests().len() <= 6);
 }

@@ -1,10 +1,10 @@
-//! Output: what breaks is taken up again where it broke.
+//! Job logs over connections that break.
 
-use client::logs::{Piece, Request, Stream};
+use client::logs::{LogChunk, LogOptions, Stream};
 use client::{Client, Error};
 use model::id::JobId;
 
-use crate::test_server::{Act, STREAM_HEAD, TestServer, chunk, json};
+use crate::test_server::{Reaction, STREAM_HEAD, TestServer, chunk, json};
 
 fn output(cursor: &str, text: &str) -> String {
     let data = format!(r#"{{"attempt":1,"at":"2026-01-01T00:00:00Z","text":"{text}"}}"#);
@@ -15,22 +15,22 @@ fn end(cursor: &str) -> String {
     chunk(&format!("id: {cursor}\nevent: end\ndata: {{}}\n\n")) + "0\r\n\r\n"
 }
 
-fn text(piece: Option<Piece>) -> String {
-    String::from_utf8(piece.unwrap().bytes.to_vec()).unwrap()
+fn text(chunk: Option<LogChunk>) -> String {
+    String::from_utf8(chunk.unwrap().bytes.to_vec()).unwrap()
 }
 
 #[tokio::test]
-async fn a_broken_log_goes_on_after_the_last_piece_that_was_taken() {
+async fn a_broken_log_resumes_after_the_last_returned_chunk() {
     let server = TestServer::start(|number, _| match number {
-        // Broken off, in good order but without the last event, and in the middle of a piece.
-        0 => Act::SendAndBreak(format!("{STREAM_HEAD}{}{}", output("1.0.3", "one"), output("1.0.6", "two"))),
-        1 => Act::Send(format!("{STREAM_HEAD}{}0\r\n\r\n", output("1.0.8", "three"))),
-        2 => Act::SendAndBreak(format!("{STREAM_HEAD}{}", chunk("id: 1.0.9\nevent: stderr\nda"))),
-        _ => Act::Send(format!("{STREAM_HEAD}{}{}", output("1.0.9", "four"), end("1.0.9"))),
+        // Three ways to break: between events, a proper end without the last event, and within an event.
+        0 => Reaction::SendAndBreak(format!("{STREAM_HEAD}{}{}", output("1.0.3", "one"), output("1.0.6", "two"))),
+        1 => Reaction::Send(format!("{STREAM_HEAD}{}0\r\n\r\n", output("1.0.8", "three"))),
+        2 => Reaction::SendAndBreak(format!("{STREAM_HEAD}{}", chunk("id: 1.0.9\nevent: stderr\nda"))),
+        _ => Reaction::Send(format!("{STREAM_HEAD}{}{}", output("1.0.9", "four"), end("1.0.9"))),
     })
     .await;
     let client = Client::new(&server.url).unwrap();
-    let request = Request { stream: Some(Stream::Stderr), follow: true, tail: Some(3), attempt: None };
+    let request = LogOptions { stream: Some(Stream::Stderr), follow: true, tail: Some(3), attempt: None };
     let mut log = client.logs(JobId(1), request);
     assert_eq!(text(log.next().await.unwrap()), "one");
     assert_eq!(text(log.next().await.unwrap()), "two");
@@ -52,9 +52,9 @@ async fn a_broken_log_goes_on_after_the_last_piece_that_was_taken() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_as_it_is() {
+async fn a_refusal_is_returned_unchanged() {
     let problem = r#"{"type":"about:blank","title":"Not found","status":404,"detail":"no job","code":"unknown_job"}"#;
     let server = TestServer::start(move |_, _| json("404 Not Found", problem)).await;
-    let error = Client::new(&server.url).unwrap().logs(JobId(1), Request::default()).next().await.unwrap_err();
+    let error = Client::new(&server.url).unwrap().logs(JobId(1), LogOptions::default()).next().await.unwrap_err();
     assert_eq!(error.code(), Some("unknown_job"));
 }

@@ -1,6 +1,6 @@
-//! The client against real sockets.
+//! Tests of the client over real sockets.
 
-#![expect(clippy::unwrap_used, reason = "the helpers of a test say no by panicking, too")]
+#![expect(clippy::unwrap_used, reason = "test helpers fail by panicking")]
 
 mod blobs;
 mod events;

@@ -1,19 +1,19 @@
-//! Single requests and their answers.
+//! Single requests and their responses.
 
 use std::time::{Duration, Instant};
 
+use api::{BatchItem, QueueSpec};
 use bytes::Bytes;
-use client::jobs::{Filter, List, Submit};
+use client::jobs::{Filter, JobList, SubmitOptions};
 use client::{Client, Error, Options};
 use model::id::{JobId, QueueId};
 use model::json::Json;
 use model::queue::QueueRef;
 use model::spec::{EchoRun, JobSpec, Run};
 use model::state::State;
-use model::view::{BatchItem, QueueSpec};
 use tokio::net::TcpListener;
 
-use crate::test_server::{Act, TestServer, json};
+use crate::test_server::{Reaction, TestServer, json};
 
 const ACCEPTED: &str =
     r#"{"id":"job_0000000000001","seq":1,"state":"pending","created_at":"2026-01-01T00:00:00Z","extra":1}"#;
@@ -42,7 +42,7 @@ async fn a_submit_is_json_with_token_and_key_over_one_reused_connection() {
     let client = Client::with_options(&server.url, options).unwrap();
     let accepted = client.submit(&echo()).await.unwrap();
     assert_eq!(accepted.id, JobId(1));
-    let submit = Submit { idempotency_key: Some("k1".to_owned()), queue: Some(QueueRef::Id(QueueId(2))) };
+    let submit = SubmitOptions { idempotency_key: Some("k1".to_owned()), queue: Some(QueueRef::Id(QueueId(2))) };
     client.submit_raw(Bytes::from_static(b"{}"), &submit).await.unwrap();
     let requests = server.requests();
     assert_eq!(requests[0].line, "POST /v1/jobs");
@@ -55,13 +55,16 @@ async fn a_submit_is_json_with_token_and_key_over_one_reused_connection() {
 }
 
 #[tokio::test]
-async fn a_job_is_read_and_waited_for() {
+async fn a_job_is_fetched_and_awaited() {
     let server = always("200 OK", JOB).await;
     let client = Client::new(&server.url).unwrap();
     let job = client.wait(JobId(1), Duration::from_secs(2)).await.unwrap();
     assert_eq!((job.state, job.exit_code), (State::Succeeded, Some(0)));
     assert_eq!(job.result.unwrap().as_str(), r#"{"x": [1]}"#);
-    client.submit_and_wait(Bytes::from_static(b"{}"), &Submit::default(), Duration::from_millis(1500)).await.unwrap();
+    client
+        .submit_and_wait(Bytes::from_static(b"{}"), &SubmitOptions::default(), Duration::from_millis(1500))
+        .await
+        .unwrap();
     client.job(JobId(1)).await.unwrap();
     client.cancel(JobId(1)).await.unwrap();
     client.retry(JobId(1)).await.unwrap();
@@ -93,11 +96,11 @@ async fn lists_carry_their_filters() {
         limit: Some(5),
         ..Filter::default()
     };
-    let page = client.jobs(List::All, &filter).await.unwrap();
+    let page = client.jobs(JobList::All, &filter).await.unwrap();
     assert_eq!(page.next_cursor.as_deref(), Some("c"));
-    client.jobs(List::Running, &Filter::default()).await.unwrap();
-    client.queue_jobs(queue, List::All, &Filter::default()).await.unwrap();
-    client.queue_jobs(queue, List::Completed, &Filter::default()).await.unwrap();
+    client.jobs(JobList::Running, &Filter::default()).await.unwrap();
+    client.queue_jobs(queue, JobList::All, &Filter::default()).await.unwrap();
+    client.queue_jobs(queue, JobList::Completed, &Filter::default()).await.unwrap();
     client.queues(None, Some("x")).await.unwrap();
     let lines: Vec<_> = server.requests().into_iter().map(|request| request.line).collect();
     assert_eq!(
@@ -113,9 +116,9 @@ async fn lists_carry_their_filters() {
 }
 
 #[tokio::test]
-async fn queues_are_made_and_ended() {
+async fn queues_are_created_and_closed() {
     let server = TestServer::start(|_, request| match request.line.starts_with("DELETE") {
-        true => Act::Send("HTTP/1.1 204 No Content\r\n\r\n".to_owned()),
+        true => Reaction::Send("HTTP/1.1 204 No Content\r\n\r\n".to_owned()),
         false => json("201 Created", QUEUE),
     })
     .await;
@@ -131,12 +134,12 @@ async fn queues_are_made_and_ended() {
 }
 
 #[tokio::test]
-async fn a_batch_tells_the_accepted_from_the_refused() {
+async fn a_batch_distinguishes_accepted_from_refused_jobs() {
     let body = r#"{"results":[{"id":"job_0000000000001","seq":1,"state":"pending","created_at":"2026-01-01T00:00:00Z"},
         {"error":{"type":"about:blank","title":"x","status":422,"detail":"no","code":"invalid","field":"run"}}]}"#;
     let server = always("200 OK", body).await;
     let client = Client::new(&server.url).unwrap();
-    let batch = client.submit_ndjson(Bytes::from_static(b"{}\n{}\n"), &Submit::default()).await.unwrap();
+    let batch = client.submit_ndjson(Bytes::from_static(b"{}\n{}\n"), &SubmitOptions::default()).await.unwrap();
     assert!(matches!(&batch.results[..], [BatchItem::Accepted(_), BatchItem::Refused { .. }]));
     assert!(server.requests()[0].head.contains("content-type: application/x-ndjson\r\n"));
     client.submit_batch(&[echo(), echo()]).await.unwrap();
@@ -144,7 +147,7 @@ async fn a_batch_tells_the_accepted_from_the_refused() {
 }
 
 #[tokio::test]
-async fn a_refusal_has_its_code_and_strange_answers_are_named() {
+async fn refusals_have_codes_and_invalid_responses_are_errors() {
     let problem = r#"{"type":"about:blank","title":"t","status":404,"detail":"no job","code":"job_not_found"}"#;
     let server = always("404 Not Found", problem).await;
     let error = Client::new(&server.url).unwrap().job(JobId(1)).await.unwrap_err();
@@ -161,7 +164,7 @@ async fn a_refusal_has_its_code_and_strange_answers_are_named() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_tried_again_and_then_said() {
+async fn failed_connections_are_retried_and_then_reported() {
     let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
     let options = Options { retries: 2, retry_pause: Duration::from_millis(20), ..Options::default() };
     let client = Client::with_options(&format!("http://127.0.0.1:{port}"), options).unwrap();
@@ -173,20 +176,20 @@ async fn nobody_there_is_tried_again_and_then_said() {
 }
 
 #[tokio::test]
-async fn a_server_that_says_nothing_is_given_up() {
-    let server = TestServer::start(|_, _| Act::Hang).await;
+async fn an_unresponsive_server_times_out() {
+    let server = TestServer::start(|_, _| Reaction::Hang).await;
     let options = Options { timeout: Duration::from_millis(50), ..Options::default() };
     let error = Client::with_options(&server.url, options).unwrap().ready().await.unwrap_err();
-    assert!(error.to_string().contains("no answer within 50ms"), "{error}");
+    assert!(error.to_string().contains("no response within 50ms"), "{error}");
 }
 
 #[tokio::test]
-async fn health_tells_the_version_from_body_or_header() {
+async fn health_reads_the_version_from_body_or_header() {
     let server = always("200 OK", r#"{"version":"1.2.3"}"#).await;
     let health = Client::new(&server.url).unwrap().health().await.unwrap();
     assert_eq!(health.version.as_deref(), Some("1.2.3"));
     let answer = "HTTP/1.1 200 OK\r\nServer: outlast/4.5.6\r\nContent-Length: 2\r\n\r\nok";
-    let server = TestServer::start(move |_, _| Act::Send(answer.to_owned())).await;
+    let server = TestServer::start(move |_, _| Reaction::Send(answer.to_owned())).await;
     let health = Client::new(&server.url).unwrap().health().await.unwrap();
     assert_eq!(health.version.as_deref(), Some("4.5.6"));
 }

@@ -1,4 +1,4 @@
-//! A server of a few lines: takes requests apart and answers each with the raw bytes that the test says.
+//! Minimal HTTP server that responds with raw bytes chosen by the test.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A request as it came in.
+/// A received request.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// Method and path, as in `GET /v1/jobs`.
+    /// Method and path, such as `GET /v1/jobs`.
     pub line: String,
     /// The lower-cased head.
     pub head: String,
@@ -17,18 +17,18 @@ pub struct Request {
 }
 
 impl Request {
-    /// The value of a header, lower-cased; its name is, too.
+    /// Value of a header. Name and value are in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
     }
 }
 
-/// What the server does next.
-pub enum Act {
+/// Reaction to a request.
+pub enum Reaction {
     Send(String),
-    /// Sends this and then breaks the connection.
+    /// Sends the text and closes the connection.
     SendAndBreak(String),
-    /// Keeps the connection open and says nothing.
+    /// Keeps the connection open without a response.
     Hang,
 }
 
@@ -39,19 +39,19 @@ pub struct TestServer {
 }
 
 impl TestServer {
-    /// `answer` gets the number of the request, from 0, and the request.
-    pub async fn start(answer: impl Fn(usize, &Request) -> Act + Send + Sync + 'static) -> Self {
+    /// `respond` receives the number of the request, from 0, and the request.
+    pub async fn start(respond: impl Fn(usize, &Request) -> Reaction + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let requests = Arc::new(Mutex::new(Vec::new()));
         let connections = Arc::new(AtomicUsize::new(0));
-        let answer = Arc::new(answer);
+        let respond = Arc::new(respond);
         let server = Self { url, requests: Arc::clone(&requests), connections: Arc::clone(&connections) };
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 connections.fetch_add(1, Ordering::SeqCst);
-                tokio::spawn(serve(stream, Arc::clone(&answer), Arc::clone(&requests)));
+                tokio::spawn(serve(stream, Arc::clone(&respond), Arc::clone(&requests)));
             }
         });
         server
@@ -68,7 +68,7 @@ impl TestServer {
 
 async fn serve(
     mut stream: TcpStream,
-    answer: Arc<impl Fn(usize, &Request) -> Act>,
+    respond: Arc<impl Fn(usize, &Request) -> Reaction>,
     requests: Arc<Mutex<Vec<Request>>>,
 ) {
     while let Some(request) = read_request(&mut stream).await {
@@ -77,13 +77,13 @@ async fn serve(
             requests.push(request.clone());
             requests.len() - 1
         };
-        match answer(number, &request) {
-            Act::Send(text) => stream.write_all(text.as_bytes()).await.unwrap(),
-            Act::SendAndBreak(text) => {
+        match respond(number, &request) {
+            Reaction::Send(text) => stream.write_all(text.as_bytes()).await.unwrap(),
+            Reaction::SendAndBreak(text) => {
                 stream.write_all(text.as_bytes()).await.unwrap();
                 return;
             }
-            Act::Hang => std::future::pending::<()>().await,
+            Reaction::Hang => std::future::pending::<()>().await,
         }
     }
 }
@@ -108,15 +108,15 @@ async fn read_request(stream: &mut TcpStream) -> Option<Request> {
     Some(Request { line, head, body: String::from_utf8(bytes[head_end..].to_vec()).unwrap() })
 }
 
-/// A complete answer with a JSON body.
-pub fn json(status: &str, body: &str) -> Act {
-    Act::Send(format!(
+/// A complete response with a JSON body.
+pub fn json(status: &str, body: &str) -> Reaction {
+    Reaction::Send(format!(
         "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     ))
 }
 
-/// The head of an answer without end.
+/// Head of an endless response.
 pub const STREAM_HEAD: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
 
 pub fn chunk(text: &str) -> String {

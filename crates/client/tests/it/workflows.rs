@@ -1,24 +1,24 @@
-//! Workflows and schedules: what is asked, and how the answers are read.
+//! Requests and responses of workflows and schedules.
 
 use std::time::Duration;
 
+use api::{ProgressReport, ScheduleStart, TaskKind, WorkflowStart};
 use client::schedules::ScheduleRef;
-use client::workflows::{Drawing, Filter, TaskFilter};
+use client::workflows::{Filter, GraphFormat, TaskFilter};
 use client::{Client, Options};
 use model::id::{JobId, ScheduleId, WorkflowId};
 use model::json::Json;
-use model::view::{ProgressReport, ScheduleStart, TaskKind, WorkflowStart};
 use model::workflow::{CatchUp, TaskState, WorkflowState};
 use serde_json::json;
 
-use crate::test_server::{Act, TestServer, json as answer};
+use crate::test_server::{Reaction, TestServer, json as answer};
 
 const WORKFLOW: &str = r#"{"id":"wf_0000000000001","name":"w","state":"rolling_back","reason":{"code":"task_failed","message":null},
     "tenant":"default","queue":"q_0000000000002","run":1,"created_at":"2026-01-01T00:00:00Z","since":"2026-01-01T00:00:00Z",
     "ended_at":null,"duration_ms":5,"submitter":null,"parent":null,"schedule":{"id":"sch_0000000000003","slot":"2026-01-01T00:00:00Z"},
     "labels":{},"inputs":{"a": 1.0},"result":null,"epoch":null,"tasks_total":1,"counts":{"failed":1},"items":{},
     "usage":{"cpu_seconds":0.5,"memory_peak_bytes":1,"jobs":1,"attempts":2},
-    "rollback":{"state":"rolling_back","began_at":"2026-01-01T00:00:00Z","ended_at":null,"total":1,"undone":0,"failed":0},
+    "rollback":{"state":"rolling_back","began_at":"2026-01-01T00:00:00Z","ended_at":null,"total":1,"compensated":0,"failed":0},
     "deadline":null,"later":true,"tasks":[{"name":"t","kind":"wait_for","state":"listening","item":null,"epoch":null,"needs":[],
     "job":null,"job_state":null,"child":null,"began_at":null,"ended_at":null,"duration_ms":null,"due":null,"reason":null,
     "merged_into":null,"compensation":null,"chosen":null,"progress":null,"items_total":null}]}"#;
@@ -34,7 +34,7 @@ const PATH: &str = "/v1/workflows/wf_0000000000001";
 
 async fn always(body: &'static str) -> (TestServer, Client) {
     let server = TestServer::start(move |_, request| match request.line.starts_with("DELETE") {
-        true => Act::Send("HTTP/1.1 204 No Content\r\n\r\n".to_owned()),
+        true => Reaction::Send("HTTP/1.1 204 No Content\r\n\r\n".to_owned()),
         false => answer("200 OK", body),
     })
     .await;
@@ -47,7 +47,7 @@ fn lines(server: &TestServer) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_workflow_is_started_waited_for_and_steered() {
+async fn a_workflow_is_started_awaited_and_controlled() {
     let (server, client) = always(WORKFLOW).await;
     let id = WorkflowId(1);
     let start = WorkflowStart { definition: Json::parse(br#"{"name": "w"}"#), ..WorkflowStart::default() };
@@ -110,7 +110,7 @@ async fn workflows_are_listed_with_their_filters() {
 }
 
 #[tokio::test]
-async fn a_task_is_named_safely_and_keeps_its_result() {
+async fn task_names_are_encoded_and_results_decoded() {
     let (server, client) = always(TASK).await;
     let task = client.workflow_task(WorkflowId(1), "a/b", Some(3)).await.unwrap();
     assert_eq!((task.item, task.job), (Some(3), Some(JobId(1))));
@@ -119,15 +119,15 @@ async fn a_task_is_named_safely_and_keeps_its_result() {
 }
 
 #[tokio::test]
-async fn signals_progress_drawings_and_histories_have_their_routes() {
+async fn signals_progress_graphs_and_histories_have_their_routes() {
     let (server, client) = always(r#"{"accepted":true}"#).await;
     client.signal_workflow(WorkflowId(1), "go", &json!([1])).await.unwrap();
     client.report_progress(JobId(1), &ProgressReport { percent: 5, message: None }).await.unwrap();
-    assert_eq!(client.workflow_graph(WorkflowId(1), Drawing::Mermaid).await.unwrap(), r#"{"accepted":true}"#);
-    client.workflow_graph(WorkflowId(1), Drawing::Svg).await.unwrap();
+    assert_eq!(client.workflow_graph(WorkflowId(1), GraphFormat::Mermaid).await.unwrap(), r#"{"accepted":true}"#);
+    client.workflow_graph(WorkflowId(1), GraphFormat::Svg).await.unwrap();
     client.workflow_definition(WorkflowId(1)).await.unwrap();
     client.workflow_schema().await.unwrap();
-    assert!(client.workflow_history(WorkflowId(1), Some(2), None).await.is_err(), "that is no history");
+    assert!(client.workflow_history(WorkflowId(1), Some(2), None).await.is_err(), "the response is not a history");
     let requests = server.requests();
     assert_eq!((requests[0].body.as_str(), requests[1].body.as_str()), ("[1]", r#"{"percent":5}"#));
     let expected = [
@@ -143,7 +143,7 @@ async fn signals_progress_drawings_and_histories_have_their_routes() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_definition_is_read_whole() {
+async fn diagnostics_of_a_definition_are_decoded() {
     let problem = r#"{"type":"/docs#invalid_definition","title":"t","status":400,"detail":"d","code":"invalid_definition","field":"tasks.a",
         "diagnostics":[{"code":"cycle","field":"tasks.a","message":"m","line":3,"column":null,"suggestion":null}]}"#;
     let server = TestServer::start(move |_, _| answer("400 Bad Request", problem)).await;
@@ -153,16 +153,16 @@ async fn what_is_wrong_with_a_definition_is_read_whole() {
 }
 
 #[tokio::test]
-async fn a_schedule_is_called_by_its_id_or_its_name() {
+async fn a_schedule_is_referenced_by_id_or_name() {
     let (server, client) = always(SCHEDULE).await;
     let start = ScheduleStart { name: "n".to_owned(), cron: "@daily".to_owned(), ..ScheduleStart::default() };
-    let made = client.create_schedule(&start).await.unwrap();
-    assert_eq!((made.id, made.catch_up), (ScheduleId(3), CatchUp::Once));
-    client.schedule(made.id.to_string().as_str()).await.unwrap();
+    let created = client.create_schedule(&start).await.unwrap();
+    assert_eq!((created.id, created.catch_up), (ScheduleId(3), CatchUp::Once));
+    client.schedule(created.id.to_string().as_str()).await.unwrap();
     client.pause_schedule("a b").await.unwrap();
     client.resume_schedule(ScheduleRef { name: "n", tenant: Some("acme") }).await.unwrap();
     client.remove_schedule("n").await.unwrap();
-    assert!(client.trigger_schedule("n").await.is_err(), "that is no workflow");
+    assert!(client.trigger_schedule("n").await.is_err(), "the response is not a workflow");
     let expected = [
         "POST /v1/schedules",
         "GET /v1/schedules/sch_0000000000003",

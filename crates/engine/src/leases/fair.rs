@@ -1,43 +1,43 @@
-//! Equal shares: nobody gets more than it wants, and what one leaves goes to the others.
+//! Max-min fair shares: no claimant gets more than it wants, and the remainder goes to the others.
 
 use std::cmp::Reverse;
 
-/// One who wants a part.
+/// A shard that wants slots or tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entrant {
+pub(super) struct Claimant {
     pub want: u32,
-    /// What it has already.
+    /// What it already has.
     pub total: u32,
-    /// When it was last given something: the smaller, the longer ago. 0: it may keep what it has.
-    pub turn: u64,
+    /// Logical time of the last grant. The smallest is served first; 0: within its minimum hold time.
+    pub last_served: u64,
 }
 
-/// Who gets how much of `amount`: all they want if there is enough, else equal parts with small wants filled first.
+/// Divides `amount`: every want in full if possible, else equal shares, small wants first.
 ///
-/// What cannot be divided goes to those who have it, since moving it about would help nobody. Only when there is less
-/// than one for each, it goes to those who have waited the longest, so that everyone has a turn.
-pub(super) fn shares(amount: u32, entrants: &[Entrant]) -> Vec<u32> {
-    let mut by_want: Vec<usize> = (0..entrants.len()).collect();
-    by_want.sort_by_key(|index| entrants[*index].want);
-    let mut shares = vec![0; entrants.len()];
+/// An indivisible rest goes to claimants that already hold more than the equal share: moving it would gain nothing.
+/// With less than one for each, it goes to the claimants that have waited longest, so that it rotates.
+pub(super) fn shares(amount: u32, claimants: &[Claimant]) -> Vec<u32> {
+    let mut by_want: Vec<usize> = (0..claimants.len()).collect();
+    by_want.sort_by_key(|index| claimants[*index].want);
+    let mut shares = vec![0; claimants.len()];
     let mut left = amount;
-    for (place, index) in by_want.iter().enumerate() {
-        // At most 1,024 shards take part.
-        let others = (by_want.len() - place) as u32;
+    for (position, index) in by_want.iter().enumerate() {
+        // At most 1,024 shards, so it fits.
+        let others = (by_want.len() - position) as u32;
         let level = left / others;
-        let want = entrants[*index].want;
+        let want = claimants[*index].want;
         if want <= level {
             shares[*index] = want;
             left -= want;
             continue;
         }
-        let mut rest = by_want[place..].to_vec();
+        let mut rest = by_want[position..].to_vec();
         for index in &rest {
             shares[*index] = level;
         }
         rest.sort_by_key(|index| {
-            let entrant = &entrants[*index];
-            (Reverse(level > 0 && entrant.total > level), entrant.turn, *index)
+            let claimant = &claimants[*index];
+            (Reverse(level > 0 && claimant.total > level), claimant.last_served, *index)
         });
         for index in rest.into_iter().take((left - level * others) as usize) {
             shares[index] += 1;
@@ -53,8 +53,8 @@ mod tests {
 
     use super::*;
 
-    fn of(wants: &[u32]) -> Vec<Entrant> {
-        wants.iter().map(|want| Entrant { want: *want, total: 0, turn: 0 }).collect()
+    fn of(wants: &[u32]) -> Vec<Claimant> {
+        wants.iter().map(|want| Claimant { want: *want, total: 0, last_served: 0 }).collect()
     }
 
     #[test]
@@ -67,20 +67,20 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_divided_stays_where_it_is() {
-        let entrant = |total, turn| Entrant { want: 9, total, turn };
-        assert_eq!(shares(10, &[entrant(3, 1), entrant(3, 2), entrant(4, 3)]), [3, 3, 4]);
+    fn an_indivisible_rest_stays_with_its_holder() {
+        let claimant = |total, last_served| Claimant { want: 9, total, last_served };
+        assert_eq!(shares(10, &[claimant(3, 1), claimant(3, 2), claimant(4, 3)]), [3, 3, 4]);
     }
 
     #[test]
-    fn with_less_than_one_for_each_they_take_turns() {
-        let mut entrants = of(&[5, 5, 5]);
+    fn with_less_than_one_for_each_the_slots_rotate() {
+        let mut claimants = of(&[5, 5, 5]);
         let mut got = [0; 3];
-        for turn in 1..=9 {
-            let shares = shares(1, &entrants);
-            let lucky = shares.iter().position(|share| *share == 1).unwrap();
-            got[lucky] += 1;
-            entrants[lucky].turn = turn;
+        for time in 1..=9 {
+            let shares = shares(1, &claimants);
+            let served = shares.iter().position(|share| *share == 1).unwrap();
+            got[served] += 1;
+            claimants[served].last_served = time;
         }
         assert_eq!(got, [3, 3, 3]);
     }
@@ -89,17 +89,17 @@ mod tests {
         #[test]
         fn shares_use_up_the_amount_and_are_equal_but_for_small_wants(
             amount in 0u32..40,
-            entrants in prop::collection::vec((0u32..12, 0u32..12, 0u64..5), 0..7)
+            claimants in prop::collection::vec((0u32..12, 0u32..12, 0u64..5), 0..7)
         ) {
-            let entrants: Vec<Entrant> =
-                entrants.into_iter().map(|(want, total, turn)| Entrant { want, total, turn }).collect();
-            let shares = shares(amount, &entrants);
-            let wanted: u32 = entrants.iter().map(|entrant| entrant.want).sum();
+            let claimants: Vec<Claimant> =
+                claimants.into_iter().map(|(want, total, last_served)| Claimant { want, total, last_served }).collect();
+            let shares = shares(amount, &claimants);
+            let wanted: u32 = claimants.iter().map(|claimant| claimant.want).sum();
             prop_assert_eq!(shares.iter().sum::<u32>(), amount.min(wanted));
             let most = shares.iter().copied().max().unwrap_or(0);
-            for (share, entrant) in shares.iter().zip(&entrants) {
-                prop_assert!(*share <= entrant.want);
-                prop_assert!(*share == entrant.want || *share + 1 >= most, "{:?}", shares);
+            for (share, claimant) in shares.iter().zip(&claimants) {
+                prop_assert!(*share <= claimant.want);
+                prop_assert!(*share == claimant.want || *share + 1 >= most, "{:?}", shares);
             }
         }
     }

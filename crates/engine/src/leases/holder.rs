@@ -1,18 +1,17 @@
-//! A shard that uses slots granted by another: what it has, what it uses, and when it says so.
+//! The holder's side of a scope: slots granted by the home, their use, and requests for more.
 
 use model::id::Epoch;
 use model::time::Millis;
 
-use crate::leases::message::{Ask, Grant, Message, Recall};
-use crate::leases::{Context, LINGER, Outbox, REFRESH, RETRY, Settled};
+use crate::leases::message::{Grant, LeaseRequest, Message, Recall};
+use crate::leases::{Context, FlushResult, LINGER, Outbox, REFRESH, RETRY};
 
-/// No cap.
-const ALL: u32 = u32::MAX;
+const UNLIMITED: u32 = u32::MAX;
 
-/// One scope as seen by a shard that is not its home.
+/// A scope on a shard that is not its home.
 ///
-/// What it may use is bounded by `granted`, which only a [`Grant`] in answer to its newest ask raises, and which is
-/// lowered with the ask that says so. So the home's record is never below it, whatever becomes of the messages.
+/// `granted` bounds the use. Only a [`Grant`] in answer to the newest request raises it. It is lowered together with
+/// the request that reports so. Therefore the home's record is never below it, whichever messages are lost.
 #[derive(Debug)]
 pub(super) struct Holder {
     used: u32,
@@ -20,17 +19,17 @@ pub(super) struct Holder {
     granted: u32,
     cap: u32,
     limit: Option<u32>,
-    /// What the newest ask said of the limit, and what the home is known to have heard.
-    limit_asked: Option<u32>,
-    limit_told: Option<u32>,
-    want_told: u32,
-    /// The newest ask; 0 before the first.
+    /// The limit in the newest request, and the newest limit that the home has acknowledged.
+    limit_sent: Option<u32>,
+    limit_acknowledged: Option<u32>,
+    want_sent: u32,
+    /// Number of the newest request; 0 before the first.
     seq: u64,
-    asked_at: Millis,
+    requested_at: Millis,
     unanswered: bool,
-    /// The home is to be told how things stand, though nothing has changed here.
+    /// A request is due even without a change: the home has asked for a report.
     report: bool,
-    /// The most that was in use since the last look at what is unused.
+    /// Maximum use since the last check for unused slots.
     peak: u32,
     lingers_until: Option<Millis>,
 }
@@ -41,13 +40,13 @@ impl Holder {
             used: 0,
             waiting: 0,
             granted: 0,
-            cap: ALL,
+            cap: UNLIMITED,
             limit: None,
-            limit_asked: None,
-            limit_told: None,
-            want_told: 0,
+            limit_sent: None,
+            limit_acknowledged: None,
+            want_sent: 0,
             seq: 0,
-            asked_at: Millis(0),
+            requested_at: Millis(0),
             unanswered: false,
             report: false,
             peak: 0,
@@ -55,7 +54,7 @@ impl Holder {
         }
     }
 
-    /// After a restart. An earlier epoch was granted at least what the records say is in use.
+    /// Restores the use after a restart. An earlier epoch was granted at least that.
     pub fn restore(&mut self, used: u32) {
         self.used = used;
         self.granted = used;
@@ -71,20 +70,20 @@ impl Holder {
     }
 
     fn has_room(&self) -> bool {
-        self.would_take(self.limit.unwrap_or(ALL))
+        self.would_take(self.limit.unwrap_or(UNLIMITED))
     }
 
-    /// Whether [`Holder::take`] would say yes under this limit.
+    /// Whether [`Holder::take`] would succeed under this limit.
     pub fn would_take(&self, limit: u32) -> bool {
         self.used < self.granted.min(self.cap).min(limit)
     }
 
-    /// Something can be taken that somebody waits for.
+    /// Whether a waiting job can get a slot.
     pub fn can_serve(&self) -> bool {
         self.waiting > 0 && self.has_room()
     }
 
-    /// Whether the limit is another than it was.
+    /// Returns whether the limit has changed.
     pub fn learn_limit(&mut self, limit: u32) -> bool {
         self.limit.replace(limit) != Some(limit)
     }
@@ -99,40 +98,40 @@ impl Holder {
     }
 
     pub fn give_back(&mut self) {
-        debug_assert!(self.used > 0, "a slot was taken before it is given back");
+        debug_assert!(self.used > 0, "a slot is given back that was not taken");
         self.used = self.used.saturating_sub(1);
     }
 
-    /// Whether that is another number than before.
+    /// Returns whether the number has changed.
     pub fn set_waiting(&mut self, waiting: u32) -> bool {
         std::mem::replace(&mut self.waiting, waiting) != waiting
     }
 
-    pub fn hear_grant(&mut self, grant: &Grant) {
+    pub fn receive_grant(&mut self, grant: &Grant) {
         if grant.seq == self.seq {
-            // The home only raises what it has granted in answer to an ask, so of two answers the larger is the newer.
+            // The home only raises the total in answers to one request, so the larger answer is the newer.
             self.granted = self.granted.max(grant.total);
-            self.cap = grant.cap.unwrap_or(ALL);
+            self.cap = grant.cap.unwrap_or(UNLIMITED);
             self.unanswered = false;
-            self.limit_told = self.limit_asked.or(self.limit_told);
+            self.limit_acknowledged = self.limit_sent.or(self.limit_acknowledged);
         }
     }
 
-    /// While an ask of ours is on the way, the home will hear how things stand, and answer.
-    pub fn hear_recall(&mut self, recall: &Recall, epoch: Epoch) {
+    /// Ignored while a request is unanswered: the request itself reports to the home.
+    pub fn receive_recall(&mut self, recall: &Recall, epoch: Epoch) {
         if self.unanswered {
             return;
         }
         if recall.epoch == epoch && recall.seq == self.seq {
-            self.cap = recall.cap.unwrap_or(ALL);
+            self.cap = recall.cap.unwrap_or(UNLIMITED);
         }
         self.report = true;
     }
 
-    /// What of the granted is kept. Unused slots go back at once when others wait for them, else after a while: a job
-    /// that comes soon finds a slot without asking. Each look keeps as many as were in use at once since the last.
-    fn keep(&mut self, now: Millis) -> u32 {
-        let mut keep = self.granted.min(self.cap).min(self.limit.unwrap_or(ALL));
+    /// How many granted slots to keep. Unused slots are returned at once when others wait for them, else after a delay,
+    /// so that the next job needs no request. Each check keeps the maximum use since the last check.
+    fn slots_to_keep(&mut self, now: Millis) -> u32 {
+        let mut keep = self.granted.min(self.cap).min(self.limit.unwrap_or(UNLIMITED));
         if self.granted == self.used || self.waiting > 0 {
             self.lingers_until = None;
         } else if let Some(until) = self.lingers_until {
@@ -148,45 +147,45 @@ impl Holder {
         keep.max(self.used)
     }
 
-    /// Says what there is to say.
-    pub fn settle(&mut self, context: &mut Context<'_>, outbox: &mut Outbox) -> Settled {
+    /// Sends a request if one is due.
+    pub fn flush(&mut self, context: &mut Context<'_>, outbox: &mut Outbox) -> FlushResult {
         let now = context.now;
-        if !self.unanswered || self.asked_at + RETRY <= now {
-            let held = self.keep(now);
+        if !self.unanswered || self.requested_at + RETRY <= now {
+            let held = self.slots_to_keep(now);
             let want = self.used.saturating_add(self.waiting);
-            let wants_more = want > self.granted && (want > self.want_told || self.asked_at + REFRESH <= now);
-            let withdraws = self.want_told > want.max(self.granted);
-            let tells_limit = self.limit.is_some() && self.limit != self.limit_told && (want > 0 || held > 0);
+            let wants_more = want > self.granted && (want > self.want_sent || self.requested_at + REFRESH <= now);
+            let withdraws = self.want_sent > want.max(self.granted);
+            let sends_limit = self.limit.is_some() && self.limit != self.limit_acknowledged && (want > 0 || held > 0);
             let gives_back = held < self.granted;
-            if self.unanswered || self.report || gives_back || wants_more || withdraws || tells_limit {
-                self.ask(held, want, tells_limit, context, outbox);
+            if self.unanswered || self.report || gives_back || wants_more || withdraws || sends_limit {
+                self.request(held, want, sends_limit, context, outbox);
             }
         }
         let lingers = self.lingers_until.filter(|_| !self.unanswered);
-        let asks = if self.unanswered {
-            Some(self.asked_at + RETRY)
+        let request_at = if self.unanswered {
+            Some(self.requested_at + RETRY)
         } else {
-            (self.used.saturating_add(self.waiting) > self.granted).then_some(self.asked_at + REFRESH)
+            (self.used.saturating_add(self.waiting) > self.granted).then_some(self.requested_at + REFRESH)
         };
-        Settled { wake_at: asks.into_iter().chain(lingers).min(), is_idle: self.is_idle() }
+        FlushResult { wake_at: request_at.into_iter().chain(lingers).min(), is_idle: self.is_idle() }
     }
 
-    fn ask(&mut self, held: u32, want: u32, tells_limit: bool, context: &mut Context<'_>, outbox: &mut Outbox) {
-        let limit = self.limit.filter(|_| tells_limit || self.waiting > 0);
+    fn request(&mut self, held: u32, want: u32, sends_limit: bool, context: &mut Context<'_>, outbox: &mut Outbox) {
+        let limit = self.limit.filter(|_| sends_limit || self.waiting > 0);
         self.seq = context.next_seq();
         self.granted = held;
-        self.want_told = want;
-        self.limit_asked = limit;
-        self.asked_at = context.now;
+        self.want_sent = want;
+        self.limit_sent = limit;
+        self.requested_at = context.now;
         self.unanswered = true;
         self.report = false;
-        let ask = Ask { scope: context.scope, epoch: context.epoch, seq: self.seq, held, want, limit };
-        outbox.messages.push((context.home, Message::Ask(ask)));
+        let request = LeaseRequest { scope: context.scope, epoch: context.epoch, seq: self.seq, held, want, limit };
+        outbox.messages.push((context.home, Message::Request(request)));
     }
 
-    /// Nothing is held, and the home knows that nothing is wanted.
+    /// No slots held, none wanted, and the home knows it.
     fn is_idle(&self) -> bool {
-        let nothing = self.used == 0 && self.waiting == 0 && self.granted == 0 && self.want_told == 0;
+        let nothing = self.used == 0 && self.waiting == 0 && self.granted == 0 && self.want_sent == 0;
         nothing && !self.unanswered && !self.report
     }
 }

@@ -1,4 +1,4 @@
-//! The shard that grants slots: who has how many, who waits, and who is to give back.
+//! The home's side of a scope: grants slots to holders and recalls them.
 
 use std::collections::BTreeMap;
 
@@ -6,51 +6,53 @@ use model::codec;
 use model::id::{Epoch, ShardId};
 use model::time::Millis;
 
-use crate::leases::fair::{Entrant, shares};
-use crate::leases::message::{Ask, Grant, Message, Recall, Record};
-use crate::leases::{CHECK, CHECK_CONTENDED, Context, Outbox, RETRY, Settled, TURN, WANT_LIFETIME};
+use crate::leases::fair::{Claimant, shares};
+use crate::leases::message::{Grant, LeaseRequest, Message, Recall, Record};
+use crate::leases::{CHECK, CHECK_CONTENDED, Context, FlushResult, MIN_HOLD, Outbox, RETRY, WANT_LIFETIME};
 
-/// What the home knows of another shard.
+/// A holder as the home sees it.
 #[derive(Debug)]
 struct Remote {
-    /// The newest ask that was heard.
+    /// Epoch and number of the newest request.
     epoch: Epoch,
     seq: u64,
-    /// It has at most this.
+    /// Upper bound of the slots it holds.
     total: u32,
     want: u32,
     want_until: Millis,
-    turn: u64,
-    turn_until: Millis,
-    /// It is to come down to this.
+    /// Logical time of the last grant, or of the first request.
+    last_served: u64,
+    min_hold_until: Millis,
+    /// Slots beyond this are to be returned.
     cap: Option<u32>,
-    cap_told: Option<u32>,
-    /// Absent for what was read back after a restart, until the first look at it.
-    heard_at: Option<Millis>,
-    /// Unanswered since.
+    cap_sent: Option<u32>,
+    /// Time of the newest request. Absent for restored records until the first distribution.
+    received_at: Option<Millis>,
+    /// Time of the unanswered recall.
     recalled_at: Option<Millis>,
-    /// It is to be told its total.
-    owed: bool,
-    /// There is a record of it on disk, and whether it says something else.
+    /// A grant message is due.
+    reply_due: bool,
+    /// A record is on disk.
     stored: bool,
+    /// The record on disk is outdated.
     changed: bool,
 }
 
 impl Remote {
-    fn new(epoch: Epoch, turn: u64) -> Self {
+    fn new(epoch: Epoch, last_served: u64) -> Self {
         Self {
             epoch,
             seq: 0,
             total: 0,
             want: 0,
             want_until: Millis(0),
-            turn,
-            turn_until: Millis(0),
+            last_served,
+            min_hold_until: Millis(0),
             cap: None,
-            cap_told: None,
-            heard_at: None,
+            cap_sent: None,
+            received_at: None,
             recalled_at: None,
-            owed: false,
+            reply_due: false,
             stored: false,
             changed: false,
         }
@@ -64,44 +66,44 @@ impl Remote {
         self.cap.is_some_and(|cap| cap < self.total)
     }
 
-    fn has_news(&self) -> bool {
-        self.is_over() && self.cap_told.is_none_or(|told| self.cap < Some(told))
+    fn has_new_cap(&self) -> bool {
+        self.is_over() && self.cap_sent.is_none_or(|sent| self.cap < Some(sent))
     }
 
-    /// When it is to be asked how it stands. What it holds is asked after even if it seems all right: it may have been
-    /// restarted since, and know nothing of what an earlier epoch was granted.
+    /// When the next recall is due. Holders are recalled even if nothing seems wrong: after a restart a holder does not
+    /// know what an earlier epoch was granted.
     fn recall_at(&self, contended: bool, now: Millis) -> Option<Millis> {
-        let heard_at = self.heard_at.unwrap_or(now);
+        let received_at = self.received_at.unwrap_or(now);
         if self.total == 0 {
             return None;
         }
         Some(match self.recalled_at {
-            _ if self.has_news() => now,
+            _ if self.has_new_cap() => now,
             Some(at) if contended => at + RETRY,
             Some(at) => at + CHECK,
-            None if contended => heard_at + CHECK_CONTENDED,
-            None => heard_at + CHECK,
+            None if contended => received_at + CHECK_CONTENDED,
+            None => received_at + CHECK,
         })
     }
 }
 
-/// One scope as seen by its home. The home's own use is derived from its jobs and needs no record.
+/// A scope on its home. The home's own use is derived from its jobs and needs no record.
 #[derive(Debug)]
 pub(super) struct Home {
     limit: Option<u32>,
     used: u32,
     waiting: u32,
-    /// Up to here the home's own jobs may go while others wait: what they have, but no more than their share.
+    /// Bound of the home's own use while others wait: its share, as far as slots are free.
     own_total: u32,
-    own_turn: u64,
-    own_turn_until: Millis,
+    own_last_served: u64,
+    own_min_hold_until: Millis,
     remotes: BTreeMap<ShardId, Remote>,
-    /// The sum of the others' totals.
+    /// Sum of all `Remote::total`.
     remote_total: u64,
     remotes_short: bool,
     contended: bool,
-    /// Counts who was given something.
-    turn: u64,
+    /// Logical clock of `last_served`.
+    clock: u64,
 }
 
 impl Home {
@@ -111,13 +113,13 @@ impl Home {
             used: 0,
             waiting: 0,
             own_total: 0,
-            own_turn: 0,
-            own_turn_until: Millis(0),
+            own_last_served: 0,
+            own_min_hold_until: Millis(0),
             remotes: BTreeMap::new(),
             remote_total: 0,
             remotes_short: false,
             contended: false,
-            turn: 0,
+            clock: 0,
         }
     }
 
@@ -149,7 +151,7 @@ impl Home {
         self.would_take(self.limit.unwrap_or(0))
     }
 
-    /// Whether [`Home::take`] would say yes under this limit.
+    /// Whether [`Home::take`] would succeed under this limit.
     pub fn would_take(&self, limit: u32) -> bool {
         let below_limit = u64::from(self.used) + self.remote_total < u64::from(limit);
         below_limit && (self.used < self.own_total || !self.remotes_short)
@@ -159,7 +161,7 @@ impl Home {
         self.waiting > 0 && self.has_room()
     }
 
-    /// Whether others are concerned.
+    /// Returns whether the change affects holders.
     pub fn learn_limit(&mut self, limit: u32) -> bool {
         self.limit.replace(limit) != Some(limit) && !self.remotes.is_empty()
     }
@@ -168,14 +170,14 @@ impl Home {
         let has_room = self.has_room();
         if has_room {
             self.used += 1;
-            self.turn += 1;
-            self.own_turn = self.turn;
+            self.clock += 1;
+            self.own_last_served = self.clock;
         }
         has_room
     }
 
     pub fn give_back(&mut self) {
-        debug_assert!(self.used > 0, "a slot was taken before it is given back");
+        debug_assert!(self.used > 0, "a slot is given back that was not taken");
         self.used = self.used.saturating_sub(1);
     }
 
@@ -187,49 +189,49 @@ impl Home {
         self.remotes.contains_key(&shard)
     }
 
-    /// Whether the ask is news; if not, nothing has changed.
+    /// Returns whether the request is new. Old requests have no effect.
     ///
-    /// What it says to hold counts even if there is no record of it. It may be a late word about what was given back
-    /// before a restart of this home; then the record is of what nobody has, until the holder is asked. To believe too
-    /// much is safe, and the holder knows best should records have been lost.
-    pub fn hear_ask(&mut self, from: ShardId, ask: &Ask, now: Millis) -> bool {
-        self.turn += 1;
-        let turn = self.turn;
-        // A newcomer stands behind all that wait, or coming and going would get it ahead of them.
-        let remote = self.remotes.entry(from).or_insert_with(|| Remote::new(ask.epoch, turn));
-        if (ask.epoch, ask.seq) <= (remote.epoch, remote.seq) {
+    /// The reported `held` counts even without a record of it. A late message may report slots returned before a
+    /// restart of this home; then the record is too high until the next recall. Too high is safe, and after a loss of
+    /// records the holder's number is right.
+    pub fn receive_request(&mut self, from: ShardId, request: &LeaseRequest, now: Millis) -> bool {
+        self.clock += 1;
+        let clock = self.clock;
+        // A new holder queues behind all waiting ones. Otherwise it could jump ahead by leaving and returning.
+        let remote = self.remotes.entry(from).or_insert_with(|| Remote::new(request.epoch, clock));
+        if (request.epoch, request.seq) <= (remote.epoch, remote.seq) {
             return false;
         }
-        self.remote_total = self.remote_total - u64::from(remote.total) + u64::from(ask.held);
-        remote.epoch = ask.epoch;
-        remote.seq = ask.seq;
-        remote.total = ask.held;
-        remote.want = ask.want;
+        self.remote_total = self.remote_total - u64::from(remote.total) + u64::from(request.held);
+        remote.epoch = request.epoch;
+        remote.seq = request.seq;
+        remote.total = request.held;
+        remote.want = request.want;
         remote.want_until = now + WANT_LIFETIME;
-        remote.heard_at = Some(now);
+        remote.received_at = Some(now);
         remote.recalled_at = None;
-        remote.owed = true;
+        remote.reply_due = true;
         remote.changed = true;
-        self.limit = ask.limit.or(self.limit);
+        self.limit = request.limit.or(self.limit);
         true
     }
 
-    /// Gives what is free to those who wait, and reckons who is to give back. Doing it twice changes nothing.
-    pub fn share_out(&mut self, now: Millis) {
+    /// Grants free slots to waiting holders and computes the caps. Idempotent.
+    pub fn distribute(&mut self, now: Millis) {
         if self.remotes.is_empty() {
             (self.remotes_short, self.contended) = (false, false);
             return;
         }
         for remote in self.remotes.values_mut() {
-            remote.heard_at.get_or_insert(now);
-            // One that has not repeated its wish may be gone.
+            remote.received_at.get_or_insert(now);
+            // The holder has not repeated its want: it may be gone.
             if remote.want > remote.total && remote.want_until <= now {
                 remote.want = remote.total;
             }
         }
         self.own_total = 0;
         if let Some(limit) = self.limit {
-            self.give(limit, now);
+            self.distribute_slots(limit, now);
         }
         self.remotes_short = self.remotes.values().any(Remote::is_short);
         let own_total = self.own_total.max(self.used);
@@ -241,77 +243,82 @@ impl Home {
         }
     }
 
-    /// Everyone who wants slots, the home's own jobs first. Whoever has its turn goes before all that wait for theirs.
-    fn entrants(&self, now: Millis) -> Vec<Entrant> {
-        let turn = |until: Millis, turn: u64| if now < until { 0 } else { turn };
+    /// All claimants, the home itself first. Those within their minimum hold time precede all others.
+    fn claimants(&self, now: Millis) -> Vec<Claimant> {
+        let order = |until: Millis, last_served: u64| if now < until { 0 } else { last_served };
         let own_want = self.used.saturating_add(self.waiting);
-        let own = Entrant { want: own_want, total: self.used, turn: turn(self.own_turn_until, self.own_turn) };
+        let own = Claimant {
+            want: own_want,
+            total: self.used,
+            last_served: order(self.own_min_hold_until, self.own_last_served),
+        };
         let others = self.remotes.values().map(|remote| {
-            let until = if remote.total > 0 { remote.turn_until } else { Millis(0) };
-            Entrant { want: remote.want, total: remote.total, turn: turn(until, remote.turn) }
+            let until = if remote.total > 0 { remote.min_hold_until } else { Millis(0) };
+            Claimant { want: remote.want, total: remote.total, last_served: order(until, remote.last_served) }
         });
         std::iter::once(own).chain(others).collect()
     }
 
-    fn give(&mut self, limit: u32, now: Millis) {
-        let entrants = self.entrants(now);
-        let targets = shares(limit, &entrants);
+    fn distribute_slots(&mut self, limit: u32, now: Millis) {
+        let claimants = self.claimants(now);
+        let targets = shares(limit, &claimants);
         let taken = u64::from(self.used) + self.remote_total;
-        // What is free is at most the limit, so it fits.
+        // At most the limit, so it fits.
         let free = u64::from(limit).saturating_sub(taken) as u32;
-        let lacking: Vec<Entrant> = entrants
+        let lacking: Vec<Claimant> = claimants
             .iter()
             .zip(&targets)
-            .map(|(entrant, target)| Entrant {
-                want: target.saturating_sub(entrant.total),
+            .map(|(claimant, target)| Claimant {
+                want: target.saturating_sub(claimant.total),
                 total: 0,
-                turn: entrant.turn,
+                last_served: claimant.last_served,
             })
             .collect();
         let raises = shares(free, &lacking);
         self.own_total = targets[0].min(self.used + raises[0]);
-        if entrants[0].want == 0 {
-            self.own_turn_until = Millis(0);
-        } else if raises[0] > 0 && self.own_turn_until <= now {
-            self.own_turn_until = now + TURN;
+        if claimants[0].want == 0 {
+            self.own_min_hold_until = Millis(0);
+        } else if raises[0] > 0 && self.own_min_hold_until <= now {
+            self.own_min_hold_until = now + MIN_HOLD;
         }
         for (index, remote) in (1..).zip(self.remotes.values_mut()) {
             remote.cap = Some(targets[index]);
             if raises[index] > 0 {
                 remote.total += raises[index];
                 self.remote_total += u64::from(raises[index]);
-                self.turn += 1;
-                remote.turn = self.turn;
-                if remote.turn_until <= now {
-                    remote.turn_until = now + TURN;
+                self.clock += 1;
+                remote.last_served = self.clock;
+                if remote.min_hold_until <= now {
+                    remote.min_hold_until = now + MIN_HOLD;
                 }
-                remote.owed = true;
+                remote.reply_due = true;
                 remote.changed = true;
             }
         }
     }
 
-    /// Writes and says what there is to write and to say.
-    pub fn settle(&mut self, context: &mut Context<'_>, outbox: &mut Outbox) -> Settled {
+    /// Writes changed records and sends due grants and recalls.
+    pub fn flush(&mut self, context: &mut Context<'_>, outbox: &mut Outbox) -> FlushResult {
         let now = context.now;
-        self.share_out(now);
+        self.distribute(now);
         let contended = self.contended;
-        let turn_ends = |until: Millis| (contended && now < until).then_some(until);
-        let mut wake_at = turn_ends(self.own_turn_until);
+        let hold_ends = |until: Millis| (contended && now < until).then_some(until);
+        let mut wake_at = hold_ends(self.own_min_hold_until);
         self.remotes.retain(|shard, remote| {
             remote.write(*shard, context, outbox);
-            remote.speak(*shard, contended, context, outbox);
-            let stays = remote.total > 0 || remote.want > 0;
-            if stays {
-                let wish_ends = remote.is_short().then_some(remote.want_until);
+            remote.send(*shard, contended, context, outbox);
+            let is_needed = remote.total > 0 || remote.want > 0;
+            if is_needed {
+                let want_expires_at = remote.is_short().then_some(remote.want_until);
                 let recall_at = remote.recall_at(contended, now);
-                wake_at = [wake_at, wish_ends, recall_at, turn_ends(remote.turn_until)].into_iter().flatten().min();
+                wake_at =
+                    [wake_at, want_expires_at, recall_at, hold_ends(remote.min_hold_until)].into_iter().flatten().min();
             } else {
                 context.forget(*shard, remote.epoch, remote.seq);
             }
-            stays
+            is_needed
         });
-        Settled { wake_at, is_idle: self.remotes.is_empty() && self.used == 0 && self.waiting == 0 }
+        FlushResult { wake_at, is_idle: self.remotes.is_empty() && self.used == 0 && self.waiting == 0 }
     }
 }
 
@@ -330,14 +337,14 @@ impl Remote {
         }
     }
 
-    fn speak(&mut self, shard: ShardId, contended: bool, context: &Context<'_>, outbox: &mut Outbox) {
+    fn send(&mut self, shard: ShardId, contended: bool, context: &Context<'_>, outbox: &mut Outbox) {
         let Context { scope, now, .. } = *context;
         let (epoch, seq, total, cap) = (self.epoch, self.seq, self.total, self.cap);
-        if std::mem::take(&mut self.owed) {
-            self.cap_told = cap;
+        if std::mem::take(&mut self.reply_due) {
+            self.cap_sent = cap;
             outbox.messages.push((shard, Message::Grant(Grant { scope, epoch, seq, total, cap })));
         } else if self.recall_at(contended, now).is_some_and(|at| at <= now) {
-            self.cap_told = cap;
+            self.cap_sent = cap;
             self.recalled_at = Some(now);
             outbox.messages.push((shard, Message::Recall(Recall { scope, epoch, seq, cap })));
         }

@@ -1,33 +1,33 @@
-//! What shards say to each other about limits. Any of it may be lost, doubled, late or out of order.
+//! Messages between shards about limits. Any of them may be lost, duplicated, late or reordered.
 
 use minicbor::{Decode, Encode};
 use model::id::Epoch;
 
 use crate::leases::scope::Scope;
 
-/// From a holder to the home: how it stands. Absolute numbers, so that hearing it twice changes nothing.
+/// From a holder to the home: its current state and wants. Absolute numbers, so duplicates have no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
-pub struct Ask {
+pub struct LeaseRequest {
     #[n(0)]
     pub scope: Scope,
-    /// The holder's. Words of an older one are ignored.
+    /// The holder's epoch. Messages of older epochs are ignored.
     #[n(1)]
     pub epoch: Epoch,
-    /// Counts all asks of a holder's epoch, whatever their scope. Older ones are ignored.
+    /// Numbers all requests of a holder's epoch, across scopes. Older requests are ignored.
     #[n(2)]
     pub seq: u64,
-    /// From this word on the holder has no more than this, until it is granted more in answer to it. 0 for tokens.
+    /// From this message on the holder has at most this, until a grant in answer to it. 0 for tokens.
     #[n(3)]
     pub held: u32,
-    /// How many slots it would like to have in all; how many more tokens.
+    /// Slots: wanted in total. Tokens: wanted in addition.
     #[n(4)]
     pub want: u32,
-    /// The limit as the holder knows it. Absent where it has not looked lately.
+    /// The limit as the holder knows it. Absent if it may be outdated.
     #[n(5)]
     pub limit: Option<u32>,
 }
 
-/// From the home to a holder, in answer to the ask `seq`; again with a larger `total` when more has become free.
+/// From the home to a holder, in answer to the request `seq`. Repeated with a larger `total` when slots become free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Grant {
     #[n(0)]
@@ -36,20 +36,20 @@ pub struct Grant {
     pub epoch: Epoch,
     #[n(2)]
     pub seq: u64,
-    /// How many slots it has in all; how many tokens are added.
+    /// Slots: granted in total. Tokens: granted in addition.
     #[n(3)]
     pub total: u32,
-    /// Slots beyond this are to be given back as they become free, since others wait for them.
+    /// Slots beyond this are to be returned as they become free: others wait for them.
     #[n(4)]
     pub cap: Option<u32>,
 }
 
-/// From the home to a holder, without being asked: come down to `cap` as slots become free, and say how you stand.
+/// From the home to a holder, unrequested: return slots beyond `cap` as they become free, and send a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Recall {
     #[n(0)]
     pub scope: Scope,
-    /// The newest ask that the home knows. The cap counts only if the holder has said nothing since.
+    /// The newest request that the home knows. The cap is void if the holder has sent a newer one.
     #[n(1)]
     pub epoch: Epoch,
     #[n(2)]
@@ -58,11 +58,11 @@ pub struct Recall {
     pub cap: Option<u32>,
 }
 
-/// One word between shards.
+/// One message between shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub enum Message {
     #[n(0)]
-    Ask(#[n(0)] Ask),
+    Request(#[n(0)] LeaseRequest),
     #[n(1)]
     Grant(#[n(0)] Grant),
     #[n(2)]
@@ -72,22 +72,22 @@ pub enum Message {
 impl Message {
     pub fn scope(&self) -> Scope {
         match self {
-            Self::Ask(ask) => ask.scope,
+            Self::Request(request) => request.scope,
             Self::Grant(grant) => grant.scope,
             Self::Recall(recall) => recall.scope,
         }
     }
 }
 
-/// What the home keeps on disk of each holder that has slots.
+/// The home's record of a holder with slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Record {
-    /// The newest ask that was heard. Without it a late one could lower `total` after a restart of the home.
+    /// The newest request. Without it a late one could lower `total` after a restart of the home.
     #[n(0)]
     pub epoch: Epoch,
     #[n(1)]
     pub seq: u64,
-    /// The holder has at most this.
+    /// Upper bound of the slots it holds.
     #[n(2)]
     pub total: u32,
 }
@@ -101,23 +101,23 @@ mod tests {
     use crate::leases::scope::Kind;
 
     #[test]
-    fn words_survive_the_way() {
+    fn messages_round_trip() {
         let scope = Scope::of_rule(Kind::Live, "acme", "gpu");
         let epoch = Epoch(u64::MAX);
-        let words = [
-            Message::Ask(Ask { scope, epoch, seq: 7, held: 1, want: u32::MAX, limit: Some(3) }),
+        let messages = [
+            Message::Request(LeaseRequest { scope, epoch, seq: 7, held: 1, want: u32::MAX, limit: Some(3) }),
             Message::Grant(Grant { scope, epoch, seq: u64::MAX, total: 2, cap: None }),
             Message::Recall(Recall { scope, epoch, seq: 0, cap: Some(0) }),
         ];
-        for word in words {
-            assert_eq!(codec::decode::<Message>(&codec::encode(&word)), Ok(word));
-            assert_eq!(word.scope(), scope);
+        for message in messages {
+            assert_eq!(codec::decode::<Message>(&codec::encode(&message)), Ok(message));
+            assert_eq!(message.scope(), scope);
         }
     }
 
     proptest! {
         #[test]
-        fn any_bytes_as_a_word_end_without_a_panic(bytes: Vec<u8>) {
+        fn decoding_arbitrary_bytes_does_not_panic(bytes: Vec<u8>) {
             let _ = codec::decode::<Message>(&bytes);
             let _ = codec::decode::<Record>(&bytes);
         }

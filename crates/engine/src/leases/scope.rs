@@ -1,4 +1,4 @@
-//! What is limited: the name of a limit, short enough to be a key on disk, and where it is kept.
+//! The identity of a limit, its home shard and its key on disk.
 
 use minicbor::{Decode, Encode};
 use model::codec::DecodeError;
@@ -8,20 +8,20 @@ const TENANT_BYTES: usize = 16;
 const RULE_BYTES: usize = 8;
 const SCOPE_BYTES: usize = 1 + TENANT_BYTES + RULE_BYTES;
 
-/// The key of a record in the ledger: the scope, then the shard. Within `model::batch::KEY_BYTES_MAX`.
+/// Length of a grant record's key: scope, then shard. Below `model::batch::KEY_BYTES_MAX`.
 pub const LEDGER_KEY_BYTES: usize = SCOPE_BYTES + 2;
 
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Kind {
-    /// Jobs with runners: a slot each, given back when the attempt is over.
+    /// Jobs on runners: a slot each, given back when the attempt ends.
     #[n(0)]
     Running,
     /// Jobs that are not terminal: a slot each, given back when the job ends.
     #[n(1)]
     Live,
-    /// Submits in a second: a token each, which is used up.
+    /// Submits per second: a token each, never given back.
     #[n(2)]
     Submits,
 }
@@ -29,8 +29,8 @@ pub enum Kind {
 impl Kind {
     const ALL: [Self; 3] = [Self::Running, Self::Live, Self::Submits];
 
-    /// Whether what is taken is used up, rather than given back.
-    pub fn is_used_up(self) -> bool {
+    /// Counted in tokens, which are used up, not in slots, which are given back.
+    pub fn is_token(self) -> bool {
         match self {
             Self::Running | Self::Live => false,
             Self::Submits => true,
@@ -42,9 +42,9 @@ impl Kind {
     }
 }
 
-/// The name of a limit: what is counted, of which tenant, and for which rule if not for all its jobs.
+/// The identity of a limit: its kind, its tenant, and the rule if it does not apply to all of the tenant's jobs.
 ///
-/// The names themselves are hashed: scopes are copied, compared and stored a lot.
+/// Names are hashed, because scopes are copied, compared and stored often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct Scope {
     #[n(0)]
@@ -55,7 +55,7 @@ pub struct Scope {
     rule: [u8; RULE_BYTES],
 }
 
-/// The first bytes of a hash of the name.
+/// Truncated hash of a name.
 fn digest<const BYTES: usize>(name: &str) -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
     bytes.copy_from_slice(&blake3::hash(name.as_bytes()).as_bytes()[..BYTES]);
@@ -67,7 +67,7 @@ impl Scope {
         Self { kind, tenant: digest(tenant), rule: [0; RULE_BYTES] }
     }
 
-    /// A limit that a rule sets for some of a tenant's jobs, beside the one for all of them.
+    /// A limit that a policy rule sets for some of a tenant's jobs, in addition to the tenant's own.
     pub fn of_rule(kind: Kind, tenant: &str, rule: &str) -> Self {
         Self { rule: digest(rule), ..Self::of_tenant(kind, tenant) }
     }
@@ -76,14 +76,14 @@ impl Scope {
         self.kind
     }
 
-    /// The shard that grants it; the same for all limits of a tenant.
+    /// The home shard; the same for all limits of a tenant.
     pub fn home(self, shards: Shards) -> ShardId {
         let mut number = [0; 8];
         number.copy_from_slice(&self.tenant[..8]);
         shards.owner(Slot::of(u64::from_be_bytes(number)))
     }
 
-    /// Where the home's record of what `shard` has been granted is kept.
+    /// Key of the home's record of the slots granted to `shard`.
     pub fn ledger_key(self, shard: ShardId) -> [u8; LEDGER_KEY_BYTES] {
         let mut key = [0; LEDGER_KEY_BYTES];
         key[0] = self.kind.code();
@@ -93,14 +93,14 @@ impl Scope {
         key
     }
 
-    /// The scope and the shard of a [`Scope::ledger_key`].
+    /// Inverse of [`Scope::ledger_key`].
     pub fn from_ledger_key(key: &[u8]) -> Result<(Self, ShardId), DecodeError> {
         let key: [u8; LEDGER_KEY_BYTES] =
             key.try_into().map_err(|_| DecodeError::Unknown { what: "grant key length", value: key.len() as u64 })?;
         let kind = Kind::ALL
             .into_iter()
             .find(|kind| kind.code() == key[0])
-            .ok_or(DecodeError::Unknown { what: "kind of limit", value: u64::from(key[0]) })?;
+            .ok_or(DecodeError::Unknown { what: "limit kind", value: u64::from(key[0]) })?;
         let mut scope = Self { kind, tenant: [0; TENANT_BYTES], rule: [0; RULE_BYTES] };
         scope.tenant.copy_from_slice(&key[1..1 + TENANT_BYTES]);
         scope.rule.copy_from_slice(&key[1 + TENANT_BYTES..SCOPE_BYTES]);
@@ -144,7 +144,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_as_a_key_are_refused_or_round_trip(key in prop::collection::vec(any::<u8>(), 0..30)) {
+        fn arbitrary_key_bytes_are_refused_or_round_trip(key in prop::collection::vec(any::<u8>(), 0..30)) {
             if let Ok((scope, shard)) = Scope::from_ledger_key(&key) {
                 prop_assert_eq!(&scope.ledger_key(shard)[..], &key[..]);
             }

@@ -1,15 +1,15 @@
-//! How many tokens were handed out within the last second.
+//! Sliding window over the tokens handed out in the last second.
 
 use std::collections::VecDeque;
 
 use model::time::Millis;
 
-/// Tokens are counted over this long.
+/// Length of the window.
 pub const TOKEN_WINDOW: Millis = Millis::from_secs(1);
 
-/// The last second of one scope. In any second at most the limit is handed out; after a quiet one, all of it at once.
+/// Tokens handed out in the last second: at most the limit, possibly all at once.
 ///
-/// It remembers every millisecond in which something was handed out: at most 1,000.
+/// One entry per millisecond in which tokens were handed out: at most 1,000.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     log: VecDeque<(Millis, u32)>,
@@ -26,7 +26,7 @@ impl Window {
         }
     }
 
-    /// How many can be handed out now.
+    /// Tokens that can be handed out now.
     pub fn free(&mut self, limit: u32, now: Millis) -> u32 {
         self.forget(now);
         // At most the limit, so it fits.
@@ -41,13 +41,13 @@ impl Window {
         }
     }
 
-    /// When more can be handed out than now.
+    /// When further tokens become free.
     pub fn next_free(&self) -> Option<Millis> {
         self.log.front().map(|(at, _)| *at + TOKEN_WINDOW)
     }
 
-    /// When nothing will be left to remember.
-    pub fn quiet_at(&self) -> Option<Millis> {
+    /// When the window becomes empty.
+    pub fn empty_at(&self) -> Option<Millis> {
         self.log.back().map(|(at, _)| *at + TOKEN_WINDOW)
     }
 
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_at_once_and_the_next_a_second_later() {
+    fn the_full_limit_is_free_at_once_and_again_a_second_later() {
         let mut window = Window::default();
         assert_eq!(window.free(5, Millis(10)), 5);
         window.hand_out(5, Millis(10));
@@ -75,11 +75,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_second_has_more_than_the_limit(limit in 1u32..20, asks in prop::collection::vec((0u64..400, 1u32..8), 1..60)) {
+        fn no_second_exceeds_limit(limit in 1u32..20, wanted in prop::collection::vec((0u64..400, 1u32..8), 1..60)) {
             let mut window = Window::default();
             let mut given: Vec<(Millis, u32)> = Vec::new();
             let mut now = Millis(0);
-            for (passed, amount) in asks {
+            for (passed, amount) in wanted {
                 now = now + Millis(passed);
                 let amount = amount.min(window.free(limit, now));
                 window.hand_out(amount, now);

@@ -1,25 +1,27 @@
-//! All runners by number, and what is to be done about which of them: nothing here looks at all of them.
+//! All runners by index, with their pending checks. No operation iterates over all of them.
 
 use std::collections::BTreeSet;
 
 use model::id::{JobId, RunnerId};
 use model::time::Millis;
 
-use crate::placement::staff::RunnerIndex;
+use crate::placement::attributes::RunnerIndex;
 use crate::runners::Runner;
 use crate::shard::{Map, Set};
 
-/// All runners that this shard has ever heard of, and what is to be done about them.
+/// All runners that have ever sent a message to this shard.
 #[derive(Debug, Default)]
 pub(crate) struct Runners {
     list: Vec<(RunnerId, Runner)>,
     by_id: Map<RunnerId, RunnerIndex>,
-    /// Those whose cursor has moved since the last flush.
+    /// Runners whose cursor has moved since the last flush.
     dirty: Vec<RunnerIndex>,
-    /// When each is to be looked after, soonest first. A time that is stale is too early, and set right when it comes.
+    /// Next checks, soonest first. A stale time is too early and corrected when it comes up.
     checks: BTreeSet<(Millis, RunnerIndex)>,
-    /// The jobs whose attempt is in the hands of each, whatever its incarnation.
+    /// Jobs with an attempt in flight on each runner, in any incarnation.
     jobs: Map<RunnerId, Set<JobId>>,
+    /// Unregistered runners, with the time of the last inventory request.
+    unregistered: Map<RunnerId, Millis>,
 }
 
 impl Runners {
@@ -27,12 +29,24 @@ impl Runners {
         self.by_id.get(&id).copied()
     }
 
-    /// Makes a runner known.
     pub fn add(&mut self, id: RunnerId, runner: Runner) -> RunnerIndex {
         let index = RunnerIndex(self.list.len() as u32);
         self.by_id.insert(id, index);
         self.list.push((id, runner));
         index
+    }
+
+    /// Whether an inventory request to an unregistered runner is due. If so, it counts as sent.
+    pub fn claim_inventory_request(&mut self, id: RunnerId, now: Millis, interval: Millis) -> bool {
+        if self.unregistered.get(&id).is_some_and(|requested_at| now < *requested_at + interval) {
+            return false;
+        }
+        self.unregistered.insert(id, now);
+        true
+    }
+
+    pub fn forget_unregistered(&mut self, id: RunnerId) {
+        self.unregistered.remove(&id);
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &(RunnerId, Runner)> {
@@ -56,27 +70,26 @@ impl Runners {
         }
     }
 
-    /// A job's attempt has gone to a runner.
-    pub fn hand_over(&mut self, id: RunnerId, job: JobId) {
+    pub fn assign(&mut self, id: RunnerId, job: JobId) {
         self.jobs.entry(id).or_default().insert(job);
     }
 
-    pub fn hand_back(&mut self, id: RunnerId, job: JobId) {
+    pub fn unassign(&mut self, id: RunnerId, job: JobId) {
         if let Some(jobs) = self.jobs.get_mut(&id) {
             jobs.remove(&job);
-            // What a runner once had at its busiest is no measure for what it will have.
+            // Release the memory of an earlier peak.
             if jobs.capacity() > 1024 && jobs.len() * 8 < jobs.capacity() {
                 jobs.shrink_to(2 * jobs.len());
             }
         }
     }
 
-    /// The jobs that have an attempt in the hands of a runner.
+    /// Jobs with an attempt in flight on a runner.
     pub fn jobs_of(&self, id: RunnerId) -> impl Iterator<Item = JobId> {
         self.jobs.get(&id).into_iter().flatten().copied()
     }
 
-    /// Those whose cursor has moved since this was last asked.
+    /// Runners whose cursor has moved since the last call.
     pub fn take_dirty(&mut self) -> Vec<RunnerIndex> {
         let dirty = std::mem::take(&mut self.dirty);
         for index in &dirty {
@@ -87,7 +100,7 @@ impl Runners {
         dirty
     }
 
-    /// Has a runner looked after at `at`, if that is sooner than it would be.
+    /// Schedules a check of a runner at `at`, if that is sooner than the planned one.
     pub fn check(&mut self, index: RunnerIndex, at: Option<Millis>) {
         let (Some(at), Some((_, runner))) = (at, self.list.get_mut(index.0 as usize)) else { return };
         if runner.check_at.is_none_or(|planned| at < planned) {

@@ -1,37 +1,37 @@
-//! Fair shares: whose turn it is, over everything that waits.
+//! Fair sharing between tenants by stride scheduling.
 //!
-//! Each tenant has a pass, which grows by one with every job that a runner gets. The smallest pass goes first. A tenant
-//! that comes back when it has had nothing to run starts no lower than the smallest of the others: what it did not use
-//! is not owed to it.
+//! Each tenant has a pass, which grows by one with every dispatched job. The tenant with the smallest pass is next. A
+//! tenant that returns after an idle time starts at the smallest pass of the others: unused shares are not saved up.
 
 use std::collections::BTreeSet;
 
 use crate::leases::{Kind, Scope};
-use crate::setup::{Setup, TenantLimits};
+use crate::settings::{Settings, TenantLimits};
+use crate::shard::Map;
 
-/// Tenants by number: cheaper to pass around than by name.
+/// Interned tenant name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TenantNumber(pub u32);
 
-/// How far a tenant has come.
+/// Position of a tenant in stride scheduling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) struct Pass(pub u64);
+pub(crate) struct StridePass(pub u64);
 
 #[derive(Debug)]
 struct Tenant {
     name: String,
-    pass: Pass,
-    /// In how many places it stands in line for runners that there are.
+    pass: StridePass,
+    /// Number of priority classes with eligible runners in which it has waiting jobs.
     contends: u32,
-    /// Its jobs with runners.
+    /// Its jobs on runners.
     on_runner: u32,
-    /// Its jobs in line for one.
+    /// Its jobs in wait queues.
     waiting: u32,
     limits: TenantLimits,
     scopes: Scopes,
 }
 
-/// The names of a tenant's limits.
+/// The lease scopes of a tenant's limits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scopes {
     pub running: Scope,
@@ -49,26 +49,32 @@ impl Scopes {
     }
 }
 
-/// All tenants that have ever had a queue here.
+/// All tenants that have ever had a queue on this shard.
 #[derive(Debug, Default)]
 pub(crate) struct Tenants {
     tenants: Vec<Tenant>,
-    contending: BTreeSet<(Pass, TenantNumber)>,
-    /// The smallest pass of those who contended last.
-    floor: Pass,
+    by_name: Map<String, TenantNumber>,
+    contending: BTreeSet<(StridePass, TenantNumber)>,
+    /// Smallest pass of the tenants that contended last.
+    floor: StridePass,
 }
 
 impl Tenants {
-    pub fn introduce(&mut self, number: TenantNumber, name: &str, setup: &Setup) {
-        if number.0 as usize == self.tenants.len() {
-            let (limits, scopes) = (setup.tenant(name), Scopes::of(name));
-            let (pass, name) = (self.floor, name.to_owned());
-            self.tenants.push(Tenant { name, pass, contends: 0, on_runner: 0, waiting: 0, limits, scopes });
+    /// The number of a tenant, new or known.
+    pub fn intern(&mut self, name: &str, settings: &Settings) -> TenantNumber {
+        if let Some(number) = self.by_name.get(name) {
+            return *number;
         }
+        let number = TenantNumber(self.tenants.len() as u32);
+        let (limits, scopes) = (settings.tenant(name), Scopes::of(name));
+        let (pass, name) = (self.floor, name.to_owned());
+        self.by_name.insert(name.clone(), number);
+        self.tenants.push(Tenant { name, pass, contends: 0, on_runner: 0, waiting: 0, limits, scopes });
+        number
     }
 
-    pub fn pass(&self, number: TenantNumber) -> Pass {
-        self.tenants.get(number.0 as usize).map_or(Pass(0), |tenant| tenant.pass)
+    pub fn pass(&self, number: TenantNumber) -> StridePass {
+        self.tenants.get(number.0 as usize).map_or(StridePass(0), |tenant| tenant.pass)
     }
 
     pub fn on_runner(&self, number: TenantNumber) -> u32 {
@@ -95,7 +101,7 @@ impl Tenants {
         self.tenants.get(number.0 as usize).map_or(0, |tenant| tenant.waiting)
     }
 
-    /// One more of its jobs is in line, or one less.
+    /// Counts a job that joins or leaves a wait queue.
     pub fn shift_waiting(&mut self, number: TenantNumber, joins: bool) {
         let Some(tenant) = self.tenants.get_mut(number.0 as usize) else { return };
         tenant.waiting = if joins { tenant.waiting + 1 } else { tenant.waiting.saturating_sub(1) };
@@ -110,11 +116,11 @@ impl Tenants {
         tenant.on_runner = if starts { tenant.on_runner + 1 } else { tenant.on_runner.saturating_sub(1) };
     }
 
-    /// Takes the limits of a new setup; returns the tenants whose limit has changed.
-    pub fn refresh(&mut self, setup: &Setup) -> Vec<TenantNumber> {
+    /// Applies the limits of new settings; returns the tenants whose limits have changed.
+    pub fn refresh(&mut self, settings: &Settings) -> Vec<TenantNumber> {
         let mut changed = Vec::new();
         for (number, tenant) in self.tenants.iter_mut().enumerate() {
-            let limits = setup.tenant(&tenant.name);
+            let limits = settings.tenant(&tenant.name);
             if tenant.limits != limits {
                 tenant.limits = limits;
                 changed.push(TenantNumber(number as u32));
@@ -123,7 +129,7 @@ impl Tenants {
         changed
     }
 
-    /// It stands in line in one more place where there are runners.
+    /// The tenant has waiting jobs in one more priority class with eligible runners.
     pub fn contend(&mut self, number: TenantNumber) {
         let floor = self.contending.first().map_or(self.floor, |(pass, _)| *pass);
         let Some(tenant) = self.tenants.get_mut(number.0 as usize) else { return };
@@ -134,7 +140,8 @@ impl Tenants {
         tenant.contends += 1;
     }
 
-    pub fn yields(&mut self, number: TenantNumber) {
+    /// Reverses one [`Tenants::contend`].
+    pub fn withdraw(&mut self, number: TenantNumber) {
         let Some(tenant) = self.tenants.get_mut(number.0 as usize) else { return };
         tenant.contends = tenant.contends.saturating_sub(1);
         if tenant.contends == 0 {
@@ -142,7 +149,7 @@ impl Tenants {
         }
     }
 
-    /// One of its jobs goes to a runner.
+    /// Advances the pass of a tenant whose job was dispatched.
     pub fn charge(&mut self, number: TenantNumber) {
         if let Some((pass, _)) = self.contending.first() {
             self.floor = self.floor.max(*pass);
@@ -161,23 +168,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_comes_back_owes_nothing_and_is_owed_nothing() {
-        let (first, second) = (TenantNumber(0), TenantNumber(1));
+    fn a_returning_tenant_starts_at_the_smallest_pass() {
         let mut tenants = Tenants::default();
-        tenants.introduce(first, "first", &Setup::default());
-        tenants.introduce(second, "second", &Setup::default());
+        let first = tenants.intern("first", &Settings::default());
+        let second = tenants.intern("second", &Settings::default());
         tenants.contend(first);
         for _ in 0..1_000 {
             tenants.charge(first);
         }
         tenants.contend(second);
-        assert_eq!(tenants.pass(second), Pass(1_000));
-        tenants.yields(first);
+        assert_eq!(tenants.pass(second), StridePass(1_000));
+        tenants.withdraw(first);
         tenants.charge(second);
-        tenants.yields(second);
-        // Nobody is there: the next one to come starts where the last ones were.
+        tenants.withdraw(second);
+        // No tenant contends: the next one starts at the last smallest pass.
         tenants.contend(first);
-        assert_eq!(tenants.pass(first), Pass(1_000));
-        assert_eq!(tenants.pass(second), Pass(1_001));
+        assert_eq!(tenants.pass(first), StridePass(1_000));
+        assert_eq!(tenants.pass(second), StridePass(1_001));
     }
 }

@@ -1,11 +1,11 @@
-//! Jobs that no runner there is can take.
+//! Unplaced jobs: no connected runner is eligible.
 //!
-//! Such a job stays in line, so that a runner that comes takes it at once. Now and then it is looked at again: each look
-//! that finds nobody is a try, kept in its record, and after so many of them it fails. To be in line for runners that
-//! have no room, or to be at a limit, is no try.
+//! Such a job stays in its wait queue, so that a new eligible runner takes it at once. A retry timer checks it from
+//! time to time. A check without an eligible runner counts as a try in the job's record; after the maximum number of
+//! tries the job fails. Waiting for a free slot or at a limit is not a try.
 //!
-//! When the last fit runner goes, the jobs that wait for it are told when to look again, a few in each step. When one
-//! comes nothing is taken back: whoever is looked at and finds that there is someone just goes on waiting.
+//! When a candidate set loses its last eligible runner, its waiting jobs get retry timers ("arming"), a bounded number
+//! per step. When a runner joins, the timers stay: a check that finds an eligible runner has no effect.
 
 use model::id::JobId;
 use model::job::Job;
@@ -13,19 +13,20 @@ use model::machine::Event;
 use model::reason::ReasonCode;
 use model::state::State;
 
+use crate::anomaly::Anomaly;
 use crate::jitter;
-use crate::placement::ask::AskKey;
-use crate::placement::fit::{Fit, FitId};
-use crate::placement::line::LineKey;
-use crate::ready::Ready;
-use crate::setup::DISPATCH_TRIES_DEFAULT;
+use crate::placement::Ready;
+use crate::placement::candidate_set::{CandidateSet, CandidateSetId};
+use crate::placement::requirement::RequirementKey;
+use crate::placement::wait_queue::WaitQueueKey;
+use crate::settings::DISPATCH_TRIES_DEFAULT;
 use crate::shard::Shard;
 use crate::step::Step;
 
-/// How many waiting jobs are told in one step when to look again.
-const ARMED_PER_STEP: usize = 1_000;
+/// Maximum number of retry timers armed in one step.
+const ARMED_PER_STEP_MAX: usize = 1_000;
 
-/// Whether it waits for a runner to come, and not for a time.
+/// Whether the job waits for an eligible runner, not for a time.
 pub(crate) fn is_unplaced(job: &Job) -> bool {
     let unplaced = [ReasonCode::NoPoolMapping, ReasonCode::NoWorkers, ReasonCode::PoolOverloaded];
     let code = job.reason.as_ref().map(|reason| reason.code);
@@ -33,40 +34,46 @@ pub(crate) fn is_unplaced(job: &Job) -> bool {
 }
 
 impl Ready {
-    pub(crate) fn begin_arming(&mut self, id: FitId) {
-        let Some(fit) = self.fits.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
-        // The first class is the last: whatever grows old meanwhile goes there.
-        fit.arming = Some((fit.classes.len() - 1, None));
-        self.arming.insert(id);
+    /// Starts to arm retry timers for the waiting jobs of a candidate set.
+    pub(crate) fn begin_arming_timers(&mut self, id: CandidateSetId) {
+        let Some(candidate_set) = self.candidate_sets.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
+        // From the last class to the first: jobs promoted meanwhile move to the first.
+        candidate_set.timer_cursor = Some((candidate_set.classes.len() - 1, None));
+        self.unarmed_sets.insert(id);
     }
 
-    /// The next jobs that are to be told when to look again.
-    fn next_to_arm(&mut self) -> Vec<JobId> {
-        let Some(id) = self.arming.first().copied() else { return Vec::new() };
-        let fit = self.fits.get_mut(id.0 as usize).and_then(Option::as_mut);
-        let Some((fit, (class, from))) = fit.and_then(|fit| fit.arming.map(|cursor| (fit, cursor))) else {
-            self.arming.remove(&id);
+    /// The next jobs that need a retry timer.
+    fn next_unarmed_jobs(&mut self) -> Vec<JobId> {
+        let Some(id) = self.unarmed_sets.first().copied() else { return Vec::new() };
+        let candidate_set = self.candidate_sets.get_mut(id.0 as usize).and_then(Option::as_mut);
+        let Some((candidate_set, (class, from))) =
+            candidate_set.and_then(|candidate_set| candidate_set.timer_cursor.map(|cursor| (candidate_set, cursor)))
+        else {
+            self.unarmed_sets.remove(&id);
             return Vec::new();
         };
-        let found = fit.classes[class].after(from, ARMED_PER_STEP);
-        fit.arming = match found.last() {
-            _ if fit.unplaced().is_none() => None,
-            Some(last) if found.len() == ARMED_PER_STEP => Some((class, Some(*last))),
+        let found = candidate_set.classes[class].after(from, ARMED_PER_STEP_MAX);
+        candidate_set.timer_cursor = match found.last() {
+            _ if candidate_set.unplaced().is_none() => None,
+            Some(last) if found.len() == ARMED_PER_STEP_MAX => Some((class, Some(*last))),
             Some(_) | None => class.checked_sub(1).map(|class| (class, None)),
         };
-        if fit.arming.is_none() {
-            self.arming.remove(&id);
+        if candidate_set.timer_cursor.is_none() {
+            self.unarmed_sets.remove(&id);
         }
-        found.into_iter().map(|(_, place)| place.1).collect()
+        found.into_iter().map(|(_, position)| position.1).collect()
     }
 }
 
 impl Shard {
-    /// A job in line that no runner there is can take is looked at again at its time.
+    /// Sets the retry timer of a waiting job if no runner is eligible.
     pub(crate) fn await_runner(&mut self, id: JobId) {
-        let Some(entry) = self.jobs.get_mut(&id).filter(|entry| entry.in_ready) else { return };
-        let Some(fit) = entry.ask.and_then(|ask| self.ready.fit_of(ask)) else { return };
-        if self.ready.fit(fit).is_none_or(|fit| fit.unplaced().is_none()) {
+        let Some(entry) = self.jobs.get_mut(id).filter(|entry| entry.is_ready()) else { return };
+        let Some(candidate_set) = entry.requirement().and_then(|requirement| self.ready.candidate_set_of(requirement))
+        else {
+            return;
+        };
+        if self.ready.candidate_set(candidate_set).is_none_or(|candidate_set| candidate_set.unplaced().is_none()) {
             return;
         }
         let at = if is_unplaced(&entry.job) && entry.job.eligible_at > self.now {
@@ -77,32 +84,42 @@ impl Shard {
         self.timers.wake(entry, at);
     }
 
-    /// Tells the next of those that have lost their last fit runner when to look again.
-    pub(crate) fn arm_unplaced(&mut self) {
-        for id in self.ready.next_to_arm() {
-            if self.jobs.get(&id).is_some_and(|entry| entry.wakes_at.is_none()) {
+    /// Arms the retry timers of the next jobs that have lost their last eligible runner.
+    pub(crate) fn arm_unplaced_timers(&mut self) {
+        for id in self.ready.next_unarmed_jobs() {
+            if self.jobs.get(id).is_some_and(|entry| entry.wakes_at().is_none()) {
                 self.await_runner(id);
             }
         }
     }
 
-    /// The time of a scheduled job has come: to be put in line, or to look whether there is a runner for it by now.
-    pub(crate) fn look_for_runner(&mut self, id: JobId, step: &mut Step) {
-        let Some(entry) = self.jobs.get(&id) else { return };
-        if !entry.in_ready {
+    /// The wake timer of a scheduled job: makes it ready, or checks for an eligible runner.
+    pub(crate) fn check_for_runner(&mut self, id: JobId, step: &mut Step) {
+        let Some(entry) = self.jobs.get(id) else {
+            return self.anomalies.note(Anomaly::MissingJob(id), "check for runner");
+        };
+        if !entry.is_ready() {
             return self.make_ready(id, step);
         }
-        let (job, ask) = (&entry.job, entry.ask);
-        let Some(fit) = ask.and_then(|ask| self.ready.fit_of(ask)).and_then(|id| self.ready.fit(id)) else { return };
-        let Some((key, code)) = ask.and_then(|ask| self.ready.asks.get(ask)).map(|ask| &ask.key).zip(fit.unplaced())
+        let (job, requirement) = (&entry.job, entry.requirement());
+        let Some(candidate_set) = requirement
+            .and_then(|requirement| self.ready.candidate_set_of(requirement))
+            .and_then(|id| self.ready.candidate_set(id))
         else {
             return;
         };
-        if let Some(ask) = ask {
-            let line = LineKey { ask, queue: job.queue };
+        let Some((key, code)) = requirement
+            .and_then(|requirement| self.ready.requirements.get(requirement))
+            .map(|requirement| &requirement.key)
+            .zip(candidate_set.unplaced())
+        else {
+            return;
+        };
+        if let Some(requirement) = requirement {
+            let wait_queue = WaitQueueKey { requirement, queue: job.queue };
             let queues = &self.queues;
-            let has_room = |queue| queues.get(&queue).is_some_and(|entry| entry.has_room());
-            if self.ready.shut_gate(self.ready.tenant_of(job.queue), line, &has_room).is_some() {
+            let has_room = |queue| queues.has_room(queue);
+            if self.ready.exhausted_limit(self.ready.tenant_of(job.queue), wait_queue, &has_room).is_some() {
                 return self.await_runner(id);
             }
         }
@@ -110,48 +127,66 @@ impl Shard {
         let tries = job.dispatch_tries + 1;
         let is_last = tries_max != 0 && tries >= tries_max;
         let until = (!is_last).then(|| self.now + jitter::delay(&self.config.jitter_key, id, tries));
-        let message = self.describe_lack(key, fit, code);
+        let message = self.describe_unplaced(key, candidate_set, code);
         if self.fire(id, Event::Unplaced { code, message, until }, step).is_ok() {
             self.stats.count_unplaced(code);
         }
     }
 
-    pub(crate) fn tries_max(&self, key: &AskKey) -> u32 {
-        self.ready.setup.topic(&key.topic).map_or(DISPATCH_TRIES_DEFAULT, |topic| topic.dispatch_tries_max)
+    pub(crate) fn tries_max(&self, key: &RequirementKey) -> u32 {
+        self.ready.settings.topic(&key.topic).map_or(DISPATCH_TRIES_DEFAULT, |topic| topic.dispatch_tries_max)
     }
 
-    /// What was asked for and what there is, for people.
-    pub(crate) fn describe_lack(&self, key: &AskKey, fit: &Fit, code: ReasonCode) -> String {
+    /// Why no runner is eligible, as text.
+    pub(crate) fn describe_unplaced(
+        &self,
+        key: &RequirementKey,
+        candidate_set: &CandidateSet,
+        code: ReasonCode,
+    ) -> String {
         if code == ReasonCode::NoPoolMapping {
             return match &key.pool {
-                Some(pool) => format!("topic `{}` is not given to the pool `{pool}`, which the job prefers", key.topic),
-                None => format!("topic `{}` is not given to any pool", key.topic),
+                Some(pool) => format!("topic `{}` is not mapped to the preferred pool `{pool}`", key.topic),
+                None => format!("topic `{}` is not mapped to any pool", key.topic),
             };
         }
-        let mut asks = format!("it asks for a runner of {}", one_of("pool", &fit.key.crew.pools));
+        let mut needs = format!("it needs a runner of pool {}", candidate_set.key.runner_class.pools.join(" or "));
         if !key.requires.is_empty() {
-            asks += &format!(" that has {}", key.requires.join(" and "));
+            needs += &format!(" with {}", key.requires.join(" and "));
         }
         if !key.labels.is_empty() {
             let labels: Vec<String> = key.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
-            asks += &format!(" with {}", labels.join(" and "));
+            needs += &format!(" labelled {}", labels.join(" and "));
         }
-        let counts = self.ready.counts(fit);
-        let parts = [
-            (fit.spared, "overloaded"),
-            (counts.other_pool, "in other pools"),
-            (counts.lack_capability, "without a capability"),
-            (counts.other_labels, "with other labels"),
-        ];
-        let parts: Vec<String> =
-            parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
-        match self.ready.connected {
-            0 => format!("{asks}; there are no runners"),
-            all => format!("{asks}; of {all} runners there are {}", parts.join(", ")),
-        }
+        format!("{needs}; {}", self.ready.describe_ineligible(key, candidate_set))
     }
 }
 
-fn one_of(what: &str, names: &[String]) -> String {
-    format!("{what} {}", names.join(" or "))
+impl Ready {
+    /// Why the connected runners cannot take the jobs of a candidate set.
+    fn describe_ineligible(&self, key: &RequirementKey, candidate_set: &CandidateSet) -> String {
+        let counts = self.counts(candidate_set);
+        if self.connected == 1 {
+            let only = self.runners.iter().find(|runner| runner.is_connected);
+            let lacks = || only.map(|runner| runner.profile.missing(&key.requires).join("`, `")).unwrap_or_default();
+            return match () {
+                () if candidate_set.excluded > 0 => "the only runner is overloaded".to_owned(),
+                () if counts.other_pool > 0 => "the only runner is in another pool".to_owned(),
+                () if counts.lack_capability > 0 => format!("the only runner lacks `{}`", lacks()),
+                () => "the only runner has other labels".to_owned(),
+            };
+        }
+        let groups = [
+            (candidate_set.excluded, "overloaded"),
+            (counts.other_pool, "in other pools"),
+            (counts.lack_capability, "without a required capability"),
+            (counts.other_labels, "with other labels"),
+        ];
+        let groups: Vec<String> =
+            groups.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+        match self.connected {
+            0 => "no runner is connected".to_owned(),
+            all => format!("{all} runners: {}", groups.join(", ")),
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Why a job is where it is: said on demand, about every runner there is.
+//! Explains why a job is not running, with a verdict on every connected runner.
 
 use model::id::{JobId, RunnerId};
 use model::job::Job;
@@ -7,25 +7,25 @@ use model::state::State;
 use model::time::Millis;
 
 use crate::input::{Answer, Refusal, RequestId};
-use crate::placement::fit::{Fit, FitKey, Unfit};
-use crate::placement::line::{LineKey, place};
-use crate::placement::roster::Member;
+use crate::placement::LimitKey;
+use crate::placement::candidate_set::{CandidateSet, CandidateSetKey, Ineligible};
+use crate::placement::matching::PlacementRunner;
 use crate::placement::unplaced::is_unplaced;
-use crate::ready::Gate;
+use crate::placement::wait_queue::{WaitQueueKey, position};
 use crate::shard::Shard;
 use crate::step::Step;
 
-/// Of how many runners it is said one by one; of the others only how many they are.
+/// Maximum number of runners explained one by one. The others are only counted.
 pub const RUNNERS_EXPLAINED_MAX: usize = 100;
 
 /// What a job waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WaitsFor {
-    /// It does not wait for a runner: it is not, or no longer, scheduled.
+    /// Not waiting for a runner: not, or no longer, scheduled.
     Nothing(State),
-    /// Its next try is not before then.
+    /// The earliest time of its next attempt.
     Time(Millis),
-    /// No runner there is can take it.
+    /// No connected runner is eligible.
     Runner {
         code: ReasonCode,
         message: String,
@@ -33,34 +33,34 @@ pub enum WaitsFor {
     TenantLimit {
         max_running: u32,
     },
-    /// Its queue has as many runners as it may have; absent: the queue is cancelled.
+    /// The running limit of its queue is reached; absent: the queue is cancelled.
     QueueLimit {
         max_running: Option<u32>,
     },
-    /// As many jobs that this rule of the policy has allowed are with runners as may be.
+    /// The concurrency limit of a policy rule is reached.
     ConcurrencyLimit {
         rule: String,
         limit: u32,
     },
-    /// Runners are fit and have no room: so many jobs of its queue that ask for the same go first.
-    Turn {
+    /// Eligible runners have no free slot. `ahead`: jobs before it in its wait queue.
+    FreeSlot {
         ahead: usize,
     },
 }
 
 impl WaitsFor {
-    /// The stable name of it, where it has one.
+    /// The stable reason code, if there is one.
     pub fn code(&self) -> Option<ReasonCode> {
         match self {
             Self::Runner { code, .. } => Some(*code),
             Self::TenantLimit { .. } => Some(ReasonCode::TenantLimit),
             Self::ConcurrencyLimit { .. } => Some(ReasonCode::ConcurrencyLimit),
-            Self::Nothing(_) | Self::Time(_) | Self::QueueLimit { .. } | Self::Turn { .. } => None,
+            Self::Nothing(_) | Self::Time(_) | Self::QueueLimit { .. } | Self::FreeSlot { .. } => None,
         }
     }
 }
 
-/// How a runner stands to a job.
+/// Whether a runner can take a job, and why not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunnerVerdict {
     OtherPool,
@@ -73,25 +73,25 @@ pub enum RunnerVerdict {
         has: Option<String>,
     },
     Full,
-    /// It gets the job only if there is no other, or not even then.
+    /// Chosen last; `excluded`: never chosen.
     Overloaded {
-        spared: bool,
+        excluded: bool,
     },
-    /// It gets the job only if there is no other.
+    /// The job has failed on it. Chosen only if there is no other.
     FailedBefore,
-    Fit,
+    Eligible,
 }
 
-/// A runner and how it stands to a job.
+/// The verdict on one runner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunnerWhy {
     pub runner: RunnerId,
-    /// Its load in thousandths; the lowest goes first.
+    /// Load in thousandths; the lowest is chosen first.
     pub score_milli: u64,
     pub verdict: RunnerVerdict,
 }
 
-/// How many runners there are of each kind of verdict.
+/// Number of runners by verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WhyCounts {
     pub other_pool: u32,
@@ -100,7 +100,7 @@ pub struct WhyCounts {
     pub full: u32,
     pub overloaded: u32,
     pub failed_before: u32,
-    pub fit: u32,
+    pub eligible: u32,
 }
 
 impl WhyCounts {
@@ -112,29 +112,29 @@ impl WhyCounts {
             RunnerVerdict::Full => &mut self.full,
             RunnerVerdict::Overloaded { .. } => &mut self.overloaded,
             RunnerVerdict::FailedBefore => &mut self.failed_before,
-            RunnerVerdict::Fit => &mut self.fit,
+            RunnerVerdict::Eligible => &mut self.eligible,
         };
         *number += 1;
     }
 }
 
-/// Why a job is not with a runner.
+/// Why a job is not running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Why {
     pub job: JobId,
     pub waits_for: WaitsFor,
-    /// How often nobody was found who could take it.
+    /// Dispatch tries without an eligible runner.
     pub tries: u32,
-    /// After so many it fails; 0: never.
+    /// The job fails after this number of tries; 0: never.
     pub tries_max: u32,
-    /// The runners that are here, in the order of their ids, at most [`RUNNERS_EXPLAINED_MAX`].
+    /// Connected runners in id order, at most [`RUNNERS_EXPLAINED_MAX`].
     pub runners: Vec<RunnerWhy>,
-    /// All of them.
+    /// Counts of all connected runners.
     pub counts: WhyCounts,
 }
 
 impl Shard {
-    /// Says why a job that has not ended is where it is.
+    /// Answers why a job that has not ended is not running.
     pub(crate) fn explain(&mut self, request: RequestId, id: JobId, step: &mut Step) {
         let answer = match self.why(id) {
             Some(why) => Answer::Why(Box::new(why)),
@@ -144,90 +144,98 @@ impl Shard {
     }
 
     fn why(&mut self, id: JobId) -> Option<Why> {
-        let entry = self.jobs.get_mut(&id).filter(|entry| !entry.job.state.is_terminal())?;
-        // One that was never in line since it was restored has not been asked what it asks for.
-        let ask = self.ready.ask_of(&entry.job, entry.ask);
-        entry.ask = Some(ask);
-        let fit_id = self.ready.fit_of(ask)?;
-        let (entry, fit) = (self.jobs.get(&id)?, self.ready.fit(fit_id)?);
-        let mut runners: Vec<&Member> = self.ready.staff.iter().filter(|member| member.is_here).collect();
-        runners.sort_unstable_by_key(|member| member.id);
+        let entry = self.jobs.get_mut(id).filter(|entry| !entry.job.state.is_terminal())?;
+        // A restored job that was never in a wait queue has no requirement yet.
+        let requirement = self.ready.requirement_of(&entry.job, entry.requirement());
+        entry.set_requirement(requirement);
+        let set_id = self.ready.candidate_set_of(requirement)?;
+        let (entry, candidate_set) = (self.jobs.get(id)?, self.ready.candidate_set(set_id)?);
+        let mut runners: Vec<&PlacementRunner> =
+            self.ready.runners.iter().filter(|runner| runner.is_connected).collect();
+        runners.sort_unstable_by_key(|runner| runner.id);
         let mut counts = WhyCounts::default();
         let mut explained = Vec::new();
-        for member in runners {
-            let verdict = self.verdict_on(member, fit, &entry.job);
+        for runner in runners {
+            let verdict = self.verdict_on(runner, candidate_set, &entry.job);
             counts.count(&verdict);
             if explained.len() < RUNNERS_EXPLAINED_MAX {
-                let score_milli = member.standings[fit.key.lane as usize].score_milli;
-                explained.push(RunnerWhy { runner: member.id, score_milli, verdict });
+                let score_milli = runner.availability[candidate_set.key.executor as usize].score_milli;
+                explained.push(RunnerWhy { runner: runner.id, score_milli, verdict });
             }
         }
         Some(Why {
             job: id,
-            waits_for: self.waits_for(&entry.job, LineKey { ask, queue: entry.job.queue }, fit)?,
+            waits_for: self.waits_for(
+                &entry.job,
+                WaitQueueKey { requirement, queue: entry.job.queue },
+                candidate_set,
+            )?,
             tries: entry.job.dispatch_tries,
-            tries_max: self.tries_max(&self.ready.asks.get(ask)?.key),
+            tries_max: self.tries_max(&self.ready.requirements.get(requirement)?.key),
             runners: explained,
             counts,
         })
     }
 
-    fn verdict_on(&self, member: &Member, fit: &Fit, job: &Job) -> RunnerVerdict {
-        let key: &FitKey = &fit.key;
-        match key.check(&member.traits) {
-            Err(Unfit::OtherPool) => return RunnerVerdict::OtherPool,
-            Err(Unfit::LackCapability) => {
-                return RunnerVerdict::LackCapability { missing: member.traits.missing(&key.crew.requires) };
+    fn verdict_on(&self, runner: &PlacementRunner, candidate_set: &CandidateSet, job: &Job) -> RunnerVerdict {
+        let key: &CandidateSetKey = &candidate_set.key;
+        match key.check(&runner.profile) {
+            Err(Ineligible::OtherPool) => return RunnerVerdict::OtherPool,
+            Err(Ineligible::LackCapability) => {
+                return RunnerVerdict::LackCapability { missing: runner.profile.missing(&key.runner_class.requires) };
             }
-            Err(Unfit::OtherLabels) => {
-                let has = |name: &String| member.traits.labels().get(name).cloned();
+            Err(Ineligible::OtherLabels) => {
+                let has = |name: &String| runner.profile.labels().get(name).cloned();
                 let differs = key.labels.iter().find(|(name, value)| has(name).as_ref() != Some(value));
                 let (label, wanted) = differs.cloned().unwrap_or_default();
                 return RunnerVerdict::OtherLabel { has: has(&label), label, wanted };
             }
             Ok(()) => {}
         }
-        let standing = member.standings[key.lane as usize];
-        if standing.free == 0 {
+        let availability = runner.availability[key.executor as usize];
+        if availability.free == 0 {
             RunnerVerdict::Full
-        } else if standing.overloaded {
-            RunnerVerdict::Overloaded { spared: key.spares(&member.traits, &self.ready.setup) }
-        } else if job.failed_on(member.id) {
+        } else if availability.overloaded {
+            RunnerVerdict::Overloaded { excluded: key.excludes_overloaded(&runner.profile, &self.ready.settings) }
+        } else if job.failed_on(runner.id) {
             RunnerVerdict::FailedBefore
         } else {
-            RunnerVerdict::Fit
+            RunnerVerdict::Eligible
         }
     }
 
-    fn waits_for(&self, job: &Job, line: LineKey, fit: &Fit) -> Option<WaitsFor> {
+    fn waits_for(&self, job: &Job, wait_queue: WaitQueueKey, candidate_set: &CandidateSet) -> Option<WaitsFor> {
         if job.state != State::Scheduled {
             return Some(WaitsFor::Nothing(job.state));
         }
         if job.eligible_at > self.now && !is_unplaced(job) {
             return Some(WaitsFor::Time(job.eligible_at));
         }
-        let has_room = |queue| self.queues.get(&queue).is_some_and(|entry| entry.has_room());
+        let has_room = |queue| self.queues.has_room(queue);
         let tenant = self.ready.tenant_of(job.queue);
-        match self.ready.shut_gate(tenant, line, &has_room) {
-            Some(Gate::Tenant(tenant)) => {
+        match self.ready.exhausted_limit(tenant, wait_queue, &has_room) {
+            Some(LimitKey::Tenant(tenant)) => {
                 return self.ready.tenants.max_running(tenant).map(|max_running| WaitsFor::TenantLimit { max_running });
             }
-            Some(Gate::Queue(queue)) => {
-                let max_running = self.queues.get(&queue).and_then(|entry| entry.queue.max_running);
+            Some(LimitKey::Queue(queue)) => {
+                let max_running = self.queues.get(queue).and_then(|entry| entry.queue().max_running);
                 return Some(WaitsFor::QueueLimit { max_running });
             }
-            Some(Gate::Group(_, rule)) => {
-                let limit = self.ready.asks.get(line.ask)?.key.group.as_ref()?.limit;
+            Some(LimitKey::ConcurrencyGroup(_, rule)) => {
+                let limit = self.ready.requirements.get(wait_queue.requirement)?.key.group.as_ref()?.limit;
                 return Some(WaitsFor::ConcurrencyLimit { rule: rule.into(), limit });
             }
             None => {}
         }
-        if let Some(code) = fit.unplaced() {
-            let message = self.describe_lack(&self.ready.asks.get(line.ask)?.key, fit, code);
+        if let Some(code) = candidate_set.unplaced() {
+            let message =
+                self.describe_unplaced(&self.ready.requirements.get(wait_queue.requirement)?.key, candidate_set, code);
             return Some(WaitsFor::Runner { code, message });
         }
-        let lines = fit.classes.iter().filter_map(|class| class.line(line));
-        let holding = lines.into_iter().find(|line| line.places.contains_key(&place(job)));
-        Some(WaitsFor::Turn { ahead: holding.map_or(0, |line| line.places.range(..place(job)).count()) })
+        let wait_queues = candidate_set.classes.iter().filter_map(|class| class.wait_queue(wait_queue));
+        let own_queue = wait_queues.into_iter().find(|wait_queue| wait_queue.entries.contains_key(&position(job)));
+        Some(WaitsFor::FreeSlot {
+            ahead: own_queue.map_or(0, |wait_queue| wait_queue.entries.range(..position(job)).count()),
+        })
     }
 }

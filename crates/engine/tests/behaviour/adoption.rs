@@ -1,38 +1,38 @@
-//! Processes that outlive their server: a restarted runner names what it finds alive, and that goes on.
+//! Adoption: a restarted runner reports the attempts that survived, and they continue.
 
 use engine::Input;
 use model::id::{Incarnation, JobId, RunnerId};
 use model::job::End;
 use model::json::Json;
-use model::message::{FromRunner, RunnerWord, Ticket};
+use model::message::{AttemptRef, FromRunner, RunnerMessage};
 use model::reason::ReasonCode;
-use model::spec::Lane;
+use model::spec::ExecutorKind;
 use model::state::State;
 
-use crate::common::{Fixture, RUNNER, SECOND, at, config_of, echo, process, room, ticket};
+use crate::common::{Fixture, RUNNER, SECOND, at, attempt_ref, config_of, echo, process, room};
 
-/// Jobs with their attempt given out, and started if so.
-fn processes(shard: &mut Fixture, count: usize, started: bool) -> Vec<Ticket> {
+/// Process jobs with dispatched attempts, started if `started`.
+fn processes(shard: &mut Fixture, count: usize, started: bool) -> Vec<AttemptRef> {
     let specs = vec![process(); count];
     let jobs: Vec<JobId> =
         shard.try_submit(&specs).into_iter().map(|result| result.expect("the job is accepted").id).collect();
-    shard.pass(500);
-    let tickets: Vec<Ticket> = jobs.iter().map(|job| shard.current(*job)).collect();
-    for ticket in tickets.iter().filter(|_| started) {
-        shard.start(*ticket);
+    shard.advance(500);
+    let attempt_refs: Vec<AttemptRef> = jobs.iter().map(|job| shard.current(*job)).collect();
+    for attempt_ref in attempt_refs.iter().filter(|_| started) {
+        shard.start(*attempt_ref);
     }
-    tickets
+    attempt_refs
 }
 
 #[track_caller]
-fn expect_adopted(shard: &Fixture, ticket: Ticket, state: State, incarnation: u64) {
-    let record = shard.job(ticket.job);
-    assert_eq!((record.state, record.attempt), (state, ticket.attempt));
+fn expect_adopted(shard: &Fixture, attempt_ref: AttemptRef, state: State, incarnation: u64) {
+    let record = shard.job(attempt_ref.job);
+    assert_eq!((record.state, record.attempt), (state, attempt_ref.attempt));
     assert_eq!(record.runner(), Some((RUNNER, Incarnation(incarnation))));
     assert_eq!((record.retries, record.infrastructure_failures), (0, 0));
 }
 
-/// Steps so small that what follows from a restart takes many of them.
+/// A shard whose adoptions take many steps.
 fn in_small_steps() -> Fixture {
     let mut config = config_of(0, 1);
     config.step_bytes_max = 4_000;
@@ -42,7 +42,7 @@ fn in_small_steps() -> Fixture {
 }
 
 #[test]
-fn what_a_restarted_runner_finds_alive_goes_on_as_the_same_attempt() {
+fn a_restarted_runner_adopts_its_live_attempts() {
     let mut shard = Fixture::with_runner(3);
     let running = processes(&mut shard, 1, true)[0];
     let dispatched = processes(&mut shard, 1, false)[0];
@@ -63,7 +63,7 @@ fn what_a_restarted_runner_finds_alive_goes_on_as_the_same_attempt() {
 }
 
 #[test]
-fn an_attempt_is_adopted_again_and_again() {
+fn an_attempt_is_adopted_repeatedly() {
     let mut shard = Fixture::with_runner(1);
     let running = processes(&mut shard, 1, true)[0];
     for incarnation in 2..8 {
@@ -74,9 +74,9 @@ fn an_attempt_is_adopted_again_and_again() {
     assert_eq!(shard.job(running.job).attempts.len(), 1);
 }
 
-/// What lives inside the server is started again and costs nothing.
+/// Echo jobs run inside the server; they are started again without using the budget.
 #[test]
-fn echo_jobs_are_not_found_again_and_use_no_budget() {
+fn echo_jobs_are_not_adopted_and_use_no_retry_budget() {
     let mut shard = Fixture::with_runner(1);
     let id = shard.submit(&echo());
     shard.start(shard.current(id));
@@ -86,14 +86,14 @@ fn echo_jobs_are_not_found_again_and_use_no_budget() {
 }
 
 #[test]
-fn adopted_attempts_take_their_slots_also_beyond_the_room() {
+fn adopted_attempts_take_slots_even_beyond_the_capacity() {
     let mut shard = Fixture::with_runner(3);
     let alive = processes(&mut shard, 3, true);
     let next = shard.submit(&process());
     shard.restart(RUNNER, room(1), &alive);
-    assert_eq!(shard.shard.load(Lane::Process), (1, 3));
-    for ticket in &alive[..2] {
-        shard.end(*ticket, End::Succeeded);
+    assert_eq!(shard.shard.load(ExecutorKind::Process), (1, 3));
+    for attempt_ref in &alive[..2] {
+        shard.end(*attempt_ref, End::Succeeded);
         assert_eq!(shard.state(next), State::Scheduled);
     }
     shard.end(alive[2], End::Succeeded);
@@ -101,7 +101,7 @@ fn adopted_attempts_take_their_slots_also_beyond_the_room() {
 }
 
 #[test]
-fn what_is_to_stop_is_told_again_after_a_restart() {
+fn stop_messages_are_repeated_after_a_runner_restart() {
     let mut shard = Fixture::with_runner(4);
     let mut spec = process();
     spec.timeout_ms = Some(SECOND);
@@ -109,11 +109,11 @@ fn what_is_to_stop_is_told_again_after_a_restart() {
     let alive = processes(&mut shard, 3, true);
     let timed_out = shard.current(timed_out);
     shard.start(timed_out);
-    shard.deaf_runners = true;
+    shard.drop_runner_messages = true;
     shard.cancel(alive[0].job);
     shard.retract(alive[1].job);
-    shard.pass(SECOND);
-    shard.deaf_runners = false;
+    shard.advance(SECOND);
+    shard.drop_runner_messages = false;
     shard.stops.clear();
     let all = [timed_out, alive[0], alive[1], alive[2]];
     shard.restart(RUNNER, room(4), &all);
@@ -123,15 +123,15 @@ fn what_is_to_stop_is_told_again_after_a_restart() {
     expected.sort_unstable();
     assert_eq!(stops, expected);
     expect_adopted(&shard, alive[1], State::Running, 2);
-    for ticket in expected {
-        shard.end(ticket, End::Stopped);
+    for attempt_ref in expected {
+        shard.end(attempt_ref, End::Stopped);
     }
     assert_eq!((shard.state(timed_out.job), shard.state(alive[0].job)), (State::TimedOut, State::Cancelled));
     assert_eq!(shard.job(alive[1].job).attempt.0, 2);
 }
 
 #[test]
-fn what_is_held_but_not_wanted_is_stopped_and_takes_its_slot_until_then() {
+fn an_unwanted_attempt_is_stopped_and_takes_its_slot_until_then() {
     let mut shard = Fixture::with_runner(3);
     let done = processes(&mut shard, 1, true)[0];
     let superseded = processes(&mut shard, 1, true)[0];
@@ -141,239 +141,245 @@ fn what_is_held_but_not_wanted_is_stopped_and_takes_its_slot_until_then() {
     let mut stops = shard.stops.clone();
     stops.sort_unstable();
     assert_eq!(stops, [done, superseded]);
-    assert_eq!(shard.shard.load(Lane::Process).1, 2);
+    assert_eq!(shard.shard.load(ExecutorKind::Process).1, 2);
     assert_eq!(shard.job(superseded.job).infrastructure_failures, 1);
-    shard.pass(10 * SECOND);
+    shard.advance(10 * SECOND);
     let again = shard.current(superseded.job);
-    assert_eq!(again.attempt.0, 2, "there is one slot left for its next attempt");
-    for ticket in [done, superseded] {
-        shard.end(ticket, End::Stopped);
+    assert_eq!(again.attempt.0, 2, "one slot is left for the next attempt");
+    for attempt_ref in [done, superseded] {
+        shard.end(attempt_ref, End::Stopped);
     }
-    assert_eq!(shard.shard.load(Lane::Process).1, 1);
+    assert_eq!(shard.shard.load(ExecutorKind::Process).1, 1);
     assert_eq!(shard.current(superseded.job), again);
 }
 
 #[test]
-fn the_time_of_an_adopted_attempt_goes_on() {
+fn the_timeout_of_an_adopted_attempt_continues() {
     let mut shard = Fixture::with_runner(3);
     let mut limited = process();
     limited.timeout_ms = Some(10 * SECOND);
     let mut urgent = process();
     urgent.deadline = at(20 * SECOND);
     let jobs = [limited, urgent, process()].map(|spec| shard.submit(&spec));
-    let tickets = jobs.map(|job| shard.current(job));
-    shard.start(tickets[0]);
-    shard.start(tickets[1]);
-    shard.pass(6 * SECOND);
-    shard.restart(RUNNER, room(3), &tickets);
-    shard.pass(3 * SECOND);
+    let attempt_refs = jobs.map(|job| shard.current(job));
+    shard.start(attempt_refs[0]);
+    shard.start(attempt_refs[1]);
+    shard.advance(6 * SECOND);
+    shard.restart(RUNNER, room(3), &attempt_refs);
+    shard.advance(3 * SECOND);
     assert_eq!(shard.state(jobs[0]), State::Running);
-    shard.pass(SECOND);
+    shard.advance(SECOND);
     assert_eq!((shard.state(jobs[0]), shard.reason(jobs[0])), (State::Cancelling, Some(ReasonCode::AttemptTimedOut)));
-    shard.pass(10 * SECOND);
+    shard.advance(10 * SECOND);
     assert_eq!((shard.state(jobs[1]), shard.reason(jobs[1])), (State::Cancelling, Some(ReasonCode::DeadlinePassed)));
-    shard.pass(shard.config.dispatch_timeout.0 - 21 * SECOND);
+    shard.advance(shard.config.dispatch_timeout.0 - 21 * SECOND);
     assert_eq!(shard.state(jobs[2]), State::Dispatched);
-    shard.pass(SECOND);
+    shard.advance(SECOND);
     assert_eq!(shard.reason(jobs[2]), Some(ReasonCode::DispatchTimedOut));
-    assert!(shard.stops.contains(&tickets[2]));
+    assert!(shard.stops.contains(&attempt_refs[2]));
 }
 
 #[test]
-fn many_are_adopted_a_few_at_a_time_and_all_their_slots_count_at_once() {
+fn many_attempts_are_adopted_a_few_per_step_and_their_slots_count_immediately() {
     let mut shard = in_small_steps();
     let alive = processes(&mut shard, 200, true);
     shard.largest_commit = 0;
     shard.restart(RUNNER, room(1_000), &alive);
     let behind = |shard: &Fixture| {
-        let adopted = |ticket: &&Ticket| shard.job(ticket.job).runner() == Some((RUNNER, Incarnation(2)));
+        let adopted = |attempt_ref: &&AttemptRef| shard.job(attempt_ref.job).runner() == Some((RUNNER, Incarnation(2)));
         alive.len() - alive.iter().filter(adopted).count()
     };
     assert!(behind(&shard) > 100, "all of them were adopted in one step");
-    assert_eq!(shard.shard.load(Lane::Process).1, 200);
-    shard.pass(500);
+    assert_eq!(shard.shard.load(ExecutorKind::Process).1, 200);
+    shard.advance(500);
     assert_eq!(behind(&shard), 0);
     assert!(shard.largest_commit < 6_000, "{} bytes in one commit", shard.largest_commit);
 }
 
-/// Words about an attempt do not wait until its record has been told who has it in hand.
+/// Messages about an attempt count before its record has been adopted.
 #[test]
-fn words_about_what_is_still_to_be_adopted_count() {
+fn messages_about_attempts_not_yet_adopted_count() {
     let mut shard = in_small_steps();
     let alive = processes(&mut shard, 200, false);
-    let [.., starts, ends, cancelled] = alive.as_slice() else { panic!("there are many") };
+    let [.., starts, ends, cancelled] = alive.as_slice() else { panic!("at least three attempts") };
     let now = shard.now;
-    let here = shard.restart_silently(RUNNER, room(1_000), &alive);
-    let started = shard.words(RUNNER, |runner| runner.start(*starts, now));
-    let ended = shard.words(RUNNER, |runner| runner.end(*ends, now, End::Succeeded));
-    shard.give_together(vec![Input::Runner(here), Input::Runner(started), Input::Runner(ended)]);
+    let register = shard.restart_silently(RUNNER, room(1_000), &alive);
+    let started = shard.messages(RUNNER, |runner| runner.start(*starts, now));
+    let ended = shard.messages(RUNNER, |runner| runner.end(*ends, now, End::Succeeded));
+    shard.input_together(vec![Input::Runner(register), Input::Runner(started), Input::Runner(ended)]);
     expect_adopted(&shard, *starts, State::Running, 2);
     let record = shard.job(ends.job);
     assert_eq!((record.state, record.attempts[0].incarnation), (State::Succeeded, Incarnation(2)));
-    assert_eq!(shard.shard.load(Lane::Process).1, 199);
+    assert_eq!(shard.shard.load(ExecutorKind::Process).1, 199);
     shard.stops.clear();
     shard.cancel(cancelled.job);
     assert_eq!(shard.stops, [*cancelled]);
-    assert!(shard.words(RUNNER, |runner| runner.to_stop.contains(cancelled)), "the one that has it was told");
+    assert!(
+        shard.messages(RUNNER, |runner| runner.to_stop.contains(cancelled)),
+        "the new incarnation got the stop message"
+    );
     shard.finish_all();
-    assert!(alive.iter().all(|ticket| shard.job(ticket.job).attempt == ticket.attempt));
+    assert!(alive.iter().all(|attempt_ref| shard.job(attempt_ref.job).attempt == attempt_ref.attempt));
 }
 
 #[test]
-fn a_crash_while_they_are_adopted_loses_none() {
+fn a_crash_during_adoption_loses_no_attempt() {
     for inventory_is_lost in [false, true] {
         let mut shard = in_small_steps();
         let alive = processes(&mut shard, 200, true);
         shard.restart(RUNNER, room(1_000), &alive[1..]);
-        shard.deaf_runners = inventory_is_lost;
+        shard.drop_runner_messages = inventory_is_lost;
         shard.crash();
-        shard.deaf_runners = false;
-        shard.pass(30 * SECOND);
-        for ticket in &alive[1..] {
-            expect_adopted(&shard, *ticket, State::Running, 2);
+        shard.drop_runner_messages = false;
+        shard.advance(30 * SECOND);
+        for attempt_ref in &alive[1..] {
+            expect_adopted(&shard, *attempt_ref, State::Running, 2);
         }
-        assert_eq!(shard.job(alive[0].job).infrastructure_failures, 1, "the one it did not name");
+        assert_eq!(shard.job(alive[0].job).infrastructure_failures, 1, "the attempt that was not reported");
         shard.finish_all();
     }
 }
 
 #[test]
-fn a_second_restart_before_all_are_adopted_decides_anew() {
+fn a_second_restart_during_adoption_starts_it_anew() {
     let mut shard = in_small_steps();
     let alive = processes(&mut shard, 200, true);
     shard.restart(RUNNER, room(1_000), &alive);
     shard.restart(RUNNER, room(1_000), &alive[..150]);
-    assert_eq!(shard.shard.load(Lane::Process).1, 150);
-    shard.pass(500);
-    for ticket in &alive[..150] {
-        expect_adopted(&shard, *ticket, State::Running, 3);
+    assert_eq!(shard.shard.load(ExecutorKind::Process).1, 150);
+    shard.advance(500);
+    for attempt_ref in &alive[..150] {
+        expect_adopted(&shard, *attempt_ref, State::Running, 3);
     }
-    for ticket in &alive[150..] {
-        assert_eq!(shard.job(ticket.job).infrastructure_failures, 1);
+    for attempt_ref in &alive[150..] {
+        assert_eq!(shard.job(attempt_ref.job).infrastructure_failures, 1);
     }
     shard.finish_all();
 }
 
 #[test]
-fn a_runner_lost_before_all_are_adopted_is_lost_with_all_of_them() {
+fn a_runner_lost_during_adoption_loses_all_its_attempts() {
     let mut shard = in_small_steps();
     let alive = processes(&mut shard, 200, true);
     shard.restart(RUNNER, room(1_000), &alive);
     shard.lose(RUNNER, 2);
-    shard.pass(500);
-    assert!(alive.iter().all(|ticket| shard.job(ticket.job).infrastructure_failures == 1));
-    assert_eq!(shard.shard.load(Lane::Process).1, 0);
+    shard.advance(500);
+    assert!(alive.iter().all(|attempt_ref| shard.job(attempt_ref.job).infrastructure_failures == 1));
+    assert_eq!(shard.shard.load(ExecutorKind::Process).1, 0);
     shard.restart(RUNNER, room(1_000), &[]);
     shard.finish_all();
 }
 
-/// Whoever said that it was gone was wrong, or meant the incarnation before.
+/// The loss was wrong, or meant the earlier incarnation.
 #[test]
-fn what_a_runner_has_in_hand_is_not_lost_with_an_earlier_incarnation() {
+fn adopted_attempts_are_not_lost_with_an_earlier_incarnation() {
     let mut shard = in_small_steps();
     let alive = processes(&mut shard, 200, true);
     shard.lose(RUNNER, 1);
     let still = |shard: &Fixture| {
-        let mine = |ticket: &Ticket| shard.job(ticket.job).state == State::Running;
+        let mine = |attempt_ref: &AttemptRef| shard.job(attempt_ref.job).state == State::Running;
         alive.iter().copied().filter(mine).collect::<Vec<_>>()
     };
     let left = still(&shard);
     assert!(left.len() > 100, "all of them were lost in one step");
     shard.restart(RUNNER, room(1_000), &alive);
     shard.lose(RUNNER, 1);
-    shard.pass(500);
-    for ticket in &still(&shard) {
-        expect_adopted(&shard, *ticket, State::Running, 2);
+    shard.advance(500);
+    for attempt_ref in &still(&shard) {
+        expect_adopted(&shard, *attempt_ref, State::Running, 2);
     }
     assert!(still(&shard).len() > 80);
     shard.finish_all();
-    assert!(alive.iter().all(|ticket| shard.state(ticket.job) == State::Succeeded));
+    assert!(alive.iter().all(|attempt_ref| shard.state(attempt_ref.job) == State::Succeeded));
 }
 
-/// It was only cut off, and speaks again before all that it had is lost: that does not save it, so it must stop.
+/// A disconnected runner returns before all its attempts are lost. They are lost nevertheless and must be stopped.
 #[test]
-fn what_is_being_lost_is_stopped_when_its_runner_speaks_again() {
+fn attempts_being_lost_are_stopped_when_their_runner_returns() {
     let mut shard = in_small_steps();
     let alive = processes(&mut shard, 200, true);
     shard.lose(RUNNER, 1);
     shard.resize(RUNNER, room(1_000));
-    shard.pass(500);
+    shard.advance(500);
     let mut stops = shard.stops.clone();
     stops.sort_unstable();
     stops.dedup();
     assert_eq!(stops, alive);
-    assert!(alive.iter().all(|ticket| shard.job(ticket.job).infrastructure_failures == 1));
-    for ticket in &alive {
-        shard.end(*ticket, End::Stopped);
+    assert!(alive.iter().all(|attempt_ref| shard.job(attempt_ref.job).infrastructure_failures == 1));
+    for attempt_ref in &alive {
+        shard.end(*attempt_ref, End::Stopped);
     }
     shard.finish_all();
 }
 
-/// Named again after its job is gone from memory, it still takes the slot of its kind and no other.
+/// Reported again after its job has left memory, it still takes one slot of its executor.
 #[test]
-fn what_is_not_wanted_takes_one_slot_however_often_it_is_named() {
+fn an_unwanted_attempt_takes_one_slot_however_often_it_is_reported() {
     let mut shard = Fixture::with_runner(2);
     let id = shard.submit(&echo());
     let current = shard.current(id);
     shard.start(current);
     shard.lose(RUNNER, 1);
     shard.resize(RUNNER, room(2));
-    assert_eq!(shard.shard.load(Lane::Echo).1, 2, "the old attempt and the new one");
+    assert_eq!(shard.shard.load(ExecutorKind::Echo).1, 2, "the old attempt and the new one");
     shard.cancel(id);
-    shard.end(ticket(id, 2), End::Stopped);
+    shard.end(attempt_ref(id, 2), End::Stopped);
     assert_eq!(shard.state(id), State::Cancelled);
     shard.resize(RUNNER, room(2));
-    assert_eq!((shard.shard.load(Lane::Echo).1, shard.shard.load(Lane::Process).1), (1, 0));
+    assert_eq!((shard.shard.load(ExecutorKind::Echo).1, shard.shard.load(ExecutorKind::Process).1), (1, 0));
     shard.end(current, End::Stopped);
-    assert_eq!((shard.shard.load(Lane::Echo).1, shard.shard.load(Lane::Process).1), (0, 0));
+    assert_eq!((shard.shard.load(ExecutorKind::Echo).1, shard.shard.load(ExecutorKind::Process).1), (0, 0));
 }
 
-/// The first word of an incarnation says what it has. Should it not, nothing is decided without one that does.
+/// Without a register message of the incarnation nothing is decided.
 #[test]
-fn nothing_is_lost_before_the_runner_has_said_what_it_has() {
+fn nothing_is_lost_before_the_runner_has_registered() {
     let mut shard = Fixture::with_runner(2);
     let alive = processes(&mut shard, 2, true);
     let now = shard.now;
-    let ended = shard.words(RUNNER, |runner| {
+    let ended = shard.messages(RUNNER, |runner| {
         *runner = runner.restarted(room(2), &alive);
         runner.end(alive[0], now, End::Succeeded)
     });
-    shard.deaf_runners = true;
-    shard.say(ended);
+    shard.drop_runner_messages = true;
+    shard.deliver(ended);
     assert_eq!(shard.state(alive[0].job), State::Succeeded);
-    shard.pass(20 * SECOND);
+    shard.advance(20 * SECOND);
     assert_eq!((shard.state(alive[1].job), shard.job(alive[1].job).infrastructure_failures), (State::Running, 0));
-    assert!(shard.questions.len() > 1, "it is asked, and asked again");
-    shard.deaf_runners = false;
-    shard.pass(6 * SECOND);
+    assert!(shard.inventory_requests.len() > 1, "the inventory request is repeated");
+    shard.drop_runner_messages = false;
+    shard.advance(6 * SECOND);
     expect_adopted(&shard, alive[1], State::Running, 2);
 }
 
 #[test]
-fn a_word_of_the_earlier_incarnation_is_void_after_an_adoption() {
+fn messages_of_the_earlier_incarnation_are_ignored_after_an_adoption() {
     let mut shard = Fixture::with_runner(1);
     let running = processes(&mut shard, 1, true)[0];
-    let word =
-        RunnerWord::Ended { ticket: running, at: shard.now, outcome: Box::new(model::job::Outcome::of(End::Fatal)) };
-    let late = FromRunner { runner: RUNNER, incarnation: Incarnation(1), sequence: 3, word };
+    let message = RunnerMessage::Ended {
+        attempt_ref: running,
+        at: shard.now,
+        outcome: Box::new(model::job::Outcome::of(End::Fatal)),
+    };
+    let late = FromRunner { runner: RUNNER, incarnation: Incarnation(1), sequence: 3, message };
     shard.restart(RUNNER, room(1), &[running]);
-    shard.say(late);
+    shard.deliver(late);
     expect_adopted(&shard, running, State::Running, 2);
 }
 
-/// An inventory that does not name it any more means the same as for any other attempt.
+/// Inventories treat adopted attempts like any others.
 #[test]
-fn an_adopted_attempt_that_vanishes_is_lost() {
+fn an_adopted_attempt_missing_from_the_inventory_is_lost() {
     let mut shard = Fixture::with_runner(1);
     let running = processes(&mut shard, 1, true)[0];
     shard.restart(RUNNER, room(1), &[running]);
-    shard.words(RUNNER, |runner| runner.in_hand.remove(&running));
-    // A gap makes the shard ask.
-    let _lost = shard.words(RUNNER, |runner| runner.here(0));
-    let after_gap = shard.words(RUNNER, |runner| runner.here(0));
-    shard.say(after_gap);
+    shard.messages(RUNNER, |runner| runner.in_flight.remove(&running));
+    // A gap makes the shard request an inventory.
+    let _lost = shard.messages(RUNNER, |runner| runner.register(0));
+    let after_gap = shard.messages(RUNNER, |runner| runner.register(0));
+    shard.deliver(after_gap);
     assert_eq!(shard.job(running.job).infrastructure_failures, 1);
-    assert_eq!(shard.shard.load(Lane::Process).1, 0);
+    assert_eq!(shard.shard.load(ExecutorKind::Process).1, 0);
 }
 
 #[test]
@@ -386,5 +392,5 @@ fn only_its_own_runner_adopts_an_attempt() {
     shard.restart(other, room(1), &[running]);
     assert_eq!(shard.stops, [running]);
     assert_eq!(shard.job(running.job).runner(), Some((RUNNER, Incarnation(1))));
-    assert_eq!(shard.current(running.job), ticket(running.job, 1));
+    assert_eq!(shard.current(running.job), attempt_ref(running.job, 1));
 }

@@ -1,4 +1,4 @@
-//! The same key makes one thing, however often it is sent.
+//! Idempotency keys: the same key makes one job or queue.
 
 use engine::{Answer, Input, Refusal};
 use model::batch::Keyspace;
@@ -24,7 +24,7 @@ fn the_same_key_and_body_is_the_same_job() {
 }
 
 #[test]
-fn another_body_under_the_same_key_is_a_conflict() {
+fn a_different_body_under_the_same_key_is_a_conflict() {
     let mut shard = Fixture::with_runner(1);
     let id = shard.submit(&keyed("k"));
     let other = job(|spec| {
@@ -32,7 +32,7 @@ fn another_body_under_the_same_key_is_a_conflict() {
         spec.max_retries = Some(9);
     });
     assert_eq!(shard.try_submit(std::slice::from_ref(&other))[0], Err(Refusal::KeyConflict));
-    shard.play(id, End::Succeeded);
+    shard.run_attempt(id, End::Succeeded);
     assert_eq!(shard.try_submit(&[other])[0], Err(Refusal::KeyConflict), "also when the job has ended");
 }
 
@@ -48,12 +48,12 @@ fn keys_of_two_tenants_are_two_keys() {
 }
 
 #[test]
-fn duplicates_in_flight_wait_in_line() {
+fn duplicates_wait_for_the_same_key_lookup() {
     let mut shard = Fixture::new();
     shard.hold_fetches = true;
     let requests: Vec<_> = (0..3).map(|_| shard.submit_request(&[keyed("k")])).collect();
-    assert!(requests.iter().all(|request| shard.answer(*request).is_none()), "nothing is made before the store spoke");
-    assert_eq!(shard.fetches.len(), 1, "it is asked once");
+    assert!(requests.iter().all(|request| shard.answer(*request).is_none()), "no job is created before the key lookup");
+    assert_eq!(shard.fetches.len(), 1, "one lookup");
     shard.answer_fetches();
     let ids: Vec<_> = requests.iter().map(|request| accepted(shard.answer(*request))).collect();
     assert!(ids.iter().all(|id| *id == ids[0]));
@@ -64,7 +64,7 @@ fn duplicates_in_flight_wait_in_line() {
 fn accepted(answer: Option<Answer>) -> model::id::JobId {
     match answer {
         Some(Answer::Submitted(results)) => results[0].as_ref().expect("accepted").id,
-        other => panic!("a submit is answered: {other:?}"),
+        other => panic!("unexpected answer to a submit: {other:?}"),
     }
 }
 
@@ -91,14 +91,14 @@ fn a_key_survives_a_restart_and_the_end_of_its_job() {
     shard.crash();
     assert_eq!(shard.submit(&keyed("k")), id);
     shard.exact_counters = false;
-    assert_eq!(shard.ask(|request| Input::Remove { request, job: id, by: None }), Answer::Removed);
+    assert_eq!(shard.request(|request| Input::Remove { request, job: id, by: None }), Answer::Removed);
     assert_eq!(shard.submit(&keyed("k")), id, "even when it was removed");
 }
 
 #[test]
 fn a_crash_between_commit_and_answer_makes_no_second_job() {
     let mut shard = Fixture::new();
-    // The first step asks the store, the second accepts the job.
+    // The first step looks up the key, the second accepts the job.
     shard.crash_at = Some(2);
     let request = shard.submit_request(&[keyed("k")]);
     assert_eq!(shard.answer(request), None);
@@ -111,13 +111,13 @@ fn a_crash_between_commit_and_answer_makes_no_second_job() {
 fn a_key_is_forgotten_after_a_day() {
     for hour in [0, 1, 12, 23] {
         let mut shard = Fixture::with_runner(10);
-        shard.pass(hour * HOUR);
+        shard.advance(hour * HOUR);
         let first = shard.submit(&keyed("k"));
         shard.finish_all();
         let used = shard.job(first).created_at;
-        shard.pass(DAY - 1 - (shard.now - used).0);
+        shard.advance(DAY - 1 - (shard.now - used).0);
         assert_eq!(shard.submit(&keyed("k")), first, "used at {hour} o'clock");
-        shard.pass(1);
+        shard.advance(1);
         assert_ne!(shard.submit(&keyed("k")), first, "used at {hour} o'clock");
     }
 }
@@ -125,10 +125,10 @@ fn a_key_is_forgotten_after_a_day() {
 #[test]
 fn a_key_lives_a_day_even_if_its_job_lives_longer() {
     for restart in [false, true] {
-        // Without any runner it would not live that long.
+        // Without a runner the job would fail earlier.
         let mut shard = Fixture::with_runner(0);
         let first = shard.submit(&keyed("k"));
-        shard.pass(DAY);
+        shard.advance(DAY);
         if restart {
             shard.crash();
         }
@@ -142,26 +142,26 @@ fn a_key_lives_a_day_even_if_its_job_lives_longer() {
     }
 }
 
-/// Its key has long been forgotten and used again; the retry must not take it back.
+/// The key has expired and been used again; the retry must not reclaim it.
 #[test]
-fn an_old_job_brought_back_does_not_bring_back_its_key() {
+fn retrying_an_old_job_does_not_restore_its_key() {
     let mut shard = Fixture::with_runner(1);
     let old = shard.submit(&keyed("k"));
-    shard.play(old, End::Fatal);
-    shard.pass(DAY);
+    shard.run_attempt(old, End::Fatal);
+    shard.advance(DAY);
     shard.resize(RUNNER, room(0));
     let new = shard.submit(&keyed("k"));
     assert_eq!(shard.retry(old), Ok(State::Scheduled));
     assert_eq!(shard.submit(&keyed("k")), new);
     shard.crash();
-    assert_eq!(shard.submit(&keyed("k")), new, "whichever is restored last");
+    assert_eq!(shard.submit(&keyed("k")), new, "regardless of the order of restoring");
     shard.cancel(old);
     assert_eq!(shard.submit(&keyed("k")), new);
 }
 
-/// Keys are filed by day. A clock that has gone back over midnight, while the shard was down, must not hide them.
+/// Keys are stored by day. A clock set back over midnight while the shard was down must not hide them.
 #[test]
-fn a_key_is_found_although_the_clock_went_back_over_midnight() {
+fn a_key_is_found_after_the_clock_went_back_over_midnight() {
     let mut shard = Fixture::with_runner(1);
     let first = shard.submit(&keyed("k"));
     shard.finish_all();
@@ -175,7 +175,7 @@ fn a_key_is_found_although_the_clock_went_back_over_midnight() {
 }
 
 #[test]
-fn there_is_a_limit_to_the_keys_of_a_tenant() {
+fn the_number_of_a_tenants_keys_is_limited() {
     let mut config = config_of(0, 1);
     config.keys_per_tenant_max = 3;
     let mut shard = Fixture::with(config);
@@ -183,11 +183,11 @@ fn there_is_a_limit_to_the_keys_of_a_tenant() {
         shard.submit(&keyed(key));
     }
     assert_eq!(shard.try_submit(&[keyed("d")])[0], Err(Refusal::TooManyKeys { max: 3 }));
-    assert!(shard.try_submit(&[keyed("a")])[0].is_ok(), "an old key is no new key");
-    assert!(shard.try_submit(&[echo()])[0].is_ok(), "without a key there is no limit");
+    assert!(shard.try_submit(&[keyed("a")])[0].is_ok(), "a known key does not count again");
+    assert!(shard.try_submit(&[echo()])[0].is_ok(), "the limit does not apply without a key");
     shard.crash();
     assert_eq!(shard.try_submit(&[keyed("d")])[0], Err(Refusal::TooManyKeys { max: 3 }));
-    shard.pass(2 * DAY);
+    shard.advance(2 * DAY);
     assert!(shard.try_submit(&[keyed("d")])[0].is_ok());
 }
 
@@ -202,11 +202,11 @@ fn a_queue_is_created_once_under_its_key() {
         shard.crash();
         assert_eq!(shard.create_queue(|new| new.key = Some(key)).id, first.id);
         let other = shard.new_queue(|new| new.key = Some((key.0, Digest([2; 16]))));
-        let refused = shard.ask(|request| Input::CreateQueue { request, queue: Box::new(other) });
+        let refused = shard.request(|request| Input::CreateQueue { request, queue: Box::new(other) });
         assert_eq!(refused, Answer::Refused(Refusal::KeyConflict));
         shard.remove_queue(first.id);
         let again = shard.new_queue(|new| new.key = Some(key));
-        let gone = shard.ask(|request| Input::CreateQueue { request, queue: Box::new(again) });
+        let gone = shard.request(|request| Input::CreateQueue { request, queue: Box::new(again) });
         assert_eq!(gone, Answer::QueueExists(first.id));
     }
 }
@@ -220,7 +220,7 @@ fn two_queues_in_flight_under_one_key_are_one() {
         .map(|_| {
             let new = shard.new_queue(|new| new.key = Some(key));
             let request = shard.next_request();
-            shard.give(Input::CreateQueue { request, queue: Box::new(new) });
+            shard.input(Input::CreateQueue { request, queue: Box::new(new) });
             request
         })
         .collect();
@@ -236,15 +236,15 @@ fn two_queues_in_flight_under_one_key_are_one() {
 }
 
 #[test]
-fn a_key_of_a_job_is_no_key_of_a_queue() {
+fn a_key_used_for_a_job_cannot_create_a_queue() {
     let mut shard = Fixture::new();
     shard.submit(&keyed("k"));
     let new = shard.new_queue(|new| new.key = Some((KeyHash::of("default", "k"), Digest([1; 16]))));
-    let refused = shard.ask(|request| Input::CreateQueue { request, queue: Box::new(new) });
+    let refused = shard.request(|request| Input::CreateQueue { request, queue: Box::new(new) });
     assert_eq!(refused, Answer::Refused(Refusal::KeyConflict));
 }
 
-/// The refused creation is as if it had never been: it uses up none of the tenant's keys.
+/// A refused creation does not count towards the tenant's keys.
 #[test]
 fn a_queue_that_is_refused_uses_no_key() {
     let mut config = config_of(0, 1);
@@ -255,7 +255,7 @@ fn a_queue_that_is_refused_uses_no_key() {
     let queue = shard.create_queue(|_| {}).id;
     let key = (KeyHash::of("default", "queue"), Digest([1; 16]));
     let new = shard.new_queue(|new| new.key = Some(key));
-    let refused = shard.ask(|request| Input::CreateQueue { request, queue: Box::new(new) });
+    let refused = shard.request(|request| Input::CreateQueue { request, queue: Box::new(new) });
     assert_eq!(refused, Answer::Refused(Refusal::TooManyQueues { max: 2 }));
     shard.remove_queue(queue);
     shard.create_queue(|new| new.key = Some(key));

@@ -1,4 +1,4 @@
-//! What a shard does, seen from outside: inputs, records, effects. One file for each kind of behaviour.
+//! Behaviour of a shard by its inputs, records and effects. One file per topic.
 
 mod common;
 
@@ -6,8 +6,8 @@ mod adoption;
 mod bounded;
 mod cancel_and_retract;
 mod counts;
+mod dead_letters;
 mod idempotency;
-mod letters;
 mod order;
 mod outputs;
 mod placement;
@@ -17,7 +17,7 @@ mod queues;
 mod rehydration;
 mod retention;
 mod retries;
-mod runner_words;
+mod runner_messages;
 mod submit;
 mod tenants;
 mod timers;

@@ -1,4 +1,4 @@
-//! Who goes first.
+//! Order of dispatch.
 
 use model::id::{JobId, QueueId};
 use model::job::End;
@@ -20,7 +20,7 @@ fn into(queue: QueueId) -> JobSpec {
     job(|spec| spec.queue = Some(QueueRef::Id(queue)))
 }
 
-/// Lets one job run after the other and says in which order they did.
+/// Runs the jobs one at a time; returns them in order of dispatch.
 fn order(shard: &mut Fixture) -> Vec<JobId> {
     shard.runs.clear();
     shard.runner(RUNNER, room(1));
@@ -55,39 +55,39 @@ fn after_a_restart_the_order_is_the_same() {
 }
 
 #[test]
-fn waiting_for_long_makes_critical() {
+fn long_waiting_jobs_are_promoted_to_critical() {
     let mut shard = Fixture::new();
     let batch = shard.submit(&of(Priority::Batch));
-    shard.pass(shard.config.batch_ages_after.0 - 1);
+    shard.advance(shard.config.batch_ages_after.0 - 1);
     let critical = shard.submit(&of(Priority::Critical));
-    shard.pass(1);
+    shard.advance(1);
     let late = shard.submit(&of(Priority::Critical));
-    assert_eq!(order(&mut shard), [batch, critical, late], "the oldest of the critical ones");
+    assert_eq!(order(&mut shard), [batch, critical, late], "the oldest critical job first");
 }
 
 #[test]
-fn not_quite_long_enough_does_not() {
+fn a_job_is_not_promoted_before_its_time() {
     let mut shard = Fixture::new();
     let interactive = shard.submit(&of(Priority::Interactive));
-    shard.pass(shard.config.interactive_ages_after.0 - 1);
+    shard.advance(shard.config.interactive_ages_after.0 - 1);
     let critical = shard.submit(&of(Priority::Critical));
     assert_eq!(order(&mut shard), [critical, interactive]);
 }
 
-/// Time on a runner is no time in line: a retry is not critical because its first attempt took long.
+/// Time on a runner does not count: a long first attempt does not promote the retry.
 #[test]
-fn only_waiting_ages() {
+fn only_waiting_time_counts_for_promotion() {
     let mut shard = Fixture::with_runner(1);
     let retried = shard.submit(&of(Priority::Batch));
-    let ticket = shard.current(retried);
-    shard.start(ticket);
-    shard.pass(2 * shard.config.batch_ages_after.0);
+    let attempt_ref = shard.current(retried);
+    shard.start(attempt_ref);
+    shard.advance(2 * shard.config.batch_ages_after.0);
     let blocker = shard.submit(&echo());
-    shard.end(ticket, End::Error);
+    shard.end(attempt_ref, End::Error);
     assert_eq!(shard.state(blocker), State::Dispatched);
-    shard.pass(2 * SECOND);
+    shard.advance(2 * SECOND);
     let critical = shard.submit(&of(Priority::Critical));
-    shard.play(blocker, End::Succeeded);
+    shard.run_attempt(blocker, End::Succeeded);
     assert_eq!(shard.state(critical), State::Dispatched);
     assert_eq!(shard.state(retried), State::Scheduled);
 }
@@ -102,7 +102,7 @@ fn tenants_take_turns() {
 }
 
 #[test]
-fn queues_of_a_tenant_take_turns_and_cost_other_tenants_nothing() {
+fn queues_of_a_tenant_take_turns_within_its_share() {
     let mut shard = Fixture::new();
     let (one, two) = (shard.create_queue(|_| {}).id, shard.create_queue(|_| {}).id);
     let ones: Vec<_> = (0..2).map(|_| shard.submit(&into(one))).collect();
@@ -113,7 +113,7 @@ fn queues_of_a_tenant_take_turns_and_cost_other_tenants_nothing() {
 }
 
 #[test]
-fn a_blocked_job_holds_up_nobody() {
+fn a_blocked_job_does_not_hold_up_other_jobs() {
     let mut shard = Fixture::new();
     let delayed = shard.submit(&job(|spec| spec.not_before = at(10 * SECOND)));
     let ready = shard.submit_some(2);
@@ -125,8 +125,8 @@ fn a_delayed_job_begins_to_wait_when_it_is_due() {
     let mut shard = Fixture::new();
     let delayed = shard.submit(&job(|spec| spec.not_before = at(5 * SECOND)));
     let before = shard.submit(&echo());
-    shard.pass(5 * SECOND);
-    shard.pass(1);
+    shard.advance(5 * SECOND);
+    shard.advance(1);
     let after = shard.submit(&echo());
     assert_eq!(order(&mut shard), [before, delayed, after]);
 }
@@ -140,7 +140,7 @@ fn echo_jobs_do_not_wait_behind_processes() {
     assert_eq!(shard.state(echo), State::Dispatched);
 }
 
-/// Whatever they ask for: a tenant with more kinds of jobs has no more turns.
+/// A tenant with more distinct requirements gets no larger share.
 #[test]
 fn tenants_that_wait_for_the_same_runners_never_differ_by_more_than_a_round() {
     let mut shard = Fixture::new();
@@ -154,7 +154,7 @@ fn tenants_that_wait_for_the_same_runners_never_differ_by_more_than_a_round() {
     let mut owner = std::collections::BTreeMap::new();
     for round in 0..30 {
         for number in 0..tenants.len() {
-            // The first has one kind of job, the second two, the third three.
+            // The first tenant has one topic, the second two, the third three.
             owner.insert(shard.submit(&of(number, round % (number + 1))), number);
         }
     }
@@ -167,26 +167,26 @@ fn tenants_that_wait_for_the_same_runners_never_differ_by_more_than_a_round() {
     assert_eq!(got, [30; 3]);
 }
 
-/// What it did not use while it had nothing to run is not owed to it.
+/// An idle tenant accumulates no share.
 #[test]
-fn a_tenant_that_comes_late_takes_turns_from_then_on() {
+fn a_tenant_that_starts_late_gets_no_credit_for_idle_time() {
     let mut shard = Fixture::with_runner(1);
     let early: Vec<_> = (0..20).map(|_| shard.submit(&by("early"))).collect();
     for id in &early[..10] {
-        shard.play(*id, End::Succeeded);
+        shard.run_attempt(*id, End::Succeeded);
     }
     shard.runs.clear();
     let late: Vec<_> = (0..4).map(|_| shard.submit(&by("late"))).collect();
     for _ in 0..6 {
         let running = early.iter().chain(&late).find(|id| shard.state(**id).is_on_runner()).copied().unwrap();
-        shard.play(running, End::Succeeded);
+        shard.run_attempt(running, End::Succeeded);
     }
     let ran = shard.take_runs();
     assert_eq!(ran.iter().filter(|id| late.contains(id)).count(), 3, "{ran:?}");
 }
 
 #[test]
-fn a_job_that_nobody_can_take_holds_up_nobody() {
+fn a_job_without_an_eligible_runner_does_not_hold_up_other_jobs() {
     let mut shard = Fixture::new();
     let elsewhere = shard.submit(&job(|spec| {
         spec.labels.insert("placement.zone".to_owned(), "moon".to_owned());

@@ -1,6 +1,6 @@
-//! The gate on the way out.
+//! Output policy: metadata check and content scan.
 
-use engine::{Answer, FailMode, Input, OutputRules, Refusal, Setup, Topic};
+use engine::{Answer, FailMode, Input, OutputRules, Refusal, Settings, Topic};
 use model::audit::Action;
 use model::batch::Keyspace;
 use model::id::{Attempt, JobId};
@@ -14,26 +14,26 @@ use crate::common::{Fixture, RUNNER, SECOND, config_of, echo, room, scan};
 
 fn scanning(hold_until_scanned: bool, fail_mode: FailMode) -> Fixture {
     let output = OutputRules { scan: true, hold_until_scanned, fail_mode };
-    let setup = Setup { other_topics: Some(Topic { output, ..Topic::default() }), ..Setup::default() };
-    let mut shard = Fixture::governed(config_of(0, 1), setup);
+    let settings = Settings { other_topics: Some(Topic { output, ..Topic::default() }), ..Settings::default() };
+    let mut shard = Fixture::governed(config_of(0, 1), settings);
     shard.runner(RUNNER, room(4));
     shard
 }
 
 fn scanned(shard: &mut Fixture, job: JobId, verdict: OutputVerdict) {
-    shard.give(Input::Scanned { job, attempt: Attempt(1), scan: scan(verdict) });
+    shard.input(Input::Scanned { job, attempt: Attempt(1), scan: scan(verdict) });
 }
 
 fn redaction(keep_original: bool) -> Box<Scan> {
     let result = Some(Json::of(&"[redacted]"));
-    let redacted = Redacted { result, artifacts: Vec::new(), log: None, keep_original };
+    let redacted = Redacted { result, spilled: None, artifacts: Vec::new(), log: None, keep_original };
     Box::new(Scan { redacted: Some(redacted), ..*scan(OutputVerdict::Redact) })
 }
 
-/// A job that has ended well, as far as its runner knows.
+/// A job whose runner reported success.
 fn done(shard: &mut Fixture) -> JobId {
     let id = shard.submit(&echo());
-    shard.play(id, End::Succeeded);
+    shard.run_attempt(id, End::Succeeded);
     id
 }
 
@@ -54,7 +54,7 @@ fn a_result_is_shown_and_then_scanned() {
 
 // FEATURES: D3
 #[test]
-fn a_topic_can_have_its_results_held_until_they_are_scanned() {
+fn a_topic_can_withhold_results_until_they_are_scanned() {
     for (verdict, state) in [
         (OutputVerdict::Allow, State::Succeeded),
         (OutputVerdict::Quarantine, State::Quarantined),
@@ -69,25 +69,25 @@ fn a_topic_can_have_its_results_held_until_they_are_scanned() {
 }
 
 #[test]
-fn a_scan_that_a_crash_has_swallowed_is_asked_for_again() {
+fn a_scan_lost_in_a_crash_is_requested_again() {
     for hold in [false, true] {
         let mut shard = scanning(hold, FailMode::Open);
         let id = done(&mut shard);
         shard.crash();
         assert_eq!(shard.scans, [id, id], "held: {hold}");
-        shard.pass(121 * SECOND);
-        assert_eq!(shard.scans, [id, id, id], "nobody answers: held {hold}");
+        shard.advance(121 * SECOND);
+        assert_eq!(shard.scans, [id, id, id], "without an answer, held: {hold}");
         scanned(&mut shard, id, OutputVerdict::Deny);
         assert_eq!(shard.state(id), State::Quarantined);
         shard.crash();
-        shard.pass(121 * SECOND);
-        assert_eq!(shard.scans.len(), 3, "once it has answered there is nothing to ask");
+        shard.advance(121 * SECOND);
+        assert_eq!(shard.scans.len(), 3, "an answered scan is not requested again");
     }
 }
 
 // FEATURES: D3
 #[test]
-fn a_topic_says_what_becomes_of_results_that_cannot_be_scanned() {
+fn a_topics_fail_mode_decides_about_results_that_cannot_be_scanned() {
     for hold in [false, true] {
         for (mode, state, action) in [
             (FailMode::Open, State::Succeeded, Action::OutputUnchecked),
@@ -95,7 +95,7 @@ fn a_topic_says_what_becomes_of_results_that_cannot_be_scanned() {
         ] {
             let mut shard = scanning(hold, mode);
             let id = done(&mut shard);
-            shard.give(Input::ScanFailed { job: id, attempt: Attempt(1), message: "the disk is away".to_owned() });
+            shard.input(Input::ScanFailed { job: id, attempt: Attempt(1), message: "the disk is away".to_owned() });
             assert_eq!(shard.state(id), state, "held: {hold}");
             assert_eq!(shard.records.audit().last().map(|entry| entry.action), Some(action));
             if state == State::Quarantined {
@@ -106,9 +106,9 @@ fn a_topic_says_what_becomes_of_results_that_cannot_be_scanned() {
     }
 }
 
-/// What is known at once about a result is decided before anybody sees it.
+/// The metadata check decides before the result is shown.
 #[test]
-fn a_result_that_is_known_to_be_bad_is_never_shown() {
+fn a_result_quarantined_by_its_metadata_is_never_shown() {
     let mut shard = scanning(false, FailMode::Open);
     let id = shard.submit(&echo());
     shard.start(shard.current(id));
@@ -128,20 +128,20 @@ fn a_redacted_copy_takes_the_place_of_the_result() {
             let mut shard = scanning(hold, FailMode::Open);
             let id = done(&mut shard);
             let original = shard.job(id).result;
-            shard.give(Input::Scanned { job: id, attempt: Attempt(1), scan: redaction(keep) });
+            shard.input(Input::Scanned { job: id, attempt: Attempt(1), scan: redaction(keep) });
             let job = shard.job(id);
             assert_eq!((job.state, job.result), (State::Succeeded, Some(Json::of(&"[redacted]"))));
             assert_eq!(job.original.map(|kept| kept.result), keep.then_some(original));
-            let read = shard.ask(|request| Input::ReadOriginal { request, job: id, by: Some("eve".into()) });
+            let read = shard.request(|request| Input::ReadOriginal { request, job: id, by: Some("eve".into()) });
             assert_eq!(matches!(read, Answer::Job(_)), keep);
             let seen = shard.records.audit().iter().any(|entry| entry.action == Action::OriginalRead);
-            assert_eq!(seen, keep, "whoever looks is on record");
+            assert_eq!(seen, keep, "access to the original is in the audit log");
         }
     }
 }
 
 #[test]
-fn a_result_that_should_be_redacted_and_cannot_be_stays_inside() {
+fn a_result_that_cannot_be_redacted_is_quarantined() {
     let mut shard = scanning(true, FailMode::Open);
     let id = done(&mut shard);
     scanned(&mut shard, id, OutputVerdict::Redact);
@@ -149,60 +149,64 @@ fn a_result_that_should_be_redacted_and_cannot_be_stays_inside() {
 }
 
 #[test]
-fn an_operator_releases_what_was_quarantined() {
+fn an_operator_releases_a_quarantined_result() {
     let mut shard = scanning(true, FailMode::Open);
     let id = done(&mut shard);
     scanned(&mut shard, id, OutputVerdict::Quarantine);
     assert!(shard.records.dead_letter(id).is_some());
-    let released = shard.ask(|request| Input::Release { request, job: id, by: Some("ada".into()) });
+    let released = shard.request(|request| Input::Release { request, job: id, by: Some("ada".into()) });
     assert!(matches!(released, Answer::Job(job) if job.state == State::Succeeded));
     assert!(shard.records.dead_letter(id).is_none());
     let last = shard.records.audit().pop().unwrap();
     assert_eq!((last.action, last.by.as_deref(), last.job), (Action::Released, Some("ada"), Some(id)));
-    let again = shard.ask(|request| Input::Release { request, job: id, by: None });
+    let again = shard.request(|request| Input::Release { request, job: id, by: None });
     assert!(matches!(again, Answer::Refused(Refusal::WrongState { state: State::Succeeded, .. })));
 }
 
 #[test]
-fn a_removed_job_is_scanned_no_more() {
+fn a_removed_job_is_not_scanned() {
     let mut shard = scanning(false, FailMode::Open);
     let id = done(&mut shard);
     shard.exact_counters = false;
-    shard.ask(|request| Input::Remove { request, job: id, by: None });
+    shard.request(|request| Input::Remove { request, job: id, by: None });
     assert_eq!(shard.records.table(Keyspace::Scans).count(), 0);
     scanned(&mut shard, id, OutputVerdict::Deny);
     shard.crash();
     assert_eq!(shard.scans, [id]);
 }
 
-/// An answer that comes twice, or about an earlier attempt, is no second look.
+/// Duplicate answers, and answers about earlier attempts, are ignored.
 #[test]
-fn only_the_first_word_on_an_attempts_result_counts() {
+fn only_the_first_scan_of_an_attempts_result_counts() {
     let mut shard = scanning(false, FailMode::Open);
     let id = done(&mut shard);
     let original = shard.job(id).result;
     for keep in [true, false] {
-        shard.give(Input::Scanned { job: id, attempt: Attempt(1), scan: redaction(keep) });
-        assert_eq!(shard.job(id).original.and_then(|kept| kept.result), original, "not lost by the second one");
+        shard.input(Input::Scanned { job: id, attempt: Attempt(1), scan: redaction(keep) });
+        assert_eq!(
+            shard.job(id).original.and_then(|kept| kept.result),
+            original,
+            "the second answer does not delete the original"
+        );
     }
     assert_eq!(shard.job(id).output_decisions().len(), 1);
     let id = shard.submit(&echo());
-    shard.play(id, End::Fatal);
+    shard.run_attempt(id, End::Fatal);
     shard.retry(id).unwrap();
-    shard.play(id, End::Succeeded);
-    shard.give(Input::Scanned { job: id, attempt: Attempt(1), scan: redaction(false) });
+    shard.run_attempt(id, End::Succeeded);
+    shard.input(Input::Scanned { job: id, attempt: Attempt(1), scan: redaction(false) });
     assert_eq!(shard.job(id).output_decisions().len(), 0);
     shard.crash();
-    assert_eq!(shard.scans.last(), Some(&id), "the right one is still waited for");
+    assert_eq!(shard.scans.last(), Some(&id), "the scan of the current attempt is still awaited");
 }
 
-/// A result that could not be looked at may be looked at later, and then that counts.
+/// After a failed scan a later scan counts.
 #[test]
-fn a_look_that_comes_late_counts_against_none() {
+fn a_late_scan_replaces_a_failed_one() {
     let mut shard = scanning(false, FailMode::Open);
     let id = done(&mut shard);
     for _ in 0..2 {
-        shard.give(Input::ScanFailed { job: id, attempt: Attempt(1), message: "it took too long".to_owned() });
+        shard.input(Input::ScanFailed { job: id, attempt: Attempt(1), message: "it took too long".to_owned() });
     }
     assert_eq!((shard.state(id), shard.job(id).output_decisions().len()), (State::Succeeded, 1));
     scanned(&mut shard, id, OutputVerdict::Quarantine);
@@ -210,7 +214,7 @@ fn a_look_that_comes_late_counts_against_none() {
 }
 
 #[test]
-fn what_was_to_be_redacted_is_not_shown_because_it_could_not_be_looked_at() {
+fn a_result_to_redact_is_not_shown_when_its_scan_fails() {
     let mut shard = scanning(false, FailMode::Open);
     let id = shard.submit(&echo());
     shard.start(shard.current(id));
@@ -219,6 +223,6 @@ fn what_was_to_be_redacted_is_not_shown_because_it_could_not_be_looked_at() {
     let outcome = Outcome { policy: Some(Box::new(known)), ..Outcome::of(End::Succeeded) };
     shard.end_with(shard.current(id), outcome);
     assert_eq!(shard.state(id), State::Scanning);
-    shard.give(Input::ScanFailed { job: id, attempt: Attempt(1), message: "no".to_owned() });
+    shard.input(Input::ScanFailed { job: id, attempt: Attempt(1), message: "no".to_owned() });
     assert_eq!(shard.state(id), State::Quarantined);
 }

@@ -1,14 +1,14 @@
-//! Placement against a second, slow opinion: every choice, every count and the order, after random histories.
+//! Placement against a slow reference model: every choice, count and the order, after random histories.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use engine::{DEFAULT_POOL, Input, Pool, Setup, TenantLimits, Topic};
+use engine::{DEFAULT_POOL, Input, Pool, Settings, TenantLimits, Topic};
 use model::batch::Keyspace;
 use model::id::{JobId, RunnerId};
 use model::job::{End, Job, Placement};
 use model::message::{Capacity, Load, Profile};
-use model::spec::{JobSpec, Wants, decode_wants};
+use model::spec::{JobSpec, Requirements, decode_requirements};
 use model::state::State;
 use proptest::prelude::*;
 
@@ -17,7 +17,7 @@ use crate::common::{Fixture, config_of, job, room};
 const POOLS: [&str; 3] = ["a", "b", DEFAULT_POOL];
 const CAPABILITIES: [&str; 2] = ["gpu", "avx"];
 
-/// What is asked for, in small numbers.
+/// A job's requirement, in small numbers.
 #[derive(Debug, Clone)]
 struct Order {
     topic: u8,
@@ -43,7 +43,7 @@ enum Op {
     Lose(u8),
     Load(u8, u8, u8),
     End(u8, bool),
-    Setup(u8),
+    Settings(u8),
     Pass(u16),
 }
 
@@ -68,7 +68,7 @@ fn ops() -> impl Strategy<Value = Op> {
         1 => (0..5u8).prop_map(Op::Lose),
         3 => (0..5u8, 0..101u8, 0..101u8).prop_map(|(runner, cpu, gpu)| Op::Load(runner, cpu, gpu)),
         6 => (any::<u8>(), prop::bool::weighted(0.8)).prop_map(|(which, well)| Op::End(which, well)),
-        1 => (0..4u8).prop_map(Op::Setup),
+        1 => (0..4u8).prop_map(Op::Settings),
         2 => (0..3_000u16).prop_map(Op::Pass),
     ]
 }
@@ -78,20 +78,20 @@ fn some(names: &[&str], bits: u8) -> BTreeSet<String> {
     chosen.map(|(_, name)| (*name).to_owned()).collect()
 }
 
-fn setup(variant: u8) -> Setup {
+fn settings(variant: u8) -> Settings {
     let topic =
         |pools: &[&str]| Topic { pools: pools.iter().map(|name| (*name).to_owned()).collect(), ..Topic::default() };
-    let mut setup = Setup::default();
-    setup.topics.insert("t1".to_owned(), topic(if variant == 1 { &["b"] } else { &["a"] }));
-    setup.topics.insert("t2".to_owned(), topic(&["a", "b"]));
-    setup.topics.insert("t3".to_owned(), topic(if variant == 2 { &["a", DEFAULT_POOL] } else { &[] }));
+    let mut settings = Settings::default();
+    settings.topics.insert("t1".to_owned(), topic(if variant == 1 { &["b"] } else { &["a"] }));
+    settings.topics.insert("t2".to_owned(), topic(&["a", "b"]));
+    settings.topics.insert("t3".to_owned(), topic(if variant == 2 { &["a", DEFAULT_POOL] } else { &[] }));
     let gives = if variant == 1 { 1 } else { 2 };
     let spare = Pool { capabilities: some(&CAPABILITIES, gives), spare_overloaded: variant != 2 };
-    setup.pools.insert("a".to_owned(), spare);
+    settings.pools.insert("a".to_owned(), spare);
     if variant == 3 {
-        setup.tenants.insert("one".to_owned(), TenantLimits { max_running: Some(2), ..TenantLimits::default() });
+        settings.tenants.insert("one".to_owned(), TenantLimits { max_running: Some(2), ..TenantLimits::default() });
     }
-    setup
+    settings
 }
 
 fn spec(order: &Order) -> JobSpec {
@@ -112,7 +112,7 @@ fn id(runner: u8) -> RunnerId {
     RunnerId(u64::from(runner) + 1)
 }
 
-/// A runner as the slow opinion sees it.
+/// A runner in the reference model.
 #[derive(Debug, Clone, Default)]
 struct Known {
     profile: Profile,
@@ -149,31 +149,31 @@ enum Stand {
 
 struct World {
     shard: Fixture,
-    setup: Setup,
+    settings: Settings,
     known: BTreeMap<RunnerId, Known>,
-    wants: BTreeMap<JobId, Wants>,
+    wants: BTreeMap<JobId, Requirements>,
 }
 
 impl World {
     fn new() -> Self {
-        let setup = setup(0);
-        let shard = Fixture::governed(config_of(0, 1), setup.clone());
-        Self { shard, setup, known: BTreeMap::new(), wants: BTreeMap::new() }
+        let settings = settings(0);
+        let shard = Fixture::governed(config_of(0, 1), settings.clone());
+        Self { shard, settings, known: BTreeMap::new(), wants: BTreeMap::new() }
     }
 
-    fn pools_of(&self, wants: &Wants) -> BTreeSet<String> {
-        let pools = self.setup.topic(&wants.topic).map(|topic| topic.pools.clone()).unwrap_or_default();
+    fn pools_of(&self, wants: &Requirements) -> BTreeSet<String> {
+        let pools = self.settings.topic(&wants.topic).map(|topic| topic.pools.clone()).unwrap_or_default();
         pools.into_iter().filter(|pool| wants.pool.as_ref().is_none_or(|only| only == pool)).collect()
     }
 
-    fn stand(&self, known: &Known, wants: &Wants) -> Stand {
+    fn stand(&self, known: &Known, wants: &Requirements) -> Stand {
         let shared: Vec<String> = known.pools().intersection(&self.pools_of(wants)).cloned().collect();
         if shared.is_empty() {
             return Stand::OtherPool;
         }
         let mut can = known.profile.capabilities.clone();
         for pool in known.pools() {
-            can.extend(self.setup.pools.get(&pool).map(|pool| pool.capabilities.clone()).unwrap_or_default());
+            can.extend(self.settings.pools.get(&pool).map(|pool| pool.capabilities.clone()).unwrap_or_default());
         }
         if !wants.requires.iter().all(|name| can.contains(name)) {
             return Stand::LackCapability;
@@ -181,14 +181,14 @@ impl World {
         if !wants.labels.iter().all(|(name, value)| known.profile.labels.get(name) == Some(value)) {
             return Stand::OtherLabels;
         }
-        let spares = |pool: &String| self.setup.pools.get(pool).is_some_and(|pool| pool.spare_overloaded);
+        let spares = |pool: &String| self.settings.pools.get(pool).is_some_and(|pool| pool.spare_overloaded);
         if known.overloaded() && shared.iter().all(spares) {
             return Stand::Spared;
         }
         if known.held >= known.slots { Stand::Full } else { Stand::Roomy { overloaded: known.overloaded() } }
     }
 
-    fn roomy(&self, wants: &Wants) -> Vec<(RunnerId, bool, u64)> {
+    fn roomy(&self, wants: &Requirements) -> Vec<(RunnerId, bool, u64)> {
         let all = self.known.iter().filter_map(|(id, known)| match self.stand(known, wants) {
             Stand::Roomy { overloaded } => Some((*id, overloaded, known.score())),
             Stand::OtherPool | Stand::LackCapability | Stand::OtherLabels | Stand::Spared | Stand::Full => None,
@@ -196,7 +196,7 @@ impl World {
         all.collect()
     }
 
-    fn counts(&self, wants: &Wants) -> Placement {
+    fn counts(&self, wants: &Requirements) -> Placement {
         let mut counts = Placement::default();
         for known in self.known.values() {
             let number = match self.stand(known, wants) {
@@ -223,7 +223,7 @@ impl World {
         self.live().into_iter().filter(waits).collect()
     }
 
-    /// Lets something happen and looks at everything that followed.
+    /// Applies an operation and checks all its consequences.
     fn act(&mut self, act: impl FnOnce(&mut Fixture)) {
         let before: BTreeSet<JobId> = self.waiting().iter().map(|job| job.id).collect();
         self.shard.runs.clear();
@@ -240,20 +240,20 @@ impl World {
             }
         }
         for (runner, _) in &runs {
-            self.known.get_mut(runner).expect("a runner that is here").held -= 1;
+            self.known.get_mut(runner).expect("the runner is registered").held -= 1;
         }
         let alone = runs.len() == 1 && self.waiting().is_empty();
-        for (runner, ticket) in &runs {
-            self.check_choice(*runner, ticket.job, alone);
-            self.known.get_mut(runner).expect("a runner that is here").held += 1;
+        for (runner, attempt_ref) in &runs {
+            self.check_choice(*runner, attempt_ref.job, alone);
+            self.known.get_mut(runner).expect("the runner is registered").held += 1;
         }
         self.check_conserving();
-        let ran: Vec<JobId> = runs.iter().map(|(_, ticket)| ticket.job).collect();
+        let ran: Vec<JobId> = runs.iter().map(|(_, attempt_ref)| attempt_ref.job).collect();
         self.check_order(&before, &ran);
     }
 
-    fn wants(&mut self, job: &Job) -> Wants {
-        self.wants.entry(job.id).or_insert_with(|| decode_wants(&job.spec).expect("a spec")).clone()
+    fn wants(&mut self, job: &Job) -> Requirements {
+        self.wants.entry(job.id).or_insert_with(|| decode_requirements(&job.spec).expect("a spec")).clone()
     }
 
     fn check_choice(&mut self, runner: RunnerId, id: JobId, alone: bool) {
@@ -262,30 +262,33 @@ impl World {
         let placed = job.attempts.pop().expect("an attempt");
         let roomy = self.roomy(&wants);
         let chosen = roomy.iter().find(|(id, ..)| *id == runner);
-        let (_, overloaded, score) = *chosen.unwrap_or_else(|| panic!("{runner} is not fit for {wants:?}"));
+        let (_, overloaded, score) = *chosen.unwrap_or_else(|| panic!("{runner} is not eligible for {wants:?}"));
         let preferred = roomy.iter().find(|(id, overloaded, _)| wants.worker == Some(id.to_string()) && !overloaded);
         if let Some((preferred, ..)) = preferred {
-            assert_eq!(*preferred, runner, "the preferred one can have it");
+            assert_eq!(*preferred, runner, "the preferred runner is available");
         } else {
             let failed = job.failed_on(runner);
-            assert!(!failed || roomy.iter().all(|(id, ..)| job.failed_on(*id)), "another has not failed it");
+            assert!(
+                !failed || roomy.iter().all(|(id, ..)| job.failed_on(*id)),
+                "a runner that has not failed it is available"
+            );
             let key = |(id, overloaded, score): &(RunnerId, bool, u64)| (job.failed_on(*id), *overloaded, *score, *id);
             let best = roomy.iter().map(key).min().expect("at least the chosen one");
             assert!(!alone || best == (failed, overloaded, score, runner), "{best:?} is better than {runner}");
         }
         let expected = Placement { score_milli: score, preferred: preferred.is_some(), ..self.counts(&wants) };
         let record = placed.placement.map(|placement| *placement);
-        assert_eq!(record, (self.known.len() > 1).then_some(expected), "why {runner}");
+        assert_eq!(record, (self.known.len() > 1).then_some(expected), "placement record of {runner}");
     }
 
-    /// Nobody waits who could run.
+    /// No job waits while an eligible runner has a free slot.
     fn check_conserving(&mut self) {
         let live = self.live();
         let tenant = |job: &Job| job.decode_spec().expect("a spec").tenant;
         for waiting in self.waiting() {
             let name = tenant(&waiting);
             let running = live.iter().filter(|job| job.state.is_on_runner() && tenant(job) == name).count() as u32;
-            if self.setup.tenant(&name).max_running.is_some_and(|max| running >= max) {
+            if self.settings.tenant(&name).max_running.is_some_and(|max| running >= max) {
                 continue;
             }
             let wants = self.wants(&waiting);
@@ -293,7 +296,7 @@ impl World {
         }
     }
 
-    /// First come, first served among those that ask for the same.
+    /// Jobs with the same requirement run first in, first out.
     fn check_order(&mut self, before: &BTreeSet<JobId>, ran: &[JobId]) {
         let waiting: Vec<Job> = self.waiting().into_iter().filter(|job| before.contains(&job.id)).collect();
         for id in ran {
@@ -330,20 +333,20 @@ impl World {
                 let load = Load { cpu_percent: *cpu_percent, gpu_percent: *gpu_percent };
                 known.load = load;
                 let incarnation = self.shard.runners[&id(*runner)].incarnation;
-                self.act(|shard| shard.give(Input::Load { runner: id(*runner), incarnation, load }));
+                self.act(|shard| shard.input(Input::Load { runner: id(*runner), incarnation, load }));
             }
             Op::End(which, well) => {
                 let running: Vec<JobId> =
                     self.live().iter().filter(|job| job.state.is_on_runner()).map(|job| job.id).collect();
                 let Some(job) = running.get(*which as usize % running.len().max(1)).copied() else { return };
-                self.act(|shard| shard.play(job, if *well { End::Succeeded } else { End::Error }));
+                self.act(|shard| shard.run_attempt(job, if *well { End::Succeeded } else { End::Error }));
             }
-            Op::Setup(variant) => {
-                self.setup = setup(*variant);
-                let setup = Arc::new(self.setup.clone());
-                self.act(|shard| shard.give(Input::Setup(setup)));
+            Op::Settings(variant) => {
+                self.settings = settings(*variant);
+                let settings = Arc::new(self.settings.clone());
+                self.act(|shard| shard.input(Input::Settings(settings)));
             }
-            Op::Pass(millis) => self.act(|shard| shard.pass(u64::from(*millis))),
+            Op::Pass(millis) => self.act(|shard| shard.advance(u64::from(*millis))),
         }
     }
 
@@ -353,7 +356,7 @@ impl World {
         let labels = [("zone".to_owned(), format!("z{}", kind.zone))].into();
         let (pools, capabilities) = (some(&POOLS, kind.pools), some(&CAPABILITIES, kind.capabilities));
         let profile = Profile { pools, capabilities, labels };
-        self.shard.words(runner, |runner| runner.profile = Arc::new(profile.clone()));
+        self.shard.messages(runner, |runner| runner.profile = Arc::new(profile.clone()));
         self.known.insert(runner, Known { profile, slots: kind.slots, ..Known::default() });
         self.act(|shard| shard.resize(runner, room(kind.slots)));
     }
@@ -364,7 +367,7 @@ proptest! {
 
     // FEATURES: D6
     #[test]
-    fn every_job_goes_where_the_rules_say_and_nobody_waits_without_need(ops in prop::collection::vec(ops(), 1..60)) {
+    fn placement_follows_the_rules_and_no_job_waits_needlessly(ops in prop::collection::vec(ops(), 1..60)) {
         let mut world = World::new();
         for op in &ops {
             world.perform(op);

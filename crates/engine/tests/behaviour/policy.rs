@@ -1,8 +1,8 @@
-//! The gate on the way in.
+//! Input policy: decisions before a job is scheduled.
 
 use std::sync::Arc;
 
-use engine::{Answer, Gate, Input, Refusal, Setup};
+use engine::{Answer, Input, PolicyMode, Refusal, Settings};
 use model::id::JobId;
 use model::job::End;
 use model::reason::ReasonCode;
@@ -13,18 +13,18 @@ use model::verdict::{Approval, Constraints, Decision, PolicyVersion, Verdict};
 
 use crate::common::{Fixture, POLICY, RUNNER, SECOND, START, config_of, decision, echo, room};
 
-/// Longer than any patience with a policy that does not answer.
+/// Longer than any timeout of a policy check.
 const LONG: u64 = 130 * SECOND;
 
-/// Rules that come after [`POLICY`].
+/// The policy version after [`POLICY`].
 const NEWER: PolicyVersion = PolicyVersion([8; 16]);
 
 fn shard_decision(verdict: Verdict) -> Decision {
     decision(POLICY, verdict)
 }
 
-fn asking() -> Setup {
-    Setup { gate: Gate::Policy(POLICY), ..Setup::default() }
+fn asking() -> Settings {
+    Settings { policy: PolicyMode::Enforced(POLICY), ..Settings::default() }
 }
 
 fn gated() -> Fixture {
@@ -39,13 +39,13 @@ fn approval(shard: &Fixture, id: JobId, approved: bool) -> Approval {
 }
 
 #[test]
-fn nothing_starts_before_the_policy_has_spoken() {
+fn no_job_starts_before_the_policy_decision() {
     for (number, shards) in [(0, 1), (3, 4)] {
         let mut shard = Fixture::governed(config_of(number, shards), asking());
         shard.runner(RUNNER, room(1));
         let id = shard.submit(&echo());
-        shard.pass(10 * SECOND);
-        assert_eq!((shard.state(id), shard.asked.as_slice()), (State::Pending, &[id][..]));
+        shard.advance(10 * SECOND);
+        assert_eq!((shard.state(id), shard.policy_requests.as_slice()), (State::Pending, &[id][..]));
         shard.verdict(id, Verdict::Allow);
         assert_eq!(shard.state(id), State::Dispatched);
         shard.verdict(id, Verdict::Deny);
@@ -62,13 +62,13 @@ fn a_denied_job_never_starts() {
     assert_eq!(shard.state(id), State::Denied);
     shard.verdict(id, Verdict::Allow);
     assert!(matches!(shard.retry(id), Err(Refusal::WrongState { .. })));
-    shard.pass(LONG);
+    shard.advance(LONG);
     assert_eq!((shard.state(id), shard.runs.len()), (State::Denied, 0));
 }
 
 // FEATURES: D2
 #[test]
-fn an_approval_is_needed_and_good_for_this_very_content() {
+fn an_approval_is_bound_to_the_jobs_content() {
     for restart in [false, true] {
         let mut shard = gated();
         let id = shard.submit(&echo());
@@ -76,19 +76,19 @@ fn an_approval_is_needed_and_good_for_this_very_content() {
         assert_eq!(shard.state(id), State::ApprovalRequired);
         let other = Approval { digest: Digest([1; 16]), ..approval(&shard, id, true) };
         assert_eq!(shard.approve(id, other), Answer::Refused(Refusal::OtherContent));
-        shard.pass(LONG);
+        shard.advance(LONG);
         assert_eq!(shard.state(id), State::ApprovalRequired);
-        shard.asked.clear();
-        let word = approval(&shard, id, true);
-        assert!(matches!(shard.approve(id, word.clone()), Answer::Job(_)));
+        shard.policy_requests.clear();
+        let decision = approval(&shard, id, true);
+        assert!(matches!(shard.approve(id, decision.clone()), Answer::Job(_)));
         if restart {
             shard.crash();
         }
-        assert!(shard.asked.contains(&id), "the policy is asked again");
+        assert!(shard.policy_requests.contains(&id), "the policy check is repeated");
         shard.verdict(id, Verdict::RequireApproval);
-        assert_eq!(shard.state(id), State::Dispatched, "it has what it asks for");
+        assert_eq!(shard.state(id), State::Dispatched, "the approval is there already");
         let again = Refusal::AlreadyDecided { approved: true, by: "someone".to_owned() };
-        assert_eq!(shard.approve(id, word), Answer::Refused(again));
+        assert_eq!(shard.approve(id, decision), Answer::Refused(again));
     }
 }
 
@@ -97,26 +97,26 @@ fn a_rejected_job_is_denied() {
     let mut shard = gated();
     let id = shard.submit(&echo());
     shard.verdict(id, Verdict::RequireApproval);
-    let word = approval(&shard, id, false);
-    shard.approve(id, word);
+    let decision = approval(&shard, id, false);
+    shard.approve(id, decision);
     assert_eq!((shard.state(id), shard.runs.len()), (State::Denied, 0));
 }
 
 #[test]
-fn a_throttled_job_is_asked_about_again_at_its_time() {
+fn a_throttled_job_is_checked_again_at_its_time() {
     for restart in [false, true] {
         let mut shard = gated();
         let id = shard.submit(&echo());
-        shard.asked.clear();
+        shard.policy_requests.clear();
         shard.verdict(id, Verdict::Throttle(START + Millis(5 * SECOND)));
-        assert_eq!(shard.asked, [], "not at once");
+        assert_eq!(shard.policy_requests, [], "not at once");
         if restart {
             shard.crash();
         }
-        shard.pass(5 * SECOND - 1);
-        assert_eq!(shard.asked, [], "not early");
-        shard.pass(1);
-        assert_eq!(shard.asked, [id]);
+        shard.advance(5 * SECOND - 1);
+        assert_eq!(shard.policy_requests, [], "not early");
+        shard.advance(1);
+        assert_eq!(shard.policy_requests, [id]);
         shard.verdict(id, Verdict::Allow);
         assert_eq!(shard.state(id), State::Dispatched);
         assert_eq!((shard.job(id).retries, shard.job(id).infrastructure_failures), (0, 0));
@@ -124,57 +124,57 @@ fn a_throttled_job_is_asked_about_again_at_its_time() {
 }
 
 #[test]
-fn a_policy_that_does_not_answer_is_asked_again_and_again() {
+fn an_unanswered_policy_check_is_repeated() {
     let mut shard = gated();
     let id = shard.submit(&echo());
     for asked in 2..6 {
-        shard.pass(LONG);
-        assert_eq!(shard.asked.len(), asked);
+        shard.advance(LONG);
+        assert_eq!(shard.policy_requests.len(), asked);
     }
     shard.verdict(id, Verdict::Throttle(shard.now + Millis(SECOND)));
-    shard.asked.clear();
-    shard.pass(LONG);
-    shard.pass(LONG);
-    assert!(shard.asked.len() >= 2, "also after a throttle: {:?}", shard.asked);
+    shard.policy_requests.clear();
+    shard.advance(LONG);
+    shard.advance(LONG);
+    assert!(shard.policy_requests.len() >= 2, "also after a throttle: {:?}", shard.policy_requests);
     shard.verdict(id, Verdict::Allow);
-    shard.asked.clear();
-    shard.pass(LONG);
-    assert_eq!(shard.asked, [], "once it has answered there is nothing to ask");
+    shard.policy_requests.clear();
+    shard.advance(LONG);
+    assert_eq!(shard.policy_requests, [], "an answered check is not repeated");
 }
 
 #[test]
-fn constraints_narrow_what_a_job_asked_for() {
+fn constraints_narrow_a_jobs_spec() {
     let mut shard = gated();
     let id = shard.submit(&echo());
     let constraints = Constraints { max_runtime: Some(Millis(SECOND)), max_retries: Some(0), ..Constraints::default() };
     shard.verdict(id, Verdict::AllowWith(constraints));
     shard.start(shard.current(id));
-    shard.pass(SECOND);
+    shard.advance(SECOND);
     shard.end(shard.current(id), End::Stopped);
     assert_eq!(shard.state(id), State::TimedOut);
     assert_eq!(shard.retry(id), Err(Refusal::RetriesUsedUp { max: 0 }));
 }
 
 #[test]
-fn a_retry_passes_the_gate_again() {
+fn a_retry_is_checked_by_the_policy_again() {
     let mut shard = gated();
     let id = shard.submit(&echo());
     shard.verdict(id, Verdict::Allow);
-    shard.play(id, End::Fatal);
-    shard.asked.clear();
+    shard.run_attempt(id, End::Fatal);
+    shard.policy_requests.clear();
     assert_eq!(shard.retry(id), Ok(State::Pending));
-    assert_eq!(shard.asked, [id]);
+    assert_eq!(shard.policy_requests, [id]);
     shard.verdict(id, Verdict::Deny);
     assert_eq!(shard.state(id), State::Denied);
 }
 
-/// The server was restarted without a policy: nobody is left who would lift the throttle.
+/// Restarted without a policy, nothing else would lift the throttle.
 #[test]
-fn without_a_policy_waiting_jobs_go_on() {
+fn waiting_jobs_continue_when_the_policy_is_switched_off() {
     let mut shard = gated();
     let (throttled, unanswered) = (shard.submit(&echo()), shard.submit(&echo()));
     shard.verdict(throttled, Verdict::Throttle(START + Millis(LONG)));
-    shard.setup = Arc::default();
+    shard.settings = Arc::default();
     shard.crash();
     shard.finish_all();
     assert_eq!(shard.state(throttled), State::Succeeded);
@@ -182,7 +182,7 @@ fn without_a_policy_waiting_jobs_go_on() {
 }
 
 #[test]
-fn a_waiting_job_can_be_cancelled_at_every_gate() {
+fn a_job_can_be_cancelled_in_every_waiting_state() {
     let mut shard = gated();
     let (pending, asked) = (shard.submit(&echo()), shard.submit(&echo()));
     shard.verdict(asked, Verdict::RequireApproval);
@@ -190,51 +190,51 @@ fn a_waiting_job_can_be_cancelled_at_every_gate() {
         assert_eq!(shard.cancel(id), State::Cancelled);
         shard.verdict(id, Verdict::Allow);
     }
-    shard.pass(LONG);
+    shard.advance(LONG);
     assert_eq!(shard.runs.len(), 0);
 }
 
-/// An answer that was on its way when the rules changed counts for nothing.
+/// A decision in transit during a policy change is ignored.
 #[test]
-fn the_word_of_rules_that_are_no_longer_in_force_leads_to_another_question() {
+fn a_decision_of_an_outdated_policy_version_leads_to_another_check() {
     let mut shard = gated();
     let id = shard.submit(&echo());
     shard.change_policy(NEWER);
     shard.verdict(id, Verdict::Allow);
-    assert_eq!((shard.state(id), shard.runs.len(), shard.asked.len()), (State::Pending, 0, 2));
+    assert_eq!((shard.state(id), shard.runs.len(), shard.policy_requests.len()), (State::Pending, 0, 2));
     shard.verdict_of(id, NEWER, Verdict::Deny);
     assert_eq!(shard.state(id), State::Denied);
 }
 
 // FEATURES: D1
 #[test]
-fn a_job_that_waited_while_the_rules_changed_is_checked_again_before_it_starts() {
+fn a_job_that_waited_while_the_policy_changed_is_checked_again_before_it_starts() {
     for restart in [false, true] {
         let mut shard = Fixture::governed(config_of(0, 1), asking());
         let id = shard.submit(&echo());
         shard.verdict(id, Verdict::Allow);
-        assert_eq!(shard.state(id), State::Scheduled, "nobody is there to run it");
+        assert_eq!(shard.state(id), State::Scheduled, "no runner is registered");
         shard.change_policy(NEWER);
         if restart {
             shard.crash();
         }
-        shard.asked.clear();
+        shard.policy_requests.clear();
         shard.runner(RUNNER, room(1));
-        assert_eq!((shard.runs.len(), shard.asked.as_slice()), (0, &[id][..]));
+        assert_eq!((shard.runs.len(), shard.policy_requests.as_slice()), (0, &[id][..]));
         assert_eq!(shard.job(id).reason.unwrap().code, ReasonCode::PolicyChanged);
         shard.verdict_of(id, NEWER, Verdict::Deny);
         assert_eq!((shard.state(id), shard.runs.len()), (State::Denied, 0));
     }
 }
 
-/// The approval stands if the same rule asks again, and does not if another one does.
+/// The approval remains valid for the same rule, not for another.
 #[test]
-fn an_approval_outlives_the_rules_if_the_same_rule_asks_again() {
+fn an_approval_survives_a_policy_change_if_the_same_rule_requires_it() {
     let mut shard = Fixture::governed(config_of(0, 1), asking());
     let id = shard.submit(&echo());
     shard.verdict(id, Verdict::RequireApproval);
-    let word = approval(&shard, id, true);
-    shard.approve(id, word);
+    let decision = approval(&shard, id, true);
+    shard.approve(id, decision);
     shard.verdict(id, Verdict::RequireApproval);
     assert_eq!(shard.state(id), State::Scheduled);
     shard.change_policy(NEWER);
@@ -250,21 +250,21 @@ fn an_approval_outlives_the_rules_if_the_same_rule_asks_again() {
 }
 
 #[test]
-fn what_an_approval_was_asked_for_is_limited_by_the_other_rules_all_the_same() {
+fn constraints_of_other_rules_apply_to_approved_jobs() {
     let mut shard = gated();
     let id = shard.submit(&echo());
     let limits = Constraints { max_runtime: Some(Millis(7)), ..Constraints::default() };
     let asks = || Decision { constraints: Some(Box::new(limits.clone())), ..shard_decision(Verdict::RequireApproval) };
     shard.decide(id, asks());
-    let word = approval(&shard, id, true);
-    shard.approve(id, word);
+    let decision = approval(&shard, id, true);
+    shard.approve(id, decision);
     shard.decide(id, asks());
     assert_eq!((shard.state(id), shard.job(id).runtime_limit()), (State::Dispatched, Some(Millis(7))));
 }
 
 // FEATURES: D2
 #[test]
-fn an_approval_that_nobody_gives_expires() {
+fn an_approval_request_expires() {
     for restart in [false, true] {
         let mut shard = gated();
         shard.config.approval_expiry = Millis(10 * SECOND);
@@ -272,56 +272,58 @@ fn an_approval_that_nobody_gives_expires() {
         shard.runner(RUNNER, room(1));
         let id = shard.submit(&echo());
         shard.verdict(id, Verdict::RequireApproval);
-        shard.pass(10 * SECOND - 1);
+        shard.advance(10 * SECOND - 1);
         assert_eq!(shard.state(id), State::ApprovalRequired);
         if restart {
             shard.crash();
         }
-        shard.pass(1);
+        shard.advance(1);
         assert_eq!(shard.state(id), State::Denied);
         assert_eq!(shard.records.dead_letter(id).unwrap().reason, Some(ReasonCode::ApprovalExpired));
-        let word = approval(&shard, id, true);
-        assert_eq!(shard.approve(id, word), Answer::Refused(Refusal::ApprovalExpired));
+        let decision = approval(&shard, id, true);
+        assert_eq!(shard.approve(id, decision), Answer::Refused(Refusal::ApprovalExpired));
     }
 }
 
 #[test]
-fn approving_what_does_not_wait_is_refused_precisely() {
+fn approving_a_job_that_requires_no_approval_is_refused() {
     let mut shard = gated();
     let id = shard.submit(&echo());
-    let word = approval(&shard, id, true);
-    let refused = shard.approve(id, word.clone());
+    let decision = approval(&shard, id, true);
+    let refused = shard.approve(id, decision.clone());
     assert!(matches!(refused, Answer::Refused(Refusal::WrongState { state: State::Pending, .. })), "{refused:?}");
-    assert!(matches!(shard.approve(JobId(99), word.clone()), Answer::Refused(Refusal::UnknownJob(_))));
+    assert!(matches!(shard.approve(JobId(99), decision.clone()), Answer::Refused(Refusal::UnknownJob(_))));
     shard.verdict(id, Verdict::RequireApproval);
-    shard.approve(id, Approval { approved: false, ..word.clone() });
+    shard.approve(id, Approval { approved: false, ..decision.clone() });
     let rejected = Refusal::AlreadyDecided { approved: false, by: "someone".to_owned() };
-    assert_eq!(shard.approve(id, word), Answer::Refused(rejected), "also when it has ended and is on disk only");
+    assert_eq!(shard.approve(id, decision), Answer::Refused(rejected), "the same for a finished job on disk");
 }
 
 #[test]
-fn who_has_said_no_name_is_somebody_all_the_same() {
+fn an_approver_without_a_name_is_called_somebody() {
     let mut shard = gated();
     let id = shard.submit(&echo());
     shard.verdict(id, Verdict::RequireApproval);
-    let word = Approval { by: String::new(), ..approval(&shard, id, true) };
-    shard.approve(id, word.clone());
-    let Answer::Refused(refusal) = shard.approve(id, word) else { panic!("it is decided already") };
-    assert_eq!(refusal.to_string(), "somebody has approved the job already");
+    let decision = Approval { by: String::new(), ..approval(&shard, id, true) };
+    shard.approve(id, decision.clone());
+    let Answer::Refused(refusal) = shard.approve(id, decision) else {
+        panic!("the approval is refused: already decided")
+    };
+    assert_eq!(refusal.to_string(), "somebody has already approved the job");
 }
 
 // FEATURES: D9
 #[test]
-fn while_the_policy_cannot_be_asked_a_job_waits_and_nothing_is_held_against_it() {
+fn jobs_wait_while_the_policy_is_unavailable_without_using_retries() {
     let mut shard = gated();
     let id = shard.submit(&echo());
     let mut waited = Vec::new();
     for _ in 0..8 {
-        shard.asked.clear();
-        shard.give(Input::PolicyUnavailable { job: id, message: "it is away".to_owned() });
+        shard.policy_requests.clear();
+        shard.input(Input::PolicyUnavailable { job: id, message: "it is away".to_owned() });
         let from = shard.now;
-        while shard.asked.is_empty() {
-            shard.pass(100);
+        while shard.policy_requests.is_empty() {
+            shard.advance(100);
         }
         waited.push(shard.now.saturating_sub(from).0);
     }
@@ -335,20 +337,20 @@ fn while_the_policy_cannot_be_asked_a_job_waits_and_nothing_is_held_against_it()
 }
 
 #[test]
-fn a_decision_that_comes_with_the_job_counts_if_its_rules_are_in_force() {
+fn a_decision_submitted_with_the_job_counts_if_its_policy_version_is_in_force() {
     let mut shard = gated();
     let id = shard.submit_decided(&echo(), shard_decision(Verdict::Allow));
-    assert_eq!((shard.state(id), shard.asked.len()), (State::Dispatched, 0));
+    assert_eq!((shard.state(id), shard.policy_requests.len()), (State::Dispatched, 0));
     let denied = shard.submit_decided(&echo(), shard_decision(Verdict::Deny));
     assert_eq!(shard.state(denied), State::Denied);
     let stale = Decision { policy: Some(NEWER), ..shard_decision(Verdict::Allow) };
     let id = shard.submit_decided(&echo(), stale);
-    assert_eq!((shard.state(id), shard.asked.as_slice()), (State::Pending, &[id][..]));
+    assert_eq!((shard.state(id), shard.policy_requests.as_slice()), (State::Pending, &[id][..]));
 }
 
-/// A queue lends nobody its tenant's name, nor a tenant its queue.
+/// Jobs of other tenants are refused by a queue.
 #[test]
-fn a_job_is_of_the_tenant_of_its_queue() {
+fn a_job_must_have_the_tenant_of_its_queue() {
     let mut shard = gated();
     let queue = shard.create_queue(|new| new.tenant = "red".to_owned()).id;
     let into = |tenant: &str| {
@@ -362,14 +364,14 @@ fn a_job_is_of_the_tenant_of_its_queue() {
     assert!(results[1].is_ok());
 }
 
-/// A policy that is switched off and on again finds its limits where it left them.
+/// Limits remain when the policy is switched off and on again.
 #[test]
-fn limits_outlive_a_time_without_a_policy() {
+fn limits_survive_a_period_without_a_policy() {
     let mut shard = Fixture::governed(config_of(0, 1), asking());
     let id = shard.submit(&echo());
     let limits = Constraints { max_runtime: Some(Millis(7)), ..Constraints::default() };
     shard.verdict(id, Verdict::AllowWith(limits));
-    shard.change_setup(|setup| setup.gate = Gate::Open);
+    shard.change_settings(|settings| settings.policy = PolicyMode::Disabled);
     shard.crash();
     shard.change_policy(POLICY);
     shard.runner(RUNNER, room(1));

@@ -19,7 +19,7 @@ fn into(queue: QueueId) -> JobSpec {
 fn state_of(answer: Answer) -> QueueState {
     match answer {
         Answer::Queue(queue) => queue.state,
-        other => panic!("the queue is shown: {other:?}"),
+        other => panic!("expected a queue: {other:?}"),
     }
 }
 
@@ -52,7 +52,7 @@ fn queues_close_one_way_only() {
     assert_eq!(state_of(shard.drain_queue(queue)), QueueState::Draining);
     assert_eq!(state_of(shard.drain_queue(queue)), QueueState::Draining);
     assert_eq!(state_of(shard.cancel_queue(queue)), QueueState::Cancelled);
-    assert_eq!(state_of(shard.drain_queue(queue)), QueueState::Cancelled, "there is no way back");
+    assert_eq!(state_of(shard.drain_queue(queue)), QueueState::Cancelled, "cancelled is final");
     let other = shard.create_queue(|_| {}).id;
     assert_eq!(state_of(shard.cancel_queue(other)), QueueState::Cancelled);
     let refused = shard.try_submit(&[into(queue)]).remove(0);
@@ -79,31 +79,31 @@ fn counters_say_how_jobs_ended() {
     let mut shard = Fixture::with_runner(10);
     let queue = shard.create_queue(|new| new.max_retries = 1).id;
     let jobs: Vec<_> = (0..5).map(|_| shard.submit(&into(queue))).collect();
-    shard.play(jobs[0], End::Succeeded);
-    shard.play(jobs[1], End::Fatal);
+    shard.run_attempt(jobs[0], End::Succeeded);
+    shard.run_attempt(jobs[1], End::Fatal);
     shard.cancel(jobs[2]);
     shard.end(shard.current(jobs[2]), End::Stopped);
-    shard.play(jobs[3], End::Fatal);
+    shard.run_attempt(jobs[3], End::Fatal);
     shard.retry(jobs[3]).unwrap();
     let counters = shard.queue(queue).counters;
     assert_eq!((counters.active, counters.succeeded, counters.failed, counters.cancelled), (2, 1, 1, 1));
-    shard.give(Input::Scanned { job: jobs[0], attempt: Attempt(1), scan: scan(OutputVerdict::Quarantine) });
+    shard.input(Input::Scanned { job: jobs[0], attempt: Attempt(1), scan: scan(OutputVerdict::Quarantine) });
     let counters = shard.queue(queue).counters;
     assert_eq!((counters.succeeded, counters.quarantined), (0, 1));
-    let released = shard.ask(|request| Input::Release { request, job: jobs[0], by: None });
+    let released = shard.request(|request| Input::Release { request, job: jobs[0], by: None });
     assert!(matches!(released, Answer::Job(job) if job.state == State::Succeeded));
     assert_eq!(shard.queue(queue).counters.succeeded, 1);
 }
 
 #[test]
-fn no_more_jobs_of_a_queue_run_at_once_than_it_says() {
+fn a_queue_limits_its_running_jobs() {
     let mut shard = Fixture::with_runner(10);
     let queue = shard.create_queue(|new| new.max_running = Some(2)).id;
     let jobs: Vec<_> = (0..5).map(|_| shard.submit(&into(queue))).collect();
     assert_eq!(shard.take_runs(), jobs[..2]);
     let other = shard.submit(&echo());
-    assert_eq!(shard.take_runs(), [other], "it holds up nobody else");
-    shard.play(jobs[0], End::Succeeded);
+    assert_eq!(shard.take_runs(), [other], "other queues are not held up");
+    shard.run_attempt(jobs[0], End::Succeeded);
     assert_eq!(shard.take_runs(), [jobs[2]]);
     shard.crash();
     assert_eq!(shard.state(jobs[3]), State::Scheduled, "and after a restart");
@@ -112,15 +112,15 @@ fn no_more_jobs_of_a_queue_run_at_once_than_it_says() {
 }
 
 #[test]
-fn a_queue_set_aside_comes_back_with_new_and_aged_jobs() {
+fn a_queue_at_its_limit_returns_for_new_and_aged_jobs() {
     let mut shard = Fixture::with_runner(10);
     let queue = shard.create_queue(|new| new.max_running = Some(1)).id;
     let first = shard.submit(&into(queue));
     let rest: Vec<_> = (0..3).map(|_| shard.submit(&into(queue))).collect();
-    shard.pass(40_000);
+    shard.advance(40_000);
     let late = shard.submit(&into(queue));
     shard.cancel(rest[0]);
-    shard.play(first, End::Succeeded);
+    shard.run_attempt(first, End::Succeeded);
     assert_eq!(shard.state(rest[1]), State::Dispatched);
     shard.finish_all();
     assert_eq!(shard.state(late), State::Succeeded);
@@ -144,7 +144,7 @@ fn jobs_without_a_queue_share_the_implicit_one_of_their_tenant() {
     shard.cancel(a);
     shard.cancel(b);
     shard.cancel(again);
-    shard.pass(10 * shard.config.queue_idle_expiry.0);
+    shard.advance(10 * shard.config.queue_idle_expiry.0);
     assert!(shard.records.queue(queue).is_some(), "it does not expire");
 }
 
@@ -156,19 +156,19 @@ fn an_idle_queue_expires_and_a_used_one_does_not() {
         let expiry = shard.config.queue_idle_expiry.0;
         let (idle, used) = (shard.create_queue(|_| {}).id, shard.create_queue(|_| {}).id);
         let id = shard.submit(&into(used));
-        shard.pass(expiry - 1);
+        shard.advance(expiry - 1);
         assert!(shard.records.queue(idle).is_some(), "not early");
         if restart {
             shard.crash();
         }
-        shard.pass(1);
+        shard.advance(1);
         assert!(shard.records.queue(idle).is_none());
-        shard.pass(expiry);
+        shard.advance(expiry);
         assert!(shard.records.queue(used).is_some());
         shard.finish_all();
-        shard.pass(expiry - 1);
+        shard.advance(expiry - 1);
         assert!(shard.records.queue(used).is_some(), "it has been idle since its last job ended");
-        shard.pass(1);
+        shard.advance(1);
         assert!(shard.records.queue(used).is_none());
         assert_eq!(shard.state(id), State::Succeeded, "its jobs are still known");
     }
@@ -176,7 +176,7 @@ fn an_idle_queue_expires_and_a_used_one_does_not() {
 
 // FEATURES: C4
 #[test]
-fn cancelling_a_large_queue_goes_in_chunks_and_survives_a_crash() {
+fn a_large_queue_is_cancelled_in_chunks_despite_a_crash() {
     for (number, shards) in [(0, 1), (3, 4)] {
         let mut config = config_of(number, shards);
         config.cancel_chunk = 10;
@@ -187,9 +187,9 @@ fn cancelling_a_large_queue_goes_in_chunks_and_survives_a_crash() {
         let jobs: Vec<_> = results.into_iter().map(|result| result.unwrap().id).collect();
         shard.start(shard.current(jobs[0]));
         assert_eq!(state_of(shard.cancel_queue(queue)), QueueState::Cancelled);
-        assert_eq!(shard.queue(queue).counters.active, 95, "the answer does not wait for the work");
+        assert_eq!(shard.queue(queue).counters.active, 95, "the answer does not wait for the cancellations");
         for ticks in 1..=3 {
-            shard.give(Input::Tick);
+            shard.input(Input::Tick);
             let touched = jobs.iter().filter(|job| shard.reason(**job).is_some()).count();
             assert_eq!(touched, 10 * ticks, "a bounded number in one step");
         }
@@ -199,7 +199,7 @@ fn cancelling_a_large_queue_goes_in_chunks_and_survives_a_crash() {
             assert_eq!((shard.state(job), shard.reason(job)), (State::Cancelled, Some(ReasonCode::QueueCancelled)));
         }
         assert_eq!(shard.queue(queue).counters.cancelled, 95);
-        assert!(shard.shard.next_tick() > shard.now, "it is over");
+        assert!(shard.shard.next_tick() > shard.now, "no further tick is due");
     }
 }
 
@@ -209,10 +209,10 @@ fn a_queue_is_removed_when_it_is_empty() {
     let queue = shard.create_queue(|_| {});
     let id = shard.submit(&into(queue.id));
     assert_eq!(shard.remove_queue(queue.id), Answer::Refused(Refusal::QueueNotEmpty(1)));
-    shard.play(id, End::Succeeded);
+    shard.run_attempt(id, End::Succeeded);
     assert_eq!(shard.remove_queue(queue.id), Answer::QueueRemoved);
     let reference = QueueRef::Token(queue.token.unwrap());
-    let refused = shard.ask(|request| Input::DrainQueue { request, queue: reference, by: None });
+    let refused = shard.request(|request| Input::DrainQueue { request, queue: reference, by: None });
     assert_eq!(refused, Answer::Refused(Refusal::UnknownQueue(reference)));
     assert_eq!(shard.records.len(Keyspace::Queues), 0);
     shard.crash();
@@ -220,14 +220,14 @@ fn a_queue_is_removed_when_it_is_empty() {
 }
 
 #[test]
-fn there_is_a_limit_to_queues() {
+fn the_number_of_queues_is_limited() {
     let mut config = config_of(0, 1);
     config.queues_max = 2;
     let mut shard = Fixture::with(config);
     shard.create_queue(|_| {});
     let last = shard.create_queue(|_| {}).id;
     let new = shard.new_queue(|_| {});
-    let refused = shard.ask(|request| Input::CreateQueue { request, queue: Box::new(new) });
+    let refused = shard.request(|request| Input::CreateQueue { request, queue: Box::new(new) });
     assert_eq!(refused, Answer::Refused(Refusal::TooManyQueues { max: 2 }));
     assert_eq!(shard.try_submit(&[echo()])[0], Err(Refusal::TooManyQueues { max: 2 }));
     shard.remove_queue(last);
@@ -235,7 +235,7 @@ fn there_is_a_limit_to_queues() {
 }
 
 #[test]
-fn retries_come_from_the_queue_unless_the_job_names_its_own() {
+fn the_queue_sets_retries_unless_the_job_does() {
     let mut shard = Fixture::new();
     let queue = shard.create_queue(|new| new.max_retries = 7).id;
     let plain = shard.submit(&into(queue));

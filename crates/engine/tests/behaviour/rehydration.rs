@@ -1,6 +1,6 @@
-//! Coming back: whatever a crash swallows, the records bring it about again.
+//! Rehydration: work lost in a crash is resumed from the records.
 
-use engine::{Answer, Gate, Input, RequestId, Setup};
+use engine::{Answer, Input, PolicyMode, RequestId, Settings};
 use model::id::{JobId, RunnerId};
 use model::job::End;
 use model::queue::QueueRef;
@@ -10,7 +10,7 @@ use model::verdict::Verdict;
 
 use crate::common::{Fixture, POLICY, RUNNER, SECOND, at, config_of, echo, job, keyed, process, room, submission};
 
-/// A client that sends again, under the same key, whatever it has no answer to.
+/// A client that repeats unanswered submits under the same key.
 struct Client {
     specs: Vec<JobSpec>,
     jobs: Vec<Option<JobId>>,
@@ -27,7 +27,7 @@ impl Client {
         self.open.clear();
         for (index, spec) in self.specs.iter().enumerate().filter(|(index, _)| self.jobs[*index].is_none()) {
             let request = shard.next_request();
-            shard.give(Input::Submit { request, jobs: vec![submission(spec)] });
+            shard.input(Input::Submit { request, jobs: vec![submission(spec)] });
             self.open.push((index, request));
         }
         for (index, request) in &self.open {
@@ -41,7 +41,7 @@ impl Client {
         for _ in 0..3 {
             self.send_missing(shard);
         }
-        self.jobs.iter().map(|job| job.expect("answered sooner or later")).collect()
+        self.jobs.iter().map(|job| job.expect("every submit is answered")).collect()
     }
 }
 
@@ -54,24 +54,24 @@ fn specs() -> Vec<JobSpec> {
     specs
 }
 
-/// A scenario with a bit of everything; returns the jobs and how many commits it took.
+/// A scenario with submit, cancel, retract, delay and several runners; returns the jobs.
 fn scenario(shard: &mut Fixture) -> Vec<JobId> {
     shard.runner(RUNNER, room(2));
     let jobs = Client::new(specs()).submit_all(shard);
     for id in &jobs[..2] {
-        let _ = shard.ask_maybe(|request| Input::Cancel { request, job: *id, by: None });
+        let _ = shard.request_maybe(|request| Input::Cancel { request, job: *id, by: None });
     }
-    let _ = shard.ask_maybe(|request| Input::Retract { request, job: jobs[2], by: None });
+    let _ = shard.request_maybe(|request| Input::Retract { request, job: jobs[2], by: None });
     shard.runner(RunnerId(2), room(1));
     shard.finish_all();
     jobs
 }
 
 impl Fixture {
-    /// An answer that a crash may have swallowed.
-    fn ask_maybe(&mut self, input: impl FnOnce(RequestId) -> Input) -> Option<Answer> {
+    /// Sends a request whose answer a crash may lose.
+    fn request_maybe(&mut self, input: impl FnOnce(RequestId) -> Input) -> Option<Answer> {
         let request = self.next_request();
-        self.give(input(request));
+        self.input(input(request));
         self.answer(request)
     }
 }
@@ -83,7 +83,7 @@ fn a_crash_after_any_commit_loses_nothing() {
         let mut untroubled = Fixture::with(config_of(number, shards));
         scenario(&mut untroubled);
         let commits = untroubled.commits;
-        assert!(commits > 25, "{commits} commits are worth crashing after");
+        assert!(commits > 25, "only {commits} commits to crash after");
         for crash_at in 1..=commits {
             let mut shard = Fixture::with(config_of(number, shards));
             shard.crash_at = Some(crash_at);
@@ -102,7 +102,7 @@ fn a_crash_after_any_commit_loses_nothing() {
 
 // FEATURES: B3
 #[test]
-fn a_crash_after_every_commit_loses_nothing_either() {
+fn a_crash_after_every_single_commit_loses_nothing() {
     let mut shard = Fixture::with_runner(2);
     let jobs = shard.submit_some(6);
     for id in &jobs {
@@ -120,29 +120,29 @@ fn a_crash_after_every_commit_loses_nothing_either() {
 }
 
 #[test]
-fn a_pending_question_to_the_policy_is_asked_again() {
-    let setup = Setup { gate: Gate::Policy(POLICY), ..Setup::default() };
-    let mut shard = Fixture::governed(config_of(0, 1), setup);
+fn a_pending_policy_check_is_repeated_after_a_restart() {
+    let settings = Settings { policy: PolicyMode::Enforced(POLICY), ..Settings::default() };
+    let mut shard = Fixture::governed(config_of(0, 1), settings);
     let id = shard.submit(&echo());
-    assert_eq!(shard.asked, [id]);
+    assert_eq!(shard.policy_requests, [id]);
     shard.crash();
-    assert_eq!(shard.asked, [id, id]);
+    assert_eq!(shard.policy_requests, [id, id]);
     shard.verdict(id, Verdict::Allow);
     assert_eq!(shard.state(id), State::Scheduled);
 }
 
 #[test]
-fn an_order_to_stop_is_said_again() {
+fn a_stop_message_is_repeated_after_a_restart() {
     let mut shard = Fixture::with_runner(2);
     let jobs = shard.submit_some(2);
-    let tickets = [shard.current(jobs[0]), shard.current(jobs[1])];
-    for ticket in tickets {
-        shard.start(ticket);
+    let attempt_refs = [shard.current(jobs[0]), shard.current(jobs[1])];
+    for attempt_ref in attempt_refs {
+        shard.start(attempt_ref);
     }
-    shard.deaf_runners = true;
+    shard.drop_runner_messages = true;
     shard.cancel(jobs[0]);
     shard.retract(jobs[1]);
-    shard.deaf_runners = false;
+    shard.drop_runner_messages = false;
     shard.crash();
     shard.finish_all();
     assert_eq!(shard.state(jobs[0]), State::Cancelled);
@@ -159,7 +159,7 @@ fn a_restart_changes_no_record() {
     shard.submit(&keyed("k"));
     shard.start(shard.current(shard.runs[0].1.job));
     let before = shard.records.clone();
-    shard.deaf_runners = true;
+    shard.drop_runner_messages = true;
     shard.crash();
     for keyspace in model::batch::Keyspace::ALL {
         let same = before.table(keyspace).eq(shard.records.table(keyspace));

@@ -1,4 +1,4 @@
-//! Forgetting what is old, and nothing else.
+//! Retention: expired jobs and keys are removed, others are not.
 
 use engine::{Answer, Config, Fetch, Input};
 use model::batch::Keyspace;
@@ -10,7 +10,7 @@ use model::time::Millis;
 
 use crate::common::{DAY, Fixture, HOUR, RUNNER, config_of, echo, keyed, room};
 
-/// A shard that forgets sooner than is usual.
+/// A shard with a short retention.
 fn keeping_for(retention: u64, config: Config) -> Fixture {
     Fixture::with(Config { retention: Millis(retention), dead_letter_retention: Millis(0), ..config })
 }
@@ -36,15 +36,15 @@ fn finished_jobs_are_removed_after_their_retention_and_not_before() {
         shard.runner(RUNNER, room(3));
         shard.exact_counters = false;
         let jobs = shard.submit_some(3);
-        shard.play(jobs[0], End::Succeeded);
-        shard.play(jobs[1], End::Fatal);
-        shard.pass(shard.config.retention.0);
+        shard.run_attempt(jobs[0], End::Succeeded);
+        shard.run_attempt(jobs[1], End::Fatal);
+        shard.advance(shard.config.retention.0);
         assert_eq!(removed(&shard), []);
-        shard.pass(2 * shard.config.sweep_interval.0);
+        shard.advance(2 * shard.config.sweep_interval.0);
         assert_eq!(removed(&shard), jobs[..2]);
         assert_eq!(shard.records.len(Keyspace::Done), 0);
         assert_eq!(shard.records.len(Keyspace::ByState), 0);
-        assert!(shard.records.job(jobs[2]).is_some_and(|job| !job.state.is_terminal()), "live work is never old");
+        assert!(shard.records.job(jobs[2]).is_some_and(|job| !job.state.is_terminal()), "live jobs never expire");
         let refused = shard.retry(jobs[1]);
         assert!(refused.is_err());
     }
@@ -59,83 +59,83 @@ fn many_old_jobs_are_removed_in_chunks() {
     shard.runner(RUNNER, room(100));
     shard.submit_some(55);
     shard.finish_all();
-    shard.pass(shard.config.retention.0);
+    shard.advance(shard.config.retention.0);
     let young = shard.submit(&echo());
     shard.finish_all();
     let before = shard.records.len(Keyspace::Done);
     assert_eq!(before, 56);
-    shard.pass(2 * config.sweep_interval.0);
+    shard.advance(2 * config.sweep_interval.0);
     assert_eq!(shard.records.len(Keyspace::Done), 1);
     assert_eq!(shard.state(young), State::Succeeded);
 }
 
 #[test]
-fn a_retried_job_is_not_removed_under_its_feet() {
+fn a_retried_job_gets_a_new_retention_period() {
     let mut shard = with_runner();
     shard.exact_counters = false;
     let id = shard.submit(&echo());
-    shard.play(id, End::Fatal);
-    shard.pass(shard.config.retention.0 - HOUR);
+    shard.run_attempt(id, End::Fatal);
+    shard.advance(shard.config.retention.0 - HOUR);
     shard.retry(id).unwrap();
-    shard.play(id, End::Fatal);
-    shard.pass(2 * HOUR);
+    shard.run_attempt(id, End::Fatal);
+    shard.advance(2 * HOUR);
     assert_eq!(shard.state(id), State::Failed, "its retention begins anew");
 }
 
-/// The look through the records and the retry cross: what the look brings is old by then.
+/// The sweep's records are outdated by the retry.
 #[test]
-fn a_job_retried_while_the_look_is_under_way_is_not_removed() {
+fn a_job_retried_during_a_sweep_is_not_removed() {
     for ended_again in [false, true] {
         let mut shard = with_runner();
         shard.exact_counters = false;
         let id = shard.submit(&echo());
-        shard.play(id, End::Fatal);
-        shard.pass(shard.config.retention.0 - HOUR);
+        shard.run_attempt(id, End::Fatal);
+        shard.advance(shard.config.retention.0 - HOUR);
         shard.hold_fetches = true;
         shard.now = shard.now + Millis(2 * HOUR);
-        shard.give(Input::Tick);
+        shard.input(Input::Tick);
         let finished = shard.fetches.iter().find(|fetch| matches!(fetch, Fetch::Finished { .. })).cloned();
-        let snapshot = shard.records.answer(&finished.expect("a look is under way"));
+        let snapshot = shard.records.answer(&finished.expect("a sweep is in progress"));
         shard.fetches.clear();
         shard.hold_fetches = false;
         shard.retry(id).unwrap();
         if ended_again {
-            shard.play(id, End::Fatal);
+            shard.run_attempt(id, End::Fatal);
         }
-        shard.give(Input::Fetched(snapshot));
+        shard.input(Input::Fetched(snapshot));
         assert!(shard.records.job(id).is_some(), "ended again: {ended_again}");
         assert_eq!(removed(&shard), []);
     }
 }
 
 #[test]
-fn a_job_removed_by_hand_while_the_look_is_under_way_is_removed_once() {
+fn a_job_removed_by_an_operator_during_a_sweep_is_removed_once() {
     let mut shard = with_runner();
     shard.exact_counters = false;
     let id = shard.submit(&echo());
-    shard.play(id, End::Fatal);
+    shard.run_attempt(id, End::Fatal);
     shard.hold_fetches = true;
     shard.now = shard.now + shard.config.retention + Millis(HOUR);
-    shard.give(Input::Tick);
+    shard.input(Input::Tick);
     let finished = shard.fetches.iter().find(|fetch| matches!(fetch, Fetch::Finished { .. })).cloned();
-    let snapshot = shard.records.answer(&finished.expect("a look is under way"));
+    let snapshot = shard.records.answer(&finished.expect("a sweep is in progress"));
     shard.fetches.clear();
     shard.hold_fetches = false;
-    assert_eq!(shard.ask(|request| Input::Remove { request, job: id, by: None }), Answer::Removed);
-    shard.give(Input::Fetched(snapshot));
+    assert_eq!(shard.request(|request| Input::Remove { request, job: id, by: None }), Answer::Removed);
+    shard.input(Input::Fetched(snapshot));
     assert_eq!(removed(&shard), [id]);
 }
 
 #[test]
-fn old_keys_go_with_their_day() {
+fn expired_keys_are_deleted_by_day() {
     let mut config = config_of(0, 1);
     config.sweep_chunk = 5;
     let mut shard = Fixture::with(config);
     for number in 0..12 {
         shard.submit(&keyed(&format!("key {number}")));
     }
-    shard.pass(DAY + HOUR);
-    assert_eq!(shard.records.len(Keyspace::Keys), 12, "their day is not over everywhere");
-    shard.pass(DAY);
+    shard.advance(DAY + HOUR);
+    assert_eq!(shard.records.len(Keyspace::Keys), 12, "the day is not over in every time zone");
+    shard.advance(DAY);
     assert_eq!(shard.records.len(Keyspace::Keys), 0);
 }

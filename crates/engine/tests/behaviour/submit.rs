@@ -1,4 +1,4 @@
-//! Accepting jobs: one, many, and no more than there is room for.
+//! Submission of jobs, single and in batches, up to the limits.
 
 use engine::{Answer, Input, Refusal};
 use model::batch::Keyspace;
@@ -19,7 +19,7 @@ fn a_job_is_on_disk_before_its_answer_and_runs_to_its_end() {
     let mut shard = Fixture::with_runner(1);
     let id = shard.submit(&echo());
     assert_eq!(shard.state(id), State::Dispatched);
-    shard.play(id, End::Succeeded);
+    shard.run_attempt(id, End::Succeeded);
     let record = shard.job(id);
     assert_eq!((record.state, record.result), (State::Succeeded, Some(Json::of(&1))));
     assert_eq!((shard.ended.as_slice(), shard.shard.live_jobs()), (&[id][..], 0));
@@ -27,17 +27,17 @@ fn a_job_is_on_disk_before_its_answer_and_runs_to_its_end() {
 }
 
 #[test]
-fn subscribers_are_told_of_every_state() {
+fn every_state_is_announced_to_subscribers() {
     let mut shard = Fixture::with_runner(1);
     let id = shard.submit(&echo());
-    shard.play(id, End::Succeeded);
+    shard.run_attempt(id, End::Succeeded);
     let of_job = |change: &Change| match change {
         Change::Job { id: of, state, .. } if *of == id => Some(*state),
         _ => None,
     };
-    let told: Vec<State> = shard.changes.iter().filter_map(of_job).collect();
+    let recorded: Vec<State> = shard.changes.iter().filter_map(of_job).collect();
     let record: Vec<State> = shard.job(id).states.iter().map(|entry| entry.state).collect();
-    assert_eq!(told, record);
+    assert_eq!(recorded, record);
 }
 
 #[test]
@@ -76,11 +76,11 @@ fn ids_belong_to_the_shard_and_grow() {
         let queued = shard.submit(&job(|spec| spec.queue = Some(QueueRef::Id(queue.id))));
         assert_eq!(queued.slot(), queue.id.slot());
         shard.crash();
-        assert!(shard.submit(&echo()) > queued, "a restart does not go back");
+        assert!(shard.submit(&echo()) > queued, "ids grow across a restart");
     }
 }
 
-/// The newest id may be that of a job that is done, or of one that was removed.
+/// The newest id may belong to a finished or removed job.
 #[test]
 fn an_id_is_never_handed_out_twice() {
     let mut shard = Fixture::with_runner(10);
@@ -91,13 +91,13 @@ fn an_id_is_never_handed_out_twice() {
     assert!(next > done);
     shard.finish_all();
     shard.exact_counters = false;
-    assert_eq!(shard.ask(|request| Input::Remove { request, job: next, by: None }), Answer::Removed);
+    assert_eq!(shard.request(|request| Input::Remove { request, job: next, by: None }), Answer::Removed);
     shard.crash();
     assert!(shard.submit(&echo()) > next);
 }
 
 #[test]
-fn a_full_shard_says_so_and_is_as_it_was() {
+fn a_full_shard_refuses_jobs_and_changes_nothing() {
     for (number, shards) in [(0, 1), (3, 4)] {
         let mut config = config_of(number, shards);
         config.live_jobs_max = 3;
@@ -114,19 +114,19 @@ fn a_full_shard_says_so_and_is_as_it_was() {
     }
 }
 
-/// Jobs that come back to life take room like new ones.
+/// Retried jobs count towards the limit like new ones.
 #[test]
-fn a_full_shard_takes_no_retries_either() {
+fn a_full_shard_refuses_retries() {
     let mut config = config_of(0, 1);
     config.live_jobs_max = 1;
     let mut shard = Fixture::with(config);
     shard.runner(RUNNER, room(1));
     let failed = shard.submit(&echo());
-    shard.play(failed, End::Fatal);
+    shard.run_attempt(failed, End::Fatal);
     let other = shard.submit(&echo());
     assert_eq!(shard.retry(failed), Err(Refusal::Full { retry_after: config.retry_after }));
     assert_eq!(shard.state(failed), State::Failed);
-    shard.play(other, End::Succeeded);
+    shard.run_attempt(other, End::Succeeded);
     assert!(shard.retry(failed).is_ok());
 }
 
@@ -142,7 +142,7 @@ fn a_large_spec_is_written_once_and_comes_back() {
     shard.runner(RUNNER, room(1));
     shard.finish_all();
     shard.exact_counters = false;
-    assert_eq!(shard.ask(|request| Input::Remove { request, job: id, by: None }), Answer::Removed);
+    assert_eq!(shard.request(|request| Input::Remove { request, job: id, by: None }), Answer::Removed);
     for keyspace in [Keyspace::Spec, Keyspace::Done, Keyspace::ByQueue, Keyspace::ByState] {
         assert_eq!(shard.records.len(keyspace), 0, "{}", keyspace.name());
     }
@@ -152,9 +152,9 @@ fn a_large_spec_is_written_once_and_comes_back() {
 fn a_job_is_removed_only_when_it_has_ended() {
     let mut shard = Fixture::with_runner(1);
     let id = shard.submit(&echo());
-    let remove = |shard: &mut Fixture| shard.ask(|request| Input::Remove { request, job: id, by: None });
+    let remove = |shard: &mut Fixture| shard.request(|request| Input::Remove { request, job: id, by: None });
     assert!(matches!(remove(&mut shard), Answer::Refused(Refusal::WrongState { state: State::Dispatched, .. })));
-    shard.play(id, End::Fatal);
+    shard.run_attempt(id, End::Fatal);
     shard.exact_counters = false;
     assert_eq!(remove(&mut shard), Answer::Removed);
     assert_eq!(remove(&mut shard), Answer::Refused(Refusal::UnknownJob(id)));
@@ -162,14 +162,14 @@ fn a_job_is_removed_only_when_it_has_ended() {
     assert_eq!(shard.retry(nowhere), Err(Refusal::UnknownJob(nowhere)));
 }
 
-/// Its end is not on disk yet, but will be with this very step.
+/// The end is committed with the same step.
 #[test]
 fn a_job_can_be_removed_in_the_step_that_ends_it() {
     let mut shard = Fixture::new();
     let id = shard.submit(&echo());
     let (cancel, remove) = (shard.next_request(), shard.next_request());
     shard.exact_counters = false;
-    shard.give_together(vec![
+    shard.input_together(vec![
         Input::Cancel { request: cancel, job: id, by: None },
         Input::Remove { request: remove, job: id, by: None },
     ]);
@@ -178,10 +178,10 @@ fn a_job_can_be_removed_in_the_step_that_ends_it() {
 }
 
 #[test]
-fn what_happens_within_one_step_is_written_once() {
+fn changes_within_one_step_are_written_once() {
     let mut shard = Fixture::new();
     let (submit, other) = (shard.next_request(), shard.next_request());
-    shard.give_together(vec![
+    shard.input_together(vec![
         Input::Submit { request: submit, jobs: vec![submission(&echo())] },
         Input::Submit { request: other, jobs: vec![submission(&echo())] },
     ]);
@@ -189,7 +189,7 @@ fn what_happens_within_one_step_is_written_once() {
     let Some(Answer::Submitted(results)) = shard.answer(submit) else { panic!("an answer") };
     let id = results[0].as_ref().unwrap().id;
     let (cancel, retry) = (shard.next_request(), shard.next_request());
-    shard.give_together(vec![
+    shard.input_together(vec![
         Input::Cancel { request: cancel, job: id, by: None },
         Input::Retry { request: retry, job: id, by: None },
     ]);

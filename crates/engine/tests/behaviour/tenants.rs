@@ -1,6 +1,6 @@
-//! What tenants may have, in one shard and over several.
+//! Tenant limits, in one shard and across shards.
 
-use engine::{Answer, Input, Refusal, Setup, TenantLimits};
+use engine::{Answer, Input, Refusal, Settings, TenantLimits};
 use model::id::{JobId, RunnerId, ShardId};
 use model::job::End;
 use model::spec::JobSpec;
@@ -8,8 +8,8 @@ use model::state::State;
 
 use crate::common::{Fixture, RUNNER, SECOND, config_of, job, room};
 
-fn limited(limits: TenantLimits) -> Setup {
-    Setup { tenants: [("red".to_owned(), limits)].into(), ..Setup::default() }
+fn limited(limits: TenantLimits) -> Settings {
+    Settings { tenants: [("red".to_owned(), limits)].into(), ..Settings::default() }
 }
 
 fn of(tenant: &str) -> JobSpec {
@@ -28,7 +28,7 @@ fn on_runner(shard: &Fixture, jobs: &[JobId]) -> usize {
 
 // FEATURES: D13
 #[test]
-fn no_more_of_a_tenant_runs_than_may_and_others_pass() {
+fn a_tenants_running_jobs_are_limited_and_others_are_not_held_up() {
     for restart in [false, true] {
         let mut shard = with(TenantLimits { max_running: Some(2), ..TenantLimits::default() });
         let red: Vec<JobId> = (0..5).map(|_| shard.submit(&of("red"))).collect();
@@ -38,8 +38,8 @@ fn no_more_of_a_tenant_runs_than_may_and_others_pass() {
             shard.crash();
             assert_eq!(on_runner(&shard, &red), 2);
         }
-        shard.play(red[0], End::Succeeded);
-        assert_eq!(on_runner(&shard, &red), 2, "one has ended, and another one begins");
+        shard.run_attempt(red[0], End::Succeeded);
+        assert_eq!(on_runner(&shard, &red), 2, "one has ended, so another runs");
         shard.finish_all();
         assert!(red.iter().all(|id| shard.state(*id) == State::Succeeded));
     }
@@ -47,7 +47,7 @@ fn no_more_of_a_tenant_runs_than_may_and_others_pass() {
 
 // FEATURES: D13
 #[test]
-fn a_tenant_with_all_the_jobs_it_may_have_gets_no_more() {
+fn a_tenants_live_jobs_are_limited() {
     for restart in [false, true] {
         let mut shard = with(TenantLimits { max_live: Some(2), ..TenantLimits::default() });
         let results = shard.try_submit(&[of("red"), of("red"), of("red"), of("blue")]);
@@ -58,7 +58,7 @@ fn a_tenant_with_all_the_jobs_it_may_have_gets_no_more() {
         }
         let first = results[0].as_ref().unwrap().id;
         assert!(shard.try_submit(&[of("red")])[0].is_err());
-        shard.play(first, End::Fatal);
+        shard.run_attempt(first, End::Fatal);
         let next = shard.submit(&of("red"));
         assert!(matches!(shard.retry(first), Err(Refusal::TenantFull { .. })), "a retry needs room as well");
         shard.cancel(next);
@@ -69,48 +69,48 @@ fn a_tenant_with_all_the_jobs_it_may_have_gets_no_more() {
 
 // FEATURES: D13
 #[test]
-fn a_tenant_may_not_submit_faster_than_it_may() {
+fn a_tenants_submit_rate_is_limited() {
     let mut shard = with(TenantLimits { submits_per_second: Some(3), ..TenantLimits::default() });
-    shard.pass(2 * SECOND);
+    shard.advance(2 * SECOND);
     let all = [(); 5].map(|()| of("red"));
     let accepted = |shard: &mut Fixture| shard.try_submit(&all).iter().filter(|result| result.is_ok()).count();
     assert_eq!(accepted(&mut shard), 3);
     assert_eq!(accepted(&mut shard), 0);
     assert!(matches!(shard.try_submit(&[of("red")])[0], Err(Refusal::TenantTooFast { max: 3, .. })));
-    shard.pass(SECOND + 1);
+    shard.advance(SECOND + 1);
     assert_eq!(accepted(&mut shard), 3);
 }
 
-/// A home has no tokens in its first second: what comes then waits for them.
+/// A home has no tokens in its first second; submits wait for them.
 #[test]
-fn a_submit_right_after_a_start_waits_a_moment() {
+fn a_submit_right_after_a_start_waits_for_tokens() {
     let mut shard = with(TenantLimits { submits_per_second: Some(3), ..TenantLimits::default() });
     let request = shard.submit_request(&[of("red")]);
     assert_eq!(shard.answer(request), None);
-    shard.pass(SECOND + 1);
+    shard.advance(SECOND + 1);
     assert!(matches!(shard.answer(request), Some(Answer::Submitted(results)) if results[0].is_ok()));
 }
 
 #[test]
-fn a_limit_that_comes_later_counts_what_is_there() {
+fn a_limit_that_is_set_later_counts_jobs_already_running() {
     let mut shard = with(TenantLimits::default());
     let jobs: Vec<JobId> = (0..4).map(|_| shard.submit(&of("red"))).collect();
     assert_eq!(on_runner(&shard, &jobs), 4);
-    shard.change_setup(|setup| {
+    shard.change_settings(|settings| {
         let limits = TenantLimits { max_running: Some(1), max_live: Some(4), ..TenantLimits::default() };
-        setup.tenants.insert("red".to_owned(), limits);
+        settings.tenants.insert("red".to_owned(), limits);
     });
     assert!(shard.try_submit(&[of("red")])[0].is_err());
     for id in &jobs[..3] {
-        shard.play(*id, End::Succeeded);
+        shard.run_attempt(*id, End::Succeeded);
     }
     let next = shard.submit(&of("red"));
     assert_eq!(shard.state(next), State::Scheduled, "one of the old ones still runs");
-    shard.play(jobs[3], End::Succeeded);
+    shard.run_attempt(jobs[3], End::Succeeded);
     assert_eq!(shard.state(next), State::Dispatched);
 }
 
-/// Two shards that share a tenant, and the way between them.
+/// Two shards that share a tenant.
 struct Pair([Fixture; 2]);
 
 impl Pair {
@@ -123,17 +123,17 @@ impl Pair {
         Self([shard(0), shard(1)])
     }
 
-    /// Delivers what the shards have said to each other, and lets time pass.
+    /// Delivers the messages between the shards and advances the time.
     fn talk(&mut self, rounds: usize) {
         for _ in 0..rounds {
             for from in 0..2 {
-                for (to, message) in std::mem::take(&mut self.0[from].letters) {
+                for (to, message) in std::mem::take(&mut self.0[from].shard_messages) {
                     let from = ShardId(from as u16);
-                    self.0[usize::from(to.0)].give(Input::FromShard { from, message });
+                    self.0[usize::from(to.0)].input(Input::FromShard { from, message });
                 }
             }
             for shard in &mut self.0 {
-                shard.pass(100);
+                shard.advance(100);
             }
         }
     }
@@ -149,7 +149,7 @@ impl Pair {
 
 // FEATURES: D13
 #[test]
-fn two_shards_share_what_a_tenant_may_have() {
+fn two_shards_share_a_tenants_limit() {
     let mut pair = Pair::new(TenantLimits { max_running: Some(4), ..TenantLimits::default() });
     for shard in &mut pair.0 {
         for _ in 0..10 {
@@ -170,7 +170,7 @@ fn two_shards_share_what_a_tenant_may_have() {
             for shard in &mut pair.0 {
                 let live = shard.records.jobs(model::batch::Keyspace::Live);
                 if let Some(job) = live.iter().find(|job| job.state == State::Dispatched) {
-                    shard.play(job.id, End::Succeeded);
+                    shard.run_attempt(job.id, End::Succeeded);
                 }
             }
         }
@@ -185,7 +185,7 @@ fn two_shards_share_what_a_tenant_may_have() {
 }
 
 #[test]
-fn a_submit_waits_for_the_word_of_the_home_shard() {
+fn a_submit_waits_for_the_answer_of_the_home_shard() {
     let mut pair = Pair::new(TenantLimits { max_live: Some(3), ..TenantLimits::default() });
     let request = [0, 1].map(|at| pair.0[at].submit_request(&[of("red"), of("red")]));
     pair.talk(30);
@@ -195,5 +195,5 @@ fn a_submit_waits_for_the_word_of_the_home_shard() {
             other => panic!("{other:?}"),
         })
         .to_vec();
-    assert_eq!(accepted.iter().sum::<usize>(), 3, "exactly as many as there may be: {accepted:?}");
+    assert_eq!(accepted.iter().sum::<usize>(), 3, "exactly the limit: {accepted:?}");
 }

@@ -1,13 +1,15 @@
-//! Time: delays, deadlines, timeouts; never early, never twice, and not forgotten over a restart.
+//! Timers: delays, deadlines, timeouts; never early, never twice, and durable across restarts.
 
+use engine::Config;
 use model::id::JobId;
 use model::job::End;
 use model::limits;
+use model::message::AttemptRef;
 use model::reason::ReasonCode;
 use model::state::State;
 use model::time::Millis;
 
-use crate::common::{Fixture, RUNNER, SECOND, START, at, config_of, echo, job, room};
+use crate::common::{Fixture, RUNNER, SECOND, START, at, attempt_ref, config_of, echo, job, process, room};
 
 // FEATURES: D11
 #[test]
@@ -17,9 +19,9 @@ fn a_delayed_job_starts_at_its_time() {
         shard.runner(RUNNER, room(1));
         let id = shard.submit(&job(|spec| spec.not_before = at(10 * SECOND)));
         assert_eq!(shard.state(id), State::Blocked);
-        shard.pass(10 * SECOND - 1);
+        shard.advance(10 * SECOND - 1);
         assert_eq!(shard.state(id), State::Blocked, "not early");
-        shard.pass(1);
+        shard.advance(1);
         assert_eq!(shard.state(id), State::Dispatched);
         assert_eq!(shard.job(id).attempts[0].dispatched_at, START + Millis(10 * SECOND));
     }
@@ -27,18 +29,18 @@ fn a_delayed_job_starts_at_its_time() {
 
 // FEATURES: D4
 #[test]
-fn a_passed_deadline_ends_waiting_and_running_jobs() {
+fn an_expired_deadline_ends_waiting_and_running_jobs() {
     let mut shard = Fixture::with_runner(1);
     let with_deadline = job(|spec| spec.deadline = at(10 * SECOND));
     let (running, waiting) = (shard.submit(&with_deadline), shard.submit(&with_deadline));
-    let ticket = shard.current(running);
-    shard.start(ticket);
-    shard.pass(10 * SECOND - 1);
+    let attempt_ref = shard.current(running);
+    shard.start(attempt_ref);
+    shard.advance(10 * SECOND - 1);
     assert_eq!((shard.state(running), shard.state(waiting)), (State::Running, State::Scheduled));
-    shard.pass(1);
+    shard.advance(1);
     assert_eq!((shard.state(running), shard.state(waiting)), (State::Cancelling, State::TimedOut));
-    assert_eq!(shard.stops, [ticket]);
-    shard.end(ticket, End::Succeeded);
+    assert_eq!(shard.stops, [attempt_ref]);
+    shard.end(attempt_ref, End::Succeeded);
     for id in [running, waiting] {
         assert_eq!(
             (shard.state(id), shard.reason(id)),
@@ -49,15 +51,15 @@ fn a_passed_deadline_ends_waiting_and_running_jobs() {
 }
 
 #[test]
-fn a_deadline_in_the_past_is_passed() {
+fn a_deadline_in_the_past_times_the_job_out() {
     let mut shard = Fixture::new();
     let id = shard.submit(&job(|spec| spec.deadline = at(0)));
-    shard.pass(0);
+    shard.advance(0);
     assert_eq!(shard.state(id), State::TimedOut);
 }
 
 #[test]
-fn nothing_is_started_after_its_deadline() {
+fn no_job_starts_after_its_deadline() {
     let mut shard = Fixture::with_runner(1);
     let id = shard.submit(&job(|spec| spec.deadline = at(0)));
     assert_eq!((shard.state(id), shard.runs.len()), (State::TimedOut, 0));
@@ -65,82 +67,104 @@ fn nothing_is_started_after_its_deadline() {
 
 // FEATURES: D4
 #[test]
-fn an_attempt_has_its_time_from_its_start() {
+fn the_timeout_of_an_attempt_begins_at_its_start() {
     let mut shard = Fixture::with_runner(1);
     let id = shard.submit(&job(|spec| spec.timeout_ms = Some(5 * SECOND)));
-    shard.pass(20 * SECOND);
-    let ticket = shard.current(id);
-    shard.start(ticket);
-    shard.pass(5 * SECOND - 1);
+    shard.advance(20 * SECOND);
+    let attempt_ref = shard.current(id);
+    shard.start(attempt_ref);
+    shard.advance(5 * SECOND - 1);
     assert_eq!(shard.state(id), State::Running);
-    shard.pass(1);
+    shard.advance(1);
     assert_eq!((shard.state(id), shard.reason(id)), (State::Cancelling, Some(ReasonCode::AttemptTimedOut)));
-    assert_eq!(shard.stops, [ticket]);
-    shard.end(ticket, End::Stopped);
+    assert_eq!(shard.stops, [attempt_ref]);
+    shard.end(attempt_ref, End::Stopped);
     assert_eq!((shard.state(id), shard.reason(id)), (State::TimedOut, Some(ReasonCode::AttemptTimedOut)));
 }
 
 #[test]
-fn a_second_attempt_has_its_own_time() {
+fn each_attempt_has_its_own_timeout() {
     let mut shard = Fixture::with_runner(1);
     let id = shard.submit(&job(|spec| spec.timeout_ms = Some(5 * SECOND)));
     shard.start(shard.current(id));
-    shard.pass(4 * SECOND);
+    shard.advance(4 * SECOND);
     shard.end(shard.current(id), End::Error);
-    shard.pass(3 * SECOND);
+    shard.advance(3 * SECOND);
     shard.start(shard.current(id));
-    shard.pass(5 * SECOND - 1);
+    shard.advance(5 * SECOND - 1);
     assert_eq!(shard.state(id), State::Running);
-    shard.pass(1);
+    shard.advance(1);
     assert_eq!(shard.state(id), State::Cancelling);
-    shard.pass(shard.config.stop_timeout.0);
-    assert_eq!(shard.state(id), State::TimedOut, "whether its runner says so or not");
+    shard.advance(shard.config.stop_timeout.0);
+    assert_eq!(shard.state(id), State::TimedOut, "without the runner's confirmation");
 }
 
 // FEATURES: D4
 #[test]
-fn an_attempt_that_never_starts_is_tried_again_until_the_limit() {
+fn an_attempt_that_never_starts_is_retried_until_the_limit() {
     let mut shard = Fixture::with_runner(100);
     let id = shard.submit(&echo());
     for failures in 1..=limits::INFRASTRUCTURE_RETRIES_DEFAULT {
-        shard.pass(shard.config.dispatch_timeout.0 - 1);
+        shard.advance(shard.config.dispatch_timeout.0 - 1);
         assert_eq!(shard.state(id), State::Dispatched, "not early");
-        shard.pass(1);
+        shard.advance(1);
         assert_eq!(shard.job(id).infrastructure_failures, failures);
-        shard.pass(40 * SECOND);
-        // The backoff is over; from there its time begins anew.
+        shard.advance(40 * SECOND);
+        // After the backoff the start timeout begins again.
         let since = shard.job(id).since();
-        shard.pass((since + Millis(50 * SECOND) - shard.now).0);
+        shard.advance((since + Millis(50 * SECOND) - shard.now).0);
         shard.now = since;
     }
     shard.now = shard.job(id).since() + shard.config.dispatch_timeout;
-    shard.pass(0);
+    shard.advance(0);
     assert_eq!((shard.state(id), shard.reason(id)), (State::TimedOut, Some(ReasonCode::DispatchTimedOut)));
 }
 
-/// After a restart attempts are put back in the order of their jobs, not of their dispatch.
+#[test]
+fn an_accepted_attempt_has_the_setup_timeout_to_start_and_is_not_running_before() {
+    let mut shard = Fixture::with(Config { setup_timeout: Millis(600 * SECOND), ..config_of(0, 1) });
+    shard.runner(RUNNER, room(1));
+    let id = shard.submit(&process());
+    let attempt_ref = attempt_ref(id, 1);
+    shard.accept(attempt_ref);
+    shard.advance(shard.config.dispatch_timeout.0 + SECOND);
+    assert_eq!(shard.state(id), State::Dispatched, "its inputs may take a while");
+    shard.start(attempt_ref);
+    assert_eq!(shard.state(id), State::Running);
+    let late = shard.submit(&process());
+    shard.end(attempt_ref, End::Succeeded);
+    let late_attempt = AttemptRef { job: late, ..attempt_ref };
+    shard.accept(late_attempt);
+    shard.accept(late_attempt);
+    shard.advance(600 * SECOND - 1);
+    assert_eq!(shard.state(late), State::Dispatched);
+    shard.advance(1);
+    assert_eq!(shard.job(late).infrastructure_failures, 1);
+}
+
+/// After a restart attempts are restored in the order of their jobs, not of their dispatch.
 #[test]
 fn an_attempt_that_never_starts_is_found_in_time_after_a_restart() {
     let mut shard = Fixture::new();
     let old = shard.submit(&job(|spec| spec.not_before = at(50 * SECOND)));
     let young = shard.submit(&echo());
     shard.runner(RUNNER, room(2));
-    shard.pass(50 * SECOND);
+    shard.advance(50 * SECOND);
     assert_eq!((shard.state(old), shard.state(young)), (State::Dispatched, State::Dispatched));
     shard.crash();
-    shard.pass(10 * SECOND);
+    shard.advance(10 * SECOND);
     assert_eq!(shard.job(young).infrastructure_failures, 1, "its minute is over");
     assert_eq!(shard.job(old).infrastructure_failures, 0);
 }
 
-/// What every kind of timer does, when its time comes while nobody is there.
+/// A job whose timer becomes due while the shard is down, with its expected state.
 fn past_due_job(shard: &mut Fixture, kind: &str) -> (JobId, State) {
     match kind {
         "delay" => (shard.submit(&job(|spec| spec.not_before = at(10 * SECOND))), State::Dispatched),
         "deadline" => (shard.submit(&job(|spec| spec.deadline = at(10 * SECOND))), State::Cancelling),
         "backoff" => {
             let id = shard.submit(&echo());
-            shard.play(id, End::Error);
+            shard.run_attempt(id, End::Error);
             (id, State::Dispatched)
         }
         "timeout" => {
@@ -159,20 +183,20 @@ fn past_due_job(shard: &mut Fixture, kind: &str) -> (JobId, State) {
 
 // FEATURES: D11
 #[test]
-fn timers_past_due_at_a_restart_fire_once() {
+fn timers_overdue_at_a_restart_fire_once() {
     for kind in ["delay", "deadline", "backoff", "timeout", "stop"] {
         let mut shard = Fixture::with_runner(1);
         let (id, expected) = past_due_job(&mut shard, kind);
         let versions = shard.job(id).states.len();
         let starts = shard.job(id).attempts.len();
-        // The runner is there again, but has nothing to say.
-        shard.deaf_runners = true;
+        // The runner registers again without news.
+        shard.drop_runner_messages = true;
         shard.now = shard.now + shard.config.stop_timeout + Millis(1);
         shard.crash();
         shard.resize(RUNNER, room(1));
-        shard.pass(0);
+        shard.advance(0);
         assert_eq!(shard.state(id), expected, "{kind}");
-        shard.pass(SECOND);
+        shard.advance(SECOND);
         let record = shard.job(id);
         assert!(record.states.len() <= versions + 3, "{kind}: {:?}", record.states);
         assert!(record.attempts.len() <= starts + 1, "{kind} fired once");
@@ -192,34 +216,34 @@ fn timers_of_the_future_are_armed_again_at_a_restart() {
             _ => START + Millis(10 * SECOND),
         };
         shard.crash();
-        shard.pass((due - shard.now).0 - 1);
+        shard.advance((due - shard.now).0 - 1);
         assert_eq!(shard.state(id), before, "{kind} is not early");
-        shard.pass(1);
+        shard.advance(1);
         assert_eq!(shard.state(id), expected, "{kind}");
     }
 }
 
-/// The clock went back while the shard was down. Nothing may wait for a time that has no timer.
+/// The clock was set back while the shard was down. Every waiting job must still have a timer.
 #[test]
-fn a_clock_that_went_back_over_a_restart_strands_nobody() {
+fn a_clock_set_back_during_a_restart_strands_no_job() {
     let mut shard = Fixture::new();
     let waiting = shard.submit(&echo());
     shard.now = START.saturating_sub(Millis(20 * SECOND));
     shard.crash();
     shard.runner(RUNNER, room(1));
-    shard.pass(30 * SECOND);
+    shard.advance(30 * SECOND);
     assert_eq!(shard.state(waiting), State::Dispatched);
 }
 
 #[test]
-fn a_clock_that_goes_back_stands_still_until_it_has_caught_up() {
+fn shard_time_stands_still_while_the_clock_is_behind() {
     let mut shard = Fixture::new();
     let id = shard.submit(&job(|spec| spec.not_before = at(10 * SECOND)));
-    shard.pass(5 * SECOND);
+    shard.advance(5 * SECOND);
     shard.now = START;
-    shard.give(engine::Input::Tick);
+    shard.input(engine::Input::Tick);
     assert_eq!(shard.shard.now(), START + Millis(5 * SECOND));
-    shard.pass(10 * SECOND);
+    shard.advance(10 * SECOND);
     assert_eq!(shard.state(id), State::Scheduled);
 }
 
@@ -231,7 +255,7 @@ fn a_tick_does_a_bounded_amount_of_work() {
     let jobs: Vec<_> = (0..25).map(|_| shard.submit(&job(|spec| spec.not_before = at(SECOND)))).collect();
     shard.now = START + Millis(SECOND);
     for expected in [10, 20, 25] {
-        shard.give(engine::Input::Tick);
+        shard.input(engine::Input::Tick);
         let due = jobs.iter().filter(|id| shard.state(**id) == State::Scheduled).count();
         assert_eq!(due, expected);
     }

@@ -1,7 +1,8 @@
-//! Workflows: what their tasks wait for, begin and come to.
+//! Behaviour of workflows and schedules.
 
 mod approvals;
 mod bounds;
+mod compensation;
 mod failure;
 mod graph;
 mod late;
@@ -13,4 +14,3 @@ mod saga;
 mod schedules;
 mod signals;
 mod timers;
-mod undone;

@@ -1,4 +1,4 @@
-//! Shards that want more than there is: equal shares, turns where there is less than one for each, and no idle slots.
+//! Fairness between shards with excess demand: equal shares, turns if there are fewer slots than shards, no idle slots.
 
 use model::time::Millis;
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ const MANY: u32 = 1_000_000;
 
 // FEATURES: D13
 #[test]
-fn a_newcomer_gets_its_share_as_jobs_end() {
+fn a_new_shard_gets_its_share_as_jobs_end() {
     for late in 0..3 {
         let mut world = World::new(3, "acme", 12);
         for shard in (0..3).filter(|shard| *shard != late) {
@@ -18,10 +18,7 @@ fn a_newcomer_gets_its_share_as_jobs_end() {
         assert!(world.settle(Millis(5_000), MANY, |world| world.used_in_all() == 12));
         assert_eq!(world.used()[late], 0);
         world.step(late, &[], 0, 100, MANY, Crash::Never);
-        assert!(
-            !world.settle(Millis(2_000), MANY, |world| world.used()[late] > 0),
-            "nothing is taken from running jobs"
-        );
+        assert!(!world.settle(Millis(2_000), MANY, |world| world.used()[late] > 0), "running jobs keep their slots");
         for _ in 0..10 {
             world.now = world.now + Millis(50);
             world.round(1, 0, MANY);
@@ -31,7 +28,7 @@ fn a_newcomer_gets_its_share_as_jobs_end() {
 }
 
 #[test]
-fn small_wishes_are_met_in_full_and_the_rest_is_shared() {
+fn small_demands_are_met_in_full_and_the_rest_is_shared() {
     let mut world = World::new(3, "acme", 12);
     let (home, other) = (world.home(), world.other());
     for shard in 0..3 {
@@ -40,11 +37,11 @@ fn small_wishes_are_met_in_full_and_the_rest_is_shared() {
     for _ in 0..20 {
         world.now = world.now + Millis(50);
         for shard in (0..3).filter(|shard| *shard != other) {
-            let heard = vec![0; world.network.len()];
-            world.step(shard, &heard, 2, 0, MANY, Crash::Never);
+            let delivered = vec![0; world.network.len()];
+            world.step(shard, &delivered, 2, 0, MANY, Crash::Never);
         }
-        let heard = vec![0; world.network.len()];
-        world.step(other, &heard, 0, 0, MANY, Crash::Never);
+        let delivered = vec![0; world.network.len()];
+        world.step(other, &delivered, 0, 0, MANY, Crash::Never);
     }
     assert!(world.settle(Millis(1_000), MANY, |world| world.used_in_all() == 12));
     assert_eq!((world.used()[home], world.used()[other]), (5, 2));
@@ -52,13 +49,13 @@ fn small_wishes_are_met_in_full_and_the_rest_is_shared() {
 
 // FEATURES: D13
 #[test]
-fn with_fewer_slots_than_shards_everyone_has_a_turn() {
+fn with_fewer_slots_than_shards_every_shard_gets_turns() {
     for (shards, limit) in [(2, 1), (5, 1), (5, 3), (16, 1)] {
         let mut world = World::new(shards, "acme", limit);
         for shard in 0..world.count() {
             world.step(shard, &[], 0, MANY, MANY, Crash::Never);
         }
-        // A turn is a second, and the way there and back is two rounds.
+        // A turn lasts a second; a message round trip takes two rounds.
         let turns = 3;
         for _ in 0..(turns * world.count() as u64 * 12) {
             world.now = world.now + Millis(100);
@@ -71,7 +68,7 @@ fn with_fewer_slots_than_shards_everyone_has_a_turn() {
 }
 
 #[test]
-fn slots_are_not_idle_while_they_change_hands() {
+fn slots_are_not_idle_while_they_move_between_shards() {
     let mut world = World::new(4, "acme", 8);
     for shard in 0..4 {
         world.step(shard, &[], 0, MANY, MANY, Crash::Never);
@@ -81,13 +78,13 @@ fn slots_are_not_idle_while_they_change_hands() {
         world.now = world.now + Millis(50);
         world.round(8, 0, MANY);
     }
-    let words = world.network.len();
+    let messages = world.network.len();
     for _ in 0..50 {
         world.now = world.now + Millis(10);
         world.round(8, 0, MANY);
-        assert_eq!(world.used_in_all(), 8, "a job that ends makes room for the next of its shard");
+        assert_eq!(world.used_in_all(), 8, "an ended job's slot is reused in its shard");
     }
-    assert_eq!(world.network.len(), words, "and not a word is needed for that");
+    assert_eq!(world.network.len(), messages, "without messages");
 }
 
 proptest! {
@@ -99,8 +96,8 @@ proptest! {
         first in prop::collection::vec(0u32..30, 2..6),
     ) {
         let mut world = World::new(first.len() as u16, "acme", limit);
-        for (shard, comes) in first.iter().enumerate() {
-            world.step(shard, &[], 0, *comes, MANY, Crash::Never);
+        for (shard, arrivals) in first.iter().enumerate() {
+            world.step(shard, &[], 0, *arrivals, MANY, Crash::Never);
         }
         world.settle(Millis(3_000), MANY, |world| world.used_in_all() == limit);
         for shard in 0..world.count() {

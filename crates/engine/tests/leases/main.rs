@@ -1,4 +1,4 @@
-//! Limits across shards, seen from outside: shards that crash, messages that go astray, and what must hold all the same.
+//! Limits across shards under crashes and lost messages.
 
 mod world;
 

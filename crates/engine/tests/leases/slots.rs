@@ -1,14 +1,14 @@
-//! Whatever crashes and whatever is lost: never more than the limit, all of it when it is wanted, and nothing left over.
+//! Slot leases under crashes and lost messages: never beyond the limit, fully used on demand, and no leaks.
 
 use model::time::Millis;
 use proptest::prelude::*;
 
 use crate::world::{Crash, World};
 
-/// Enough that all slots are wanted everywhere.
+/// Demand above any limit.
 const MANY: u32 = 1_000;
 
-/// One thing that happens. The numbers choose where and how much.
+/// An event: kind, shard, and two amounts.
 type Event = (u8, u8, u8, u8);
 
 fn crash_of(number: u8) -> Crash {
@@ -20,25 +20,25 @@ fn crash_of(number: u8) -> Crash {
     }
 }
 
-fn happen(world: &mut World, (kind, place, amount, more): Event, limits_change: bool) {
-    let shard = usize::from(place) % world.count();
-    let word = usize::from(amount);
+fn apply(world: &mut World, (kind, target, amount, more): Event, limits_change: bool) {
+    let shard = usize::from(target) % world.count();
+    let message = usize::from(amount);
     match kind % 12 {
         0..=5 => {
-            let heard: Vec<usize> = (0..usize::from(more % 5)).map(|index| index * 7 + word).collect();
-            let comes = if amount % 3 == 0 { u32::from(amount / 16) } else { 0 };
+            let delivered: Vec<usize> = (0..usize::from(more % 5)).map(|index| index * 7 + message).collect();
+            let arrivals = if amount % 3 == 0 { u32::from(amount / 16) } else { 0 };
             let keeps = if amount % 7 == 0 { 0 } else { MANY };
-            world.step(shard, &heard, u32::from(more / 16 % 4), comes, keeps, crash_of(amount ^ more));
+            world.step(shard, &delivered, u32::from(more / 16 % 4), arrivals, keeps, crash_of(amount ^ more));
         }
         6 | 7 => {
             let passed = [1, 10, 100, 500, 1_000, 1_000, 2_000, 5_000, 16_000, 61_000];
-            world.now = world.now + Millis(passed[word % passed.len()]);
+            world.now = world.now + Millis(passed[message % passed.len()]);
         }
         8 if !world.network.is_empty() => {
-            world.network.remove(word % world.network.len());
+            world.network.remove(message % world.network.len());
         }
         9 if !world.network.is_empty() => {
-            let copy = world.network[word % world.network.len()];
+            let copy = world.network[message % world.network.len()];
             world.network.push(copy);
         }
         10 => world.crash(shard),
@@ -48,9 +48,9 @@ fn happen(world: &mut World, (kind, place, amount, more): Event, limits_change: 
     world.invariants();
 }
 
-/// What must come true once nothing goes wrong any more.
-fn heals(world: &mut World) {
-    // Jobs end here and there until what a lowered limit left over is gone, and everyone wants everything.
+/// Checks recovery once the faults have stopped.
+fn check_recovery(world: &mut World) {
+    // Jobs end until no shard is above a lowered limit, and every shard has demand for all slots.
     for _ in 0..10 {
         world.now = world.now + Millis(700);
         world.round(1, 20, MANY);
@@ -66,13 +66,13 @@ fn heals(world: &mut World) {
         world.used()
     );
     let fair = limit / world.count() as u32;
-    assert!(world.used().iter().all(|used| *used >= fair), "{:?} are no fair shares of {limit}", world.used());
+    assert!(world.used().iter().all(|used| *used >= fair), "{:?} are not fair shares of {limit}", world.used());
     assert!(world.settle(Millis(30_000), MANY, |world| world.network.is_empty()));
-    // The demand is over.
+    // The demand ends.
     world.now = world.now + Millis(1);
     world.round(MANY, 0, 0);
-    assert!(world.settle(Millis(130_000), 0, World::is_empty), "something is left over");
-    assert_eq!(world.next_event(), None, "nothing to do, nothing is due");
+    assert!(world.settle(Millis(130_000), 0, World::is_empty), "slots or records have leaked");
+    assert_eq!(world.next_event(), None, "no tick is due when idle");
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
@@ -84,7 +84,7 @@ proptest! {
 
     // FEATURES: D13
     #[test]
-    fn a_limit_holds_exactly_whatever_goes_wrong(
+    fn a_limit_holds_exactly_despite_any_fault(
         shards in 2u16..=5,
         tenant in 0u8..8,
         limit in 0u32..12,
@@ -93,7 +93,7 @@ proptest! {
     ) {
         let mut world = World::new(shards, &format!("tenant {tenant}"), limit);
         for event in events {
-            happen(&mut world, event, limits_change);
+            apply(&mut world, event, limits_change);
         }
     }
 }
@@ -103,7 +103,7 @@ proptest! {
 
     // FEATURES: D13
     #[test]
-    fn after_all_that_went_wrong_every_slot_is_used_fairly_and_none_is_left_over(
+    fn after_any_faults_every_slot_is_used_fairly_and_none_leaks(
         shards in 2u16..=5,
         tenant in 0u8..8,
         limit in 0u32..12,
@@ -112,8 +112,8 @@ proptest! {
     ) {
         let mut world = World::new(shards, &format!("tenant {tenant}"), limit);
         for event in events {
-            happen(&mut world, event, limits_change);
+            apply(&mut world, event, limits_change);
         }
-        heals(&mut world);
+        check_recovery(&mut world);
     }
 }

@@ -1,4 +1,4 @@
-//! One thing that goes wrong at a time, and what comes of it.
+//! Single faults and their consequences.
 
 use engine::leases::{CHECK, CHECK_CONTENDED, LINGER, Leases, Message, Outbox, RETRY, Scope};
 use engine::leases::{Kind, WAKES_PER_TICK_MAX};
@@ -10,7 +10,7 @@ use crate::world::{Crash, World};
 const ALL: u32 = 1_000;
 const SECOND: Millis = Millis::from_secs(1);
 
-/// Two shards, of which the one that is not the home has `used` of `limit` slots.
+/// Two shards; the one that is not the home uses `used` of `limit` slots.
 fn lent(limit: u32, used: u32) -> World {
     let mut world = World::new(2, "acme", limit);
     world.step(world.other(), &[], 0, used, ALL, Crash::Never);
@@ -19,13 +19,13 @@ fn lent(limit: u32, used: u32) -> World {
     world
 }
 
-fn hear_all(world: &mut World, shard: usize) {
-    let heard = vec![0; world.network.len()];
-    world.step(shard, &heard, 0, 0, ALL, Crash::Never);
+fn receive_all(world: &mut World, shard: usize) {
+    let delivered = vec![0; world.network.len()];
+    world.step(shard, &delivered, 0, 0, ALL, Crash::Never);
 }
 
 #[test]
-fn alone_a_shard_needs_no_words() {
+fn a_single_shard_sends_no_messages() {
     let shards = Shards::new(1).unwrap();
     let scope = Scope::of_tenant(Kind::Live, "acme");
     let mut leases = Leases::new(ShardId(0), shards, Epoch(1));
@@ -59,7 +59,7 @@ fn a_raised_limit_is_used_at_once_and_a_lowered_one_as_jobs_end() {
         let ending = if world.used()[world.home()] > 0 { world.home() } else { world.other() };
         world.step(ending, &[], 1, 0, ALL, Crash::Never);
         world.settle(Millis(100), ALL, |world| world.network.is_empty());
-        assert_eq!(world.used_in_all(), left, "nothing starts before it fits");
+        assert_eq!(world.used_in_all(), left, "no job starts above the limit");
     }
 }
 
@@ -73,30 +73,30 @@ fn a_limit_of_nothing_grants_nothing() {
 }
 
 #[test]
-fn a_lost_ask_is_repeated() {
+fn a_lost_request_is_repeated() {
     let mut world = World::new(2, "acme", 3);
     let (home, other) = (world.home(), world.other());
     world.step(other, &[], 0, 1, ALL, Crash::Never);
     assert_eq!(world.network.len(), 1);
     world.network.clear();
     world.now = world.now + RETRY - Millis(1);
-    hear_all(&mut world, other);
+    receive_all(&mut world, other);
     assert_eq!(world.network.len(), 0, "not early");
     world.now = world.now + Millis(1);
-    hear_all(&mut world, other);
-    hear_all(&mut world, home);
-    hear_all(&mut world, other);
+    receive_all(&mut world, other);
+    receive_all(&mut world, home);
+    receive_all(&mut world, other);
     assert_eq!(world.used()[other], 1);
 }
 
 #[test]
-fn unused_slots_linger_and_go_back() {
+fn unused_slots_are_returned_after_a_while() {
     let mut world = lent(3, 2);
     let other = world.other();
     world.step(other, &[], 2, 0, ALL, Crash::Never);
     world.now = world.now + Millis(LINGER.0 - 1);
     world.step(other, &[], 0, 2, ALL, Crash::Never);
-    assert_eq!((world.used()[other], world.network.len()), (2, 0), "the next jobs start without asking");
+    assert_eq!((world.used()[other], world.network.len()), (2, 0), "the next jobs start without a request");
     world.step(other, &[], 2, 0, ALL, Crash::Never);
     let since = world.now;
     assert!(world.settle(LINGER + LINGER + Millis(5), ALL, World::is_empty));
@@ -104,7 +104,7 @@ fn unused_slots_linger_and_go_back() {
 }
 
 #[test]
-fn unused_slots_go_back_at_once_when_others_wait() {
+fn unused_slots_are_returned_at_once_when_others_wait() {
     let mut world = lent(3, 3);
     let (home, other) = (world.home(), world.other());
     world.step(other, &[], 3, 0, ALL, Crash::Never);
@@ -116,7 +116,7 @@ fn unused_slots_go_back_at_once_when_others_wait() {
 
 // FEATURES: D13
 #[test]
-fn what_a_dead_epoch_was_granted_is_found_again() {
+fn slots_granted_to_a_dead_epoch_are_recovered() {
     for (waits, within) in [(true, CHECK_CONTENDED + RETRY), (false, CHECK + RETRY + LINGER)] {
         let mut world = lent(3, 3);
         let (home, other) = (world.home(), world.other());
@@ -133,18 +133,18 @@ fn what_a_dead_epoch_was_granted_is_found_again() {
 }
 
 #[test]
-fn a_late_word_changes_nothing_even_after_a_restart_of_the_home() {
+fn a_late_message_changes_nothing_even_after_a_restart_of_the_home() {
     let mut world = lent(5, 1);
     let (home, other) = (world.home(), world.other());
     world.step(other, &[], 0, 1, ALL, Crash::Never);
     let late = world.network.pop().unwrap();
-    assert!(matches!(late.2, Message::Ask(ask) if ask.held == 1));
+    assert!(matches!(late.2, Message::Request(request) if request.held == 1));
     world.now = world.now + RETRY;
     world.step(other, &[], 0, 0, ALL, Crash::Never);
     assert!(world.settle(SECOND, ALL, |world| world.used()[other] == 2));
     world.crash(home);
     world.network.push(late);
-    hear_all(&mut world, home);
+    receive_all(&mut world, home);
     assert_eq!(world.recorded(other), 2);
     world.step(home, &[], 0, 5, ALL, Crash::Never);
     world.invariants();
@@ -152,33 +152,33 @@ fn a_late_word_changes_nothing_even_after_a_restart_of_the_home() {
 }
 
 #[test]
-fn a_late_word_about_what_was_given_back_grants_nothing_and_is_put_right() {
+fn a_late_message_about_returned_slots_grants_nothing_and_is_corrected() {
     let mut world = lent(3, 1);
     let (home, other) = (world.home(), world.other());
     world.step(other, &[], 0, 1, ALL, Crash::Never);
     let late = world.network[0];
-    assert!(matches!(late.2, Message::Ask(ask) if ask.held == 1 && ask.want == 2));
+    assert!(matches!(late.2, Message::Request(request) if request.held == 1 && request.want == 2));
     assert!(world.settle(SECOND, ALL, |world| world.used()[other] == 2));
     world.step(other, &[], 2, 0, ALL, Crash::Never);
     assert!(world.settle(Millis(5_000), ALL, World::is_empty));
     world.crash(home);
     world.network.push(late);
-    hear_all(&mut world, home);
-    assert_eq!(world.recorded(other), 2, "a home that has lost its memory believes it");
+    receive_all(&mut world, home);
+    assert_eq!(world.recorded(other), 2, "a restarted home accepts the late message");
     world.step(home, &[], 0, 3, ALL, Crash::Never);
     assert!(world.settle(CHECK_CONTENDED + RETRY, ALL, |world| world.used()[home] == 3));
     assert_eq!((world.recorded(other), world.used()[other]), (0, 0));
 }
 
 #[test]
-fn words_that_are_not_for_a_shard_change_nothing() {
+fn messages_for_another_shard_change_nothing() {
     let mut world = lent(3, 1);
     let (home, other) = (world.home(), world.other());
     world.step(other, &[], 0, 1, ALL, Crash::Never);
-    let (_, _, ask) = world.network.pop().unwrap();
-    world.network.extend([(home, other, ask), (home, home, ask), (7, home, ask)]);
-    hear_all(&mut world, other);
-    hear_all(&mut world, home);
+    let (_, _, request) = world.network.pop().unwrap();
+    world.network.extend([(home, other, request), (home, home, request), (7, home, request)]);
+    receive_all(&mut world, other);
+    receive_all(&mut world, home);
     assert_eq!(world.recorded(other), 1);
     assert_eq!(world.network.len(), 0);
 }
@@ -190,20 +190,20 @@ fn a_tick_wakes_a_bounded_number_of_scopes() {
     let elsewhere = scopes.filter(|scope| scope.home(shards) == ShardId(0));
     let mut leases = Leases::new(ShardId(1), shards, Epoch(2));
     elsewhere.take(WAKES_PER_TICK_MAX + 1).for_each(|scope| leases.restore_use(scope, 1));
-    let mut said = Vec::new();
+    let mut counts = Vec::new();
     for _ in 0..2 {
         let mut outbox = Outbox::default();
         assert!(leases.next_tick().is_some_and(|at| at <= Millis(7)), "the rest is due at once");
         leases.tick(Millis(7));
         leases.flush(&mut outbox);
-        said.push(outbox.messages.len());
+        counts.push(outbox.messages.len());
     }
-    assert_eq!(said, [WAKES_PER_TICK_MAX, 1]);
+    assert_eq!(counts, [WAKES_PER_TICK_MAX, 1]);
     assert_eq!(leases.next_tick(), Some(Millis(7) + RETRY));
 }
 
 #[test]
-fn records_that_do_not_belong_here_are_refused() {
+fn records_of_another_shard_are_refused() {
     let shards = Shards::new(2).unwrap();
     let scope = Scope::of_tenant(Kind::Running, "acme");
     let home = scope.home(shards);

@@ -1,4 +1,4 @@
-//! Tokens: never more than twice the limit in any second, whatever is late, doubled, lost or restarted.
+//! Rate tokens: never more than twice the limit in any second, despite delays, duplicates, losses and restarts.
 
 use engine::leases::tokens::TOKEN_RETRY;
 use engine::leases::{Kind, Leases, Message, Outbox, Scope};
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 const SECOND: u64 = 1_000;
 
-/// A few shards whose clients submit, and words that are under way until a time.
+/// A few shards with submits, and messages with delays.
 struct World {
     scope: Scope,
     shards: Shards,
@@ -18,7 +18,7 @@ struct World {
     epoch: u64,
     waiting: Vec<u32>,
     network: Vec<(Millis, usize, usize, Message)>,
-    /// When a token was used, and by whom.
+    /// Time and shard of each used token.
     uses: Vec<(Millis, usize)>,
 }
 
@@ -43,16 +43,16 @@ impl World {
         self.leases[shard].set_waiting(self.scope, self.limit, self.waiting[shard]);
     }
 
-    /// A step of a shard, which hears what has arrived and gets `comes` submits. Its words take `delay`.
-    fn step(&mut self, shard: usize, comes: u32, delay: u64) {
+    /// A step of a shard: receives arrived messages and gets `arrivals` submits. Its messages take `delay`.
+    fn step(&mut self, shard: usize, arrivals: u32, delay: u64) {
         let (now, scope, limit) = (self.now, self.scope, self.limit);
         let leases = &mut self.leases[shard];
         leases.tick(now);
-        for (_, from, _, word) in self.network.extract_if(.., |(at, _, to, _)| *at <= now && *to == shard) {
-            leases.handle(ShardId(from as u16), &word);
+        for (_, from, _, message) in self.network.extract_if(.., |(at, _, to, _)| *at <= now && *to == shard) {
+            leases.handle(ShardId(from as u16), &message);
         }
-        self.waiting[shard] += comes;
-        if leases.freed().contains(&scope) || comes > 0 {
+        self.waiting[shard] += arrivals;
+        if leases.freed().contains(&scope) || arrivals > 0 {
             while self.waiting[shard] > 0 && leases.take(scope, limit) {
                 self.waiting[shard] -= 1;
                 self.uses.push((now, shard));
@@ -61,12 +61,13 @@ impl World {
         leases.set_waiting(scope, limit, self.waiting[shard]);
         let mut outbox = Outbox::default();
         leases.flush(&mut outbox);
-        assert!(outbox.writes.is_empty(), "tokens leave nothing on disk");
-        let words = outbox.messages.into_iter().map(|(to, word)| (now + Millis(delay), shard, usize::from(to.0), word));
-        self.network.extend(words);
+        assert!(outbox.writes.is_empty(), "tokens have no records");
+        let messages =
+            outbox.messages.into_iter().map(|(to, message)| (now + Millis(delay), shard, usize::from(to.0), message));
+        self.network.extend(messages);
     }
 
-    /// The most that was used in any second.
+    /// The most tokens used in any second.
     fn most_in_a_second(&self) -> usize {
         let within =
             |from: Millis| self.uses.iter().filter(|(at, _)| *at >= from && *at < from + Millis(SECOND)).count();
@@ -87,7 +88,7 @@ impl World {
 }
 
 #[test]
-fn a_home_starts_with_empty_hands_and_has_the_limit_after_a_second() {
+fn a_home_starts_without_tokens_and_has_the_full_limit_after_a_second() {
     let mut world = World::new(1, 5);
     world.step(0, 20, 0);
     world.run(SECOND - 10, 0);
@@ -102,7 +103,7 @@ fn a_home_starts_with_empty_hands_and_has_the_limit_after_a_second() {
 
 // FEATURES: D13
 #[test]
-fn many_shards_get_the_limit_together_in_equal_parts() {
+fn many_shards_share_the_limit_equally() {
     for (shards, limit) in [(1, 100), (3, 100), (5, 1_000), (5, 2)] {
         let mut world = World::new(shards, limit);
         for shard in 0..world.leases.len() {
@@ -120,7 +121,7 @@ fn many_shards_get_the_limit_together_in_equal_parts() {
 }
 
 #[test]
-fn a_sleeping_shard_does_not_hoard() {
+fn tokens_of_a_stopped_shard_expire() {
     let mut world = World::new(2, 10);
     let home = world.home();
     let other = 1 - home;
@@ -131,11 +132,11 @@ fn a_sleeping_shard_does_not_hoard() {
     world.now = world.now + Millis(SECOND);
     world.step(other, 0, 0);
     world.step(other, 10, 0);
-    assert_eq!(world.uses.len(), 0, "what it was granted a second ago is gone");
+    assert_eq!(world.uses.len(), 0, "tokens expire after a second");
 }
 
 #[test]
-fn nothing_is_kept_when_nobody_submits() {
+fn unused_tokens_leave_no_state() {
     let mut world = World::new(3, 10);
     world.run(2 * SECOND, 0);
     (0..3).for_each(|shard| world.step(shard, 3, 0));
@@ -155,19 +156,19 @@ proptest! {
         events in prop::collection::vec((0u8..10, any::<u8>(), 0u32..9, 0u64..1_500), 0..150),
     ) {
         let mut world = World::new(shards, limit);
-        for (kind, place, comes, delay) in events {
+        for (kind, place, arrivals, delay) in events {
             let shard = usize::from(place) % world.leases.len();
-            let word = usize::from(place);
+            let message = usize::from(place);
             match kind {
-                0..=5 => world.step(shard, comes, if kind < 3 { delay / 100 } else { delay }),
+                0..=5 => world.step(shard, arrivals, if kind < 3 { delay / 100 } else { delay }),
                 6 | 7 => world.now = world.now + Millis(delay / 4),
                 8 if !world.network.is_empty() => {
-                    let copy = world.network[word % world.network.len()];
+                    let copy = world.network[message % world.network.len()];
                     world.network.push(copy);
                 }
-                9 if comes == 0 => world.restart(shard),
+                9 if arrivals == 0 => world.restart(shard),
                 9 if !world.network.is_empty() => {
-                    world.network.swap_remove(word % world.network.len());
+                    world.network.swap_remove(message % world.network.len());
                 }
                 _ => {}
             }
@@ -176,7 +177,7 @@ proptest! {
         if shards == 1 {
             prop_assert!(world.most_in_a_second() <= limit as usize);
         }
-        // And it goes on once nothing goes wrong any more.
+        // It recovers once the faults have stopped.
         let before = world.uses.len();
         (0..world.leases.len()).for_each(|shard| world.step(shard, 100, 5));
         world.run(4 * SECOND, 5);

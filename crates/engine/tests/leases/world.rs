@@ -1,4 +1,4 @@
-//! A few shards with disks, a network that does everything a network may do, and what must hold after every event.
+//! A few shards with disks, an unreliable network, and the invariants after every event.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use model::codec;
 use model::id::{Epoch, ShardId, Shards};
 use model::time::Millis;
 
-/// When a shard dies in a step.
+/// Time of a crash within a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crash {
     Never,
@@ -16,17 +16,17 @@ pub enum Crash {
     AfterMessages,
 }
 
-/// What is on a shard's disk.
+/// Committed state of a shard.
 #[derive(Debug, Clone, Default)]
 pub struct Disk {
     pub ledger: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Jobs with a slot.
     pub used: u32,
-    /// Jobs that wait for one.
+    /// Jobs that wait for a slot.
     pub waiting: u32,
 }
 
-/// A shard's memory. What is not committed yet is here only.
+/// A shard's memory, with uncommitted changes.
 #[derive(Debug)]
 struct Memory {
     leases: Leases,
@@ -35,7 +35,7 @@ struct Memory {
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct ShardState {
     disk: Disk,
     memory: Option<Memory>,
     epoch: u64,
@@ -48,10 +48,10 @@ pub struct World {
     pub shards: Shards,
     pub now: Millis,
     pub limit: u32,
-    /// The largest limit there has been.
+    /// The largest limit so far.
     pub limit_max: u32,
-    places: Vec<Place>,
-    /// From, to, what.
+    states: Vec<ShardState>,
+    /// Sender, receiver, message.
     pub network: Vec<(usize, usize, Message)>,
 }
 
@@ -64,13 +64,13 @@ impl World {
             now: Millis(1_000_000),
             limit,
             limit_max: limit,
-            places: (0..shards).map(|_| Place::default()).collect(),
+            states: (0..shards).map(|_| ShardState::default()).collect(),
             network: Vec::new(),
         }
     }
 
     pub fn count(&self) -> usize {
-        self.places.len()
+        self.states.len()
     }
 
     pub fn home(&self) -> usize {
@@ -88,11 +88,11 @@ impl World {
     }
 
     pub fn started(&self, shard: usize) -> u64 {
-        self.places[shard].started
+        self.states[shard].started
     }
 
     pub fn used(&self) -> Vec<u32> {
-        self.places.iter().map(|place| place.disk.used).collect()
+        self.states.iter().map(|state| state.disk.used).collect()
     }
 
     pub fn used_in_all(&self) -> u32 {
@@ -100,47 +100,47 @@ impl World {
     }
 
     pub fn crash(&mut self, shard: usize) {
-        self.places[shard].memory = None;
+        self.states[shard].memory = None;
     }
 
     fn restart(&mut self, shard: usize) {
         let (shards, scope, now) = (self.shards, self.scope, self.now);
-        let place = &mut self.places[shard];
-        place.epoch += 1;
-        let mut leases = Leases::new(ShardId(shard as u16), shards, Epoch(place.epoch));
-        for (key, value) in &place.disk.ledger {
-            leases.restore_ledger(key, value).expect("it was written by a home");
+        let state = &mut self.states[shard];
+        state.epoch += 1;
+        let mut leases = Leases::new(ShardId(shard as u16), shards, Epoch(state.epoch));
+        for (key, value) in &state.disk.ledger {
+            leases.restore_ledger(key, value).expect("the ledger of the home can be read");
         }
-        if place.disk.used > 0 {
-            leases.restore_use(scope, place.disk.used);
+        if state.disk.used > 0 {
+            leases.restore_use(scope, state.disk.used);
         }
         leases.tick(now);
-        let mut memory = Memory { leases, used: place.disk.used, waiting: place.disk.waiting };
-        place.started += u64::from(memory.start_jobs(scope, self.limit));
-        place.memory = Some(memory);
+        let mut memory = Memory { leases, used: state.disk.used, waiting: state.disk.waiting };
+        state.started += u64::from(memory.start_jobs(scope, self.limit));
+        state.memory = Some(memory);
     }
 
-    /// One step of a shard: hears `heard` (places in the network), ends `ends` jobs, gets `comes` new ones, and drops
-    /// all but `keeps` of those that wait.
-    pub fn step(&mut self, shard: usize, heard: &[usize], ends: u32, comes: u32, keeps: u32, crash: Crash) {
-        if self.places[shard].memory.is_none() {
+    /// One step of a shard: receives the messages at the network positions `delivered`, ends `ends` jobs, gets
+    /// `arrivals` new ones, and keeps at most `keeps` waiting jobs.
+    pub fn step(&mut self, shard: usize, delivered: &[usize], ends: u32, arrivals: u32, keeps: u32, crash: Crash) {
+        if self.states[shard].memory.is_none() {
             self.restart(shard);
         }
-        let words = self.arrived(shard, heard);
+        let messages = self.arrived(shard, delivered);
         let (scope, limit, now) = (self.scope, self.limit, self.now);
-        let place = &mut self.places[shard];
-        let memory = place.memory.as_mut().expect("it was restarted if it was down");
+        let state = &mut self.states[shard];
+        let memory = state.memory.as_mut().expect("the shard is running");
         memory.leases.tick(now);
-        for (from, word) in &words {
-            memory.leases.handle(ShardId(*from as u16), word);
+        for (from, message) in &messages {
+            memory.leases.handle(ShardId(*from as u16), message);
         }
         for _ in 0..ends.min(memory.used) {
             memory.used -= 1;
             memory.leases.give_back(scope);
         }
-        memory.waiting = memory.waiting.saturating_add(comes).min(keeps.max(comes));
-        // Those that wait look again only when they come, and when they are told that there is something.
-        let mut started = if comes > 0 { memory.start_jobs(scope, limit) } else { 0 };
+        memory.waiting = memory.waiting.saturating_add(arrivals).min(keeps.max(arrivals));
+        // Waiting jobs try to start on arrival, and when the scope reports freed slots.
+        let mut started = if arrivals > 0 { memory.start_jobs(scope, limit) } else { 0 };
         memory.leases.set_waiting(scope, limit, memory.waiting);
         if memory.leases.freed().contains(&scope) {
             started += memory.start_jobs(scope, limit);
@@ -149,91 +149,94 @@ impl World {
         memory.leases.flush(&mut outbox);
         assert_eq!(memory.leases.used(scope), memory.used);
         if crash == Crash::BeforeCommit {
-            place.memory = None;
+            state.memory = None;
             return;
         }
-        place.started += u64::from(started);
-        place.disk.used = memory.used;
-        place.disk.waiting = memory.waiting;
+        state.started += u64::from(started);
+        state.disk.used = memory.used;
+        state.disk.waiting = memory.waiting;
         for (key, value) in outbox.writes {
             match value {
-                Some(value) => place.disk.ledger.insert(key.to_vec(), value),
-                None => place.disk.ledger.remove(key.as_slice()),
+                Some(value) => state.disk.ledger.insert(key.to_vec(), value),
+                None => state.disk.ledger.remove(key.as_slice()),
             };
         }
         if crash != Crash::Never {
-            place.memory = None;
+            state.memory = None;
         }
         if crash != Crash::BeforeMessages {
-            let words = outbox.messages.into_iter().map(|(to, word)| (shard, usize::from(to.0), word));
-            self.network.extend(words);
+            let messages = outbox.messages.into_iter().map(|(to, message)| (shard, usize::from(to.0), message));
+            self.network.extend(messages);
         }
     }
 
-    /// Takes those of the chosen words that are for `shard` off the network, through their encoding.
-    fn arrived(&mut self, shard: usize, heard: &[usize]) -> Vec<(usize, Message)> {
-        let mut words = Vec::new();
-        for index in heard {
+    /// Takes the chosen messages for `shard` off the network, with an encoding round trip.
+    fn arrived(&mut self, shard: usize, delivered: &[usize]) -> Vec<(usize, Message)> {
+        let mut messages = Vec::new();
+        for index in delivered {
             let for_it: Vec<usize> = (0..self.network.len()).filter(|index| self.network[*index].1 == shard).collect();
             if for_it.is_empty() {
                 break;
             }
-            let (from, _, word) = self.network.remove(for_it[index % for_it.len()]);
-            words.push((from, codec::decode(&codec::encode(&word)).expect("words survive the way")));
+            let (from, _, message) = self.network.remove(for_it[index % for_it.len()]);
+            messages.push((from, codec::decode(&codec::encode(&message)).expect("messages can be decoded")));
         }
-        words
+        messages
     }
 
-    /// What the home's disk says that a shard was granted.
+    /// Slots granted to a shard by the home's records.
     pub fn recorded(&self, shard: usize) -> u32 {
         let key = self.scope.ledger_key(ShardId(shard as u16));
-        let value = self.places[self.home()].disk.ledger.get(key.as_slice());
+        let value = self.states[self.home()].disk.ledger.get(key.as_slice());
         value.map_or(0, |value| codec::decode::<Record>(value).expect("records can be read").total)
     }
 
-    /// How many slots a shard may use without asking anyone; the home only what it does use.
-    fn believed(&self, shard: usize) -> u32 {
-        let place = &self.places[shard];
-        let granted = place.memory.as_ref().map_or(0, |memory| memory.leases.granted(self.scope));
-        granted.max(place.disk.used)
+    /// Slots a shard may use without a request; for the home, its slots in use.
+    fn usable(&self, shard: usize) -> u32 {
+        let state = &self.states[shard];
+        let granted = state.memory.as_ref().map_or(0, |memory| memory.leases.granted(self.scope));
+        granted.max(state.disk.used)
     }
 
     pub fn invariants(&self) {
         let home = self.home();
         assert!(self.used_in_all() <= self.limit_max, "{:?} in use, limit {}", self.used(), self.limit_max);
-        // Not the sum of the records: a late ask, heard by a home that has forgotten newer ones, may leave one of what
-        // nobody has. It grants nothing to anyone, and the holder puts it right when it is asked.
-        let believed: u32 = (0..self.count()).map(|shard| self.believed(shard)).sum();
-        assert!(believed <= self.limit_max, "{believed} believed in, limit {}", self.limit_max);
-        for (shard, place) in self.places.iter().enumerate().filter(|(shard, _)| *shard != home) {
-            assert!(place.disk.used <= self.recorded(shard), "shard {shard} uses more than the home knows of");
-            if let Some(memory) = &place.memory {
-                assert!(self.believed(shard) <= self.recorded(shard), "shard {shard} believes in too much");
-                assert!(memory.used <= self.believed(shard));
+        // Not the sum of the records: a late request to a restarted home may leave a record of slots that no holder
+        // has. It grants nothing, and the holder corrects it at the next recall.
+        let usable: u32 = (0..self.count()).map(|shard| self.usable(shard)).sum();
+        assert!(usable <= self.limit_max, "{usable} usable slots, limit {}", self.limit_max);
+        for (shard, state) in self.states.iter().enumerate().filter(|(shard, _)| *shard != home) {
+            assert!(state.disk.used <= self.recorded(shard), "shard {shard} uses more than the home has recorded");
+            if let Some(memory) = &state.memory {
+                assert!(
+                    self.usable(shard) <= self.recorded(shard),
+                    "shard {shard} may use more than the home has recorded"
+                );
+                assert!(memory.used <= self.usable(shard));
             }
         }
     }
 
-    /// All shards take a step with all that has arrived, and nothing goes wrong. Each ends up to `ends` jobs.
-    pub fn round(&mut self, ends: u32, comes: u32, keeps: u32) {
+    /// A step of every shard with all messages and without faults. Each ends up to `ends` jobs.
+    pub fn round(&mut self, ends: u32, arrivals: u32, keeps: u32) {
         for shard in 0..self.count() {
-            let heard = vec![0; self.network.len()];
-            self.step(shard, &heard, ends, comes, keeps, Crash::Never);
+            let delivered = vec![0; self.network.len()];
+            self.step(shard, &delivered, ends, arrivals, keeps, Crash::Never);
             self.invariants();
         }
     }
 
-    /// When something is due next, if ever.
+    /// Time of the next tick, if any.
     pub fn next_event(&self) -> Option<Millis> {
         let soon = self.now + Millis(1);
-        if !self.network.is_empty() || self.places.iter().any(|place| place.memory.is_none()) {
+        if !self.network.is_empty() || self.states.iter().any(|state| state.memory.is_none()) {
             return Some(soon);
         }
-        let ticks = self.places.iter().filter_map(|place| place.memory.as_ref()?.leases.next_tick());
+        let ticks = self.states.iter().filter_map(|state| state.memory.as_ref()?.leases.next_tick());
         ticks.min().map(|at| at.max(soon))
     }
 
-    /// Rounds at the times when something is due, until `done` or until `within` has passed. No jobs come or end.
+    /// Rounds at the due times, until `done` holds or `within` has passed. No jobs arrive or end.
     pub fn settle(&mut self, within: Millis, keeps: u32, done: impl Fn(&Self) -> bool) -> bool {
         let deadline = self.now + within;
         while !done(self) {
@@ -246,11 +249,11 @@ impl World {
         true
     }
 
-    /// Nothing is on any disk, and nothing but the count of words in any memory.
+    /// Whether no disk has records and no memory has scopes.
     pub fn is_empty(&self) -> bool {
-        self.places.iter().all(|place| {
-            let memory = place.memory.as_ref().is_some_and(|memory| memory.leases.scopes() == 0);
-            memory && place.disk.ledger.is_empty() && place.disk.used == 0
+        self.states.iter().all(|state| {
+            let memory = state.memory.as_ref().is_some_and(|memory| memory.leases.scopes() == 0);
+            memory && state.disk.ledger.is_empty() && state.disk.used == 0
         })
     }
 }

@@ -1,14 +1,14 @@
-//! Changing a job's record as the machine has decided.
+//! Applies transitions to a job's record.
 
 use super::{Backoff, Charge, Event, FAIL_OPEN_RULE, Transition, Wait};
-use crate::job::{Artifact, AttemptRecord, Job, Original, Outcome, Redacted, Scan};
+use crate::job::{Artifact, AttemptRecord, Job, Original, Outcome, Redacted, ResultForm, Scan, SpilledResult};
 use crate::limits;
 use crate::reason::cut;
 use crate::time::Millis;
 use crate::verdict::{Decision, OutputDecision, Verdict};
 
 impl Job {
-    /// Changes the record as [`super::step`] decided.
+    /// Applies the transition that [`super::step`] computed for `event`.
     pub fn apply(&mut self, now: Millis, event: Event, transition: &Transition, backoff: Backoff) {
         match transition.charge {
             Charge::Nothing => {}
@@ -23,7 +23,7 @@ impl Job {
             }
             Wait::Until(time) => self.eligible_at = self.eligible_at.max(time),
         }
-        self.note(now, event);
+        self.record(now, event);
         let left_runner = self.state.is_on_runner() && !transition.to.is_on_runner();
         if left_runner {
             self.retracting = false;
@@ -37,11 +37,11 @@ impl Job {
         }
     }
 
-    /// Keeps what the event says beyond the state it leads to.
-    fn note(&mut self, now: Millis, event: Event) {
+    /// Records the event's data.
+    fn record(&mut self, now: Millis, event: Event) {
         match event {
             Event::Verdict(decision) => {
-                self.note_decision(decision);
+                self.record_decision(decision);
             }
             Event::Approval(approval) => self.approval = Some(Box::new(approval)),
             Event::Dispatch { runner, incarnation, placement } => {
@@ -63,16 +63,17 @@ impl Job {
                     attempt.started_at = Some(at);
                 }
             }
-            Event::Ended { outcome, .. } => self.note_outcome(now, *outcome),
-            Event::Scanned { scan, .. } => self.note_scan(*scan),
+            Event::Ended { outcome, .. } => self.record_outcome(now, *outcome),
+            Event::Scanned { scan, .. } => self.record_scan(*scan),
             Event::Retract => self.retracting = true,
             Event::Reschedule => {
                 self.result = None;
+                self.result_form = None;
                 self.artifacts = None;
                 self.original = None;
                 self.infrastructure_failures = 0;
                 self.dispatch_tries = 0;
-                // Its own time may not have come yet.
+                // `not_before` may still be in the future.
                 self.eligible_at = self.eligible_at.max(now);
             }
             Event::Due
@@ -91,7 +92,7 @@ impl Job {
         }
     }
 
-    fn note_outcome(&mut self, now: Millis, outcome: Outcome) {
+    fn record_outcome(&mut self, now: Millis, outcome: Outcome) {
         if let Some(attempt) = self.last_attempt_mut() {
             attempt.ended_at = Some(now);
             attempt.end = Some(outcome.end);
@@ -102,38 +103,39 @@ impl Job {
             attempt.log = outcome.log.map(Box::new);
         }
         if let Some(decision) = outcome.policy {
-            self.note_output_decision(*decision);
+            self.record_output_decision(*decision);
         }
         self.result = outcome.result;
+        self.set_result_form(outcome.spilled);
         let mut artifacts = outcome.artifacts;
-        // A runner says no more than that; a record stays readable whatever one says.
+        // Runners keep to this limit; a faulty one must not make the record unreadable.
         artifacts.truncate(Artifact::fitting(&artifacts));
         self.artifacts = (!artifacts.is_empty()).then(|| Box::new(artifacts));
     }
 
-    /// What an earlier policy allowed or forbade is over: only its newest word counts.
-    fn note_decision(&mut self, decision: Decision) {
-        // The default "allow" of a server without a policy names no rule and is nobody's decision. It lifts nothing
-        // either: the policy may come back.
+    /// The newest decision replaces the constraints of earlier ones.
+    fn record_decision(&mut self, decision: Decision) {
+        // The default "allow" of a server without a policy has no rule and is not recorded. It does not lift earlier
+        // constraints: the policy may be configured again.
         if decision.rule.is_empty() {
             return;
         }
         match &decision.verdict {
             Verdict::AllowWith(constraints) => self.constraints = Some(Box::new(constraints.clone())),
             Verdict::RequireApproval => self.constraints.clone_from(&decision.constraints),
-            // Nobody has lifted them: the policy could not be asked.
+            // Fail open does not lift constraints: the policy was not evaluated.
             Verdict::Allow if decision.rule == FAIL_OPEN_RULE => {}
             Verdict::Allow | Verdict::Deny | Verdict::Throttle(_) => self.constraints = None,
         }
         if self.decisions.len() >= limits::HISTORY_ENTRIES_MAX {
             self.decisions.remove(limits::HISTORY_ENTRIES_MAX / 2);
         }
-        // Most jobs are decided about once.
+        // Most jobs have one decision.
         self.decisions.reserve_exact(1);
         self.decisions.push(decision);
     }
 
-    fn note_output_decision(&mut self, decision: OutputDecision) {
+    fn record_output_decision(&mut self, decision: OutputDecision) {
         let decision = OutputDecision { attempt: self.attempt, ..decision };
         let decisions = self.output_decisions.get_or_insert_default();
         if decisions.len() >= limits::HISTORY_ENTRIES_MAX {
@@ -142,21 +144,30 @@ impl Job {
         decisions.push(decision);
     }
 
-    fn note_scan(&mut self, scan: Scan) {
-        self.note_output_decision(scan.decision);
-        let Some(Redacted { result, artifacts, log, keep_original }) = scan.redacted else { return };
+    fn record_scan(&mut self, scan: Scan) {
+        self.record_output_decision(scan.decision);
+        let Some(Redacted { result, spilled, artifacts, log, keep_original }) = scan.redacted else { return };
         let attempt_log = self.attempts.last_mut().map(|attempt| &mut attempt.log);
         let old_log = match (attempt_log, log) {
-            (Some(place), Some(log)) => place.replace(Box::new(log)).map(|log| *log),
+            (Some(current), Some(log)) => current.replace(Box::new(log)).map(|log| *log),
             (Some(_), None) | (None, _) => None,
         };
         let old_artifacts =
             std::mem::replace(&mut self.artifacts, (!artifacts.is_empty()).then(|| Box::new(artifacts)));
         let old_result = std::mem::replace(&mut self.result, result);
+        self.set_result_form(spilled);
         self.original = keep_original.then(|| {
             let artifacts = old_artifacts.map(|artifacts| *artifacts).unwrap_or_default();
             Box::new(Original { result: old_result, artifacts, log: old_log })
         });
+    }
+
+    /// Only tasks of workflows spill results.
+    fn set_result_form(&mut self, spilled: Option<Box<SpilledResult>>) {
+        self.result_form = self
+            .origin
+            .as_ref()
+            .map(|_| Box::new(spilled.map_or(ResultForm::Inline, |spilled| ResultForm::Spilled(*spilled))));
     }
 
     fn close_attempt(&mut self, now: Millis) {

@@ -1,4 +1,4 @@
-//! A spec in the form in which it is kept and sent: encoded once, read in parts.
+//! Encoded specs, as they are stored and sent: encoded once, decoded in parts.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use minicbor::decode::Error;
 use minicbor::{Decode, Decoder, Encode};
 
-use super::{JobSpec, Lane, Limits, Priority, Run, Sandbox, Wants};
+use super::{ExecutorKind, JobSpec, Limits, Priority, Requirements, Run, Sandbox};
 use crate::blob::BlobId;
 use crate::codec::{self, DecodeError};
 use crate::id::QueueId;
@@ -14,40 +14,40 @@ use crate::time::Millis;
 use crate::verdict::Constraints;
 
 impl JobSpec {
-    /// The bytes that are kept, and the few values that scheduling reads all the time. Which queue the job is in
-    /// stands in its record: how it was named, perhaps by a secret token, is nobody's business later.
+    /// Encodes the spec and extracts the values that scheduling needs. The queue is left out: the job's record has its
+    /// id, and the reference may be a secret token, which must not be stored.
     pub fn pack(mut self) -> PackedSpec {
         self.queue = None;
         let bytes = Bytes::from(codec::encode(&self));
         PackedSpec {
             digest: Digest::of(&bytes),
-            lane: self.run.lane(),
+            executor: self.run.executor(),
             priority: self.priority,
             timeout: self.timeout_ms.map(Millis),
             deadline: self.deadline.map(|time| time.0),
             not_before: self.not_before.map(|time| time.0),
             max_retries: self.max_retries,
             key: self.idempotency_key.as_ref().map(|key| KeyHash::of(&self.tenant, key)),
-            wants: Wants::take(&mut self),
+            wants: Requirements::take(&mut self),
             tenant: self.tenant,
             bytes,
         }
     }
 }
 
-/// The `run` of an encoded spec, without reading the rest: all that an echo job needs.
+/// Decodes only the `run` of an encoded spec: all that an echo job needs.
 pub fn decode_run(spec: &[u8]) -> Result<Run, DecodeError> {
     let malformed = |error: Error| DecodeError::Malformed(error.to_string());
     let mut decoder = Decoder::new(spec);
     decoder.array().map_err(malformed)?;
-    // Topic, queue, tenant and priority stand before it.
+    // Skips topic, queue, tenant and priority.
     for _ in 0..4 {
         decoder.skip().map_err(malformed)?;
     }
     decoder.decode().map_err(malformed)
 }
 
-/// The topic of an encoded spec, without reading the rest.
+/// Decodes only the topic of an encoded spec.
 pub fn decode_topic(spec: &[u8]) -> Result<&str, DecodeError> {
     let malformed = |error: Error| DecodeError::Malformed(error.to_string());
     let mut decoder = Decoder::new(spec);
@@ -55,7 +55,7 @@ pub fn decode_topic(spec: &[u8]) -> Result<&str, DecodeError> {
     decoder.str().map_err(malformed)
 }
 
-/// The topic and the tenant of an encoded spec.
+/// Decodes only topic and tenant of an encoded spec.
 pub fn decode_owner(spec: &[u8]) -> Result<(String, String), DecodeError> {
     #[derive(Decode)]
     struct Owner {
@@ -68,7 +68,7 @@ pub fn decode_owner(spec: &[u8]) -> Result<(String, String), DecodeError> {
     Ok((topic, tenant))
 }
 
-/// What a runner needs of a spec: the same fields under the same numbers, and none of the others.
+/// The part of a spec that a runner needs. Field numbers are those of [`JobSpec`].
 #[derive(Debug, Clone, PartialEq, Eq, Decode)]
 pub struct Task {
     #[n(0)]
@@ -77,7 +77,7 @@ pub struct Task {
     pub tenant: String,
     #[n(4)]
     pub run: Run,
-    /// What the job asked for. The shard keeps watch over it, and a policy may have shortened it.
+    /// Timeout of the spec. The shard enforces it; a policy may have shortened it.
     #[n(5)]
     pub timeout_ms: Option<u64>,
     #[cbor(n(10), decode_with = "sandbox_or_standard", default)]
@@ -88,20 +88,20 @@ pub struct Task {
     pub outputs: Vec<String>,
     #[cbor(n(14), default)]
     pub limits: Limits,
-    /// The policy has taken the network away from it.
+    /// The policy forbids network access.
     #[cbor(skip)]
     pub without_network: bool,
 }
 
 impl Task {
-    /// Narrows what it asks for to what the policy allows.
+    /// Applies the policy's constraints.
     pub fn constrain(&mut self, constraints: &Constraints) {
         if let Some(least) = constraints.sandbox {
             self.sandbox = self.sandbox.stricter(least);
         }
         if constraints.network == Some(false) {
             self.without_network = true;
-            // Nothing can be kept from a process that runs with the rights of the server itself.
+            // Without a sandbox the process has the server's rights: network access could not be prevented.
             self.sandbox = self.sandbox.stricter(Sandbox::Standard);
         }
         if let Some(most) = constraints.max_artifact_bytes {
@@ -118,7 +118,7 @@ pub fn decode_task(spec: &[u8]) -> Result<Task, DecodeError> {
     codec::decode(spec)
 }
 
-/// [`JobSpec::blobs`] of an encoded spec. Most jobs have none, and that is found out without reading them.
+/// [`JobSpec::blobs`] of an encoded spec. Specs without blobs, the common case, are not fully decoded.
 pub fn decode_blobs(spec: &[u8]) -> Result<Vec<BlobId>, DecodeError> {
     #[derive(Decode)]
     struct Blobs {
@@ -134,11 +134,11 @@ pub fn decode_blobs(spec: &[u8]) -> Result<Vec<BlobId>, DecodeError> {
     Ok(blobs.run.component().into_iter().chain(blobs.inputs.into_values()).collect())
 }
 
-/// By the number of its fields, and by what it runs.
+/// Cheap check of the field count and the executor.
 fn may_have_blobs(spec: &[u8]) -> Result<bool, Error> {
     let mut decoder = Decoder::new(spec);
     let fields = decoder.array()?;
-    // Inputs are the thirteenth.
+    // `inputs` is the thirteenth field.
     if fields.is_none_or(|fields| fields > 12) {
         return Ok(true);
     }
@@ -150,7 +150,7 @@ fn may_have_blobs(spec: &[u8]) -> Result<bool, Error> {
     Ok(decoder.u32()? == wasm)
 }
 
-/// Names the content of a job: the same job, the same digest.
+/// Content hash of a spec: equal specs have equal digests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub struct Digest(#[cbor(n(0), with = "minicbor::bytes")] pub [u8; 16]);
@@ -160,7 +160,7 @@ impl Digest {
         Self(half(blake3::hash(bytes)))
     }
 
-    /// The digest of the same content in a queue: however the queue was named, and different in each.
+    /// Digest of the spec within a queue. Independent of whether the queue was given by id or token.
     pub fn within(mut self, queue: QueueId) -> Self {
         for (byte, other) in self.0.iter_mut().zip(queue.key()) {
             *byte ^= other;
@@ -169,7 +169,7 @@ impl Digest {
     }
 }
 
-/// Names an idempotency key of a tenant.
+/// Hash of a tenant's idempotency key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub struct KeyHash(#[cbor(n(0), with = "minicbor::bytes")] pub [u8; 16]);
@@ -178,13 +178,13 @@ impl KeyHash {
     pub fn of(tenant: &str, key: &str) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(tenant.as_bytes());
-        // No tenant's name contains a control character, so this keeps (`a`, `bc`) and (`ab`, `c`) apart.
+        // Separator: tenant names have no control characters, so (`a`, `bc`) and (`ab`, `c`) hash differently.
         hasher.update(&[0]);
         hasher.update(key.as_bytes());
         Self(half(hasher.finalize()))
     }
 
-    /// A number to route by.
+    /// Routing hash.
     pub fn number(self) -> u64 {
         let [a, b, c, d, e, f, g, h, ..] = self.0;
         u64::from_le_bytes([a, b, c, d, e, f, g, h])
@@ -197,12 +197,12 @@ fn half(hash: blake3::Hash) -> [u8; 16] {
     half
 }
 
-/// A validated spec on its way into a shard: encoded once, outside the shard's own thread.
+/// A validated spec, encoded outside the shard's thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackedSpec {
     pub bytes: Bytes,
     pub digest: Digest,
-    pub lane: Lane,
+    pub executor: ExecutorKind,
     pub priority: Priority,
     pub timeout: Option<Millis>,
     pub deadline: Option<Millis>,
@@ -210,7 +210,7 @@ pub struct PackedSpec {
     pub max_retries: Option<u32>,
     pub key: Option<KeyHash>,
     pub tenant: String,
-    pub wants: Wants,
+    pub wants: Requirements,
 }
 
 #[cfg(test)]
@@ -229,14 +229,14 @@ mod tests {
     }
 
     #[test]
-    fn the_run_is_found_in_an_encoded_spec() {
+    fn the_run_is_decoded_without_the_rest() {
         let spec = process();
         assert_eq!(decode_run(&spec.clone().pack().bytes).unwrap(), spec.run);
         assert!(decode_run(&[]).is_err());
     }
 
     #[test]
-    fn a_runner_reads_what_concerns_it() {
+    fn a_task_has_the_fields_of_its_spec() {
         let mut spec = process();
         let task = decode_task(&spec.clone().pack().bytes).unwrap();
         assert_eq!((task.sandbox, task.inputs.len(), task.limits), (Sandbox::Standard, 0, Limits::default()));
@@ -245,7 +245,7 @@ mod tests {
         spec.timeout_ms = Some(7);
         spec.labels.insert("not".to_owned(), "needed".to_owned());
         spec.limits.pids = Some(3);
-        // A sandbox that is absent, and one that is not, before fields that are there.
+        // Absent and present sandbox, followed by present fields.
         for sandbox in [None, Some(Sandbox::Strict)] {
             spec.sandbox = sandbox;
             spec.inputs.insert("in".to_owned(), BlobId::of(b"x"));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn blobs_are_found_in_an_encoded_spec() {
+    fn blobs_of_an_encoded_spec_are_those_of_the_spec() {
         let echo = JobSpec::new(Run::Echo(EchoRun::default()));
         let mut keyed = process();
         keyed.idempotency_key = Some("k".to_owned());
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_tells_queues_apart_but_not_how_they_were_named() {
+    fn a_digest_depends_on_the_queue_and_not_on_its_reference() {
         let mut spec = process();
         let plain = spec.clone().pack();
         spec.queue = Some(QueueRef::Id(QueueId(7)));
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_two_tenants_differ() {
+    fn idempotency_keys_of_two_tenants_differ() {
         assert_ne!(KeyHash::of("a", "bc"), KeyHash::of("ab", "c"));
     }
 }

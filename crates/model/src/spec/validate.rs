@@ -1,4 +1,4 @@
-//! Whether a spec keeps its limits. What is wrong is said with its place and the way out.
+//! Validation of specs. Errors name the field and the remedy.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use super::{JobSpec, Limits, ProcessRun, Run, Sandbox, WasmRun};
 use crate::limits;
 use crate::time::Millis;
 
-/// A value that cannot be accepted.
+/// Validation error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{field}`: {message}")]
 pub struct Invalid {
-    /// The path of the value in the request.
+    /// Path of the field in the request.
     pub field: &'static str,
     pub message: String,
 }
@@ -24,13 +24,13 @@ impl Invalid {
 type Checked = Result<(), Invalid>;
 
 impl JobSpec {
-    /// Whether everything in it keeps its limits; the first thing that does not.
+    /// Validates all fields. Returns the first error.
     pub fn validate(&self) -> Checked {
         name("topic", &self.topic)?;
         name("tenant", &self.tenant)?;
         duration("timeout_ms", self.timeout_ms)?;
         if self.timeout_ms == Some(0) {
-            return Err(Invalid::new("timeout_ms", "with 0 no attempt could ever end in time"));
+            return Err(Invalid::new("timeout_ms", "it must be at least 1 ms"));
         }
         if let Some(retries) = self.max_retries.filter(|retries| *retries > limits::RETRIES_MAX) {
             let message = format!("{retries} retries are too many: at most {}", limits::RETRIES_MAX);
@@ -43,7 +43,7 @@ impl JobSpec {
         self.validate_requires()?;
         match &self.run {
             Run::Echo(echo) => {
-                self.refuse_what_echo_ignores()?;
+                self.reject_unused_by_echo()?;
                 duration("run.echo.delay_ms", Some(echo.delay_ms))
             }
             Run::Process(process) => {
@@ -62,7 +62,7 @@ impl JobSpec {
                 for (field, limit) in [("limits.pids", self.limits.pids), ("limits.open_files", self.limits.open_files)]
                 {
                     if limit.is_some() {
-                        return Err(Invalid::new(field, "it limits processes, and a component is none: leave it out"));
+                        return Err(Invalid::new(field, "it applies to processes only: leave it out"));
                     }
                 }
                 self.validate_files()
@@ -94,8 +94,8 @@ impl JobSpec {
         self.requires.iter().try_for_each(|capability| name("requires", capability))
     }
 
-    /// Better refused than silently without effect.
-    fn refuse_what_echo_ignores(&self) -> Checked {
+    /// Rejects fields that would have no effect.
+    fn reject_unused_by_echo(&self) -> Checked {
         let message = "an echo job has no files and uses nothing: leave it out";
         for (field, given) in [
             ("inputs", !self.inputs.is_empty()),
@@ -148,13 +148,13 @@ fn validate_process(process: &ProcessRun) -> Checked {
     }
     arguments(COMMAND, &process.command)?;
     environment("run.process.env", &process.env)?;
-    together(COMMAND, &process.command, &process.env)
+    total_size(COMMAND, &process.command, &process.env)
 }
 
 fn validate_wasm(wasm: &WasmRun) -> Checked {
     arguments("run.wasm.args", &wasm.args)?;
     environment("run.wasm.env", &wasm.env)?;
-    together("run.wasm.args", &wasm.args, &wasm.env)
+    total_size("run.wasm.args", &wasm.args, &wasm.env)
 }
 
 fn arguments(field: &'static str, arguments: &[String]) -> Checked {
@@ -180,7 +180,7 @@ fn environment(field: &'static str, env: &BTreeMap<String, String>) -> Checked {
     }
     for (variable, value) in env {
         if variable.is_empty() || variable.contains(['=', '\0']) || value.contains('\0') {
-            let message = "a variable's name is empty or contains `=`, or a zero byte is in it";
+            let message = "a variable has an empty name, a name with `=`, or a zero byte";
             return Err(Invalid::new(field, message));
         }
         if variable.len() + 1 + value.len() > limits::ARGUMENT_BYTES_MAX {
@@ -192,8 +192,8 @@ fn environment(field: &'static str, env: &BTreeMap<String, String>) -> Checked {
     Ok(())
 }
 
-/// The kernel wants arguments and variables in one place, each with a zero byte behind it.
-fn together(field: &'static str, arguments: &[String], env: &BTreeMap<String, String>) -> Checked {
+/// The kernel limits the total size of arguments and variables, each with a terminating zero byte.
+fn total_size(field: &'static str, arguments: &[String], env: &BTreeMap<String, String>) -> Checked {
     let bytes = arguments.iter().map(|argument| argument.len() + 1).sum::<usize>()
         + env.iter().map(|(variable, value)| variable.len() + value.len() + 2).sum::<usize>();
     if bytes > limits::COMMAND_BYTES_MAX {
@@ -216,7 +216,7 @@ fn validate_limits(given: &Limits) -> Checked {
         ("limits.fuel", given.fuel, limits::FUEL_LIMIT_MAX),
     ] {
         match limit {
-            Some(0) => return Err(Invalid::new(field, "with 0 nothing could ever run: leave it out for no limit")),
+            Some(0) => return Err(Invalid::new(field, "it must be at least 1: leave it out for no limit")),
             Some(limit) if limit > max => return Err(Invalid::new(field, format!("{limit} is more than {max}"))),
             Some(_) | None => {}
         }
@@ -224,7 +224,7 @@ fn validate_limits(given: &Limits) -> Checked {
     Ok(())
 }
 
-/// Whether a text may name a file below some directory, and nothing else.
+/// Validates a relative path that stays below its directory.
 pub fn relative_path(field: &'static str, path: &str) -> Checked {
     for component in components(field, path)? {
         if component.len() > limits::PATH_COMPONENT_BYTES_MAX {
@@ -236,7 +236,7 @@ pub fn relative_path(field: &'static str, path: &str) -> Checked {
     Ok(())
 }
 
-/// The parts of a path, or of a pattern for one, that stays where it begins.
+/// Components of a relative path or glob. `.`, `..` and empty components are errors.
 fn components<'a>(field: &'static str, path: &'a str) -> Result<impl Iterator<Item = &'a str>, Invalid> {
     let wrong = |what: &str| Err(Invalid::new(field, format!("`{}` {what}", shortened(path))));
     if path.is_empty() {
@@ -249,11 +249,11 @@ fn components<'a>(field: &'static str, path: &'a str) -> Result<impl Iterator<It
         return wrong("contains a zero byte");
     }
     if path.starts_with('/') {
-        return wrong("is absolute: paths begin in the job's working directory");
+        return wrong("is absolute: make it relative");
     }
     let parts = path.split('/');
     match parts.clone().find(|part| matches!(*part, "" | "." | "..")) {
-        Some("..") => wrong("leads out of the working directory: `..` is not allowed"),
+        Some("..") => wrong("leaves its directory: `..` is not allowed"),
         Some(".") => wrong("has a part `.`: leave it out"),
         Some(_) => wrong("has an empty part: one `/` between two names, none at the end"),
         None => Ok(parts),
@@ -264,7 +264,7 @@ fn shortened(path: &str) -> String {
     path.chars().take(100).collect()
 }
 
-/// Whether a text may be an idempotency key.
+/// Validates an idempotency key.
 pub fn validate_key(key: &str) -> Result<(), Invalid> {
     if key.is_empty() || key.len() > limits::IDEMPOTENCY_KEY_BYTES_MAX {
         let message = format!(
@@ -277,7 +277,7 @@ pub fn validate_key(key: &str) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Whether a text may name a topic, tenant, tag or label.
+/// Validates the name of a topic, tenant, tag or label.
 pub fn name(field: &'static str, text: &str) -> Result<(), Invalid> {
     if text.is_empty() {
         return Err(Invalid::new(field, "it is empty"));

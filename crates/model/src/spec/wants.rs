@@ -1,4 +1,4 @@
-//! What a job asks of the runner that is to run it.
+//! Requirements: what a job demands of a runner.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +7,27 @@ use minicbor::Decode;
 use super::JobSpec;
 use crate::codec::{self, DecodeError};
 
-/// Labels with these beginnings say which runners may have the job: the rest of the name is the runner's own label.
+/// Prefixes of job labels that select runners. The rest of the name is the runner's label.
 const SELECTORS: [&str; 3] = ["placement.", "constraint.", "node."];
-/// Narrows the topic's pools to this one.
+/// Job label: restricts the topic's pools to this one.
 const PREFERRED_POOL: &str = "preferred_pool";
-/// The runner that gets the job if it has room when the job becomes ready.
+/// Job label: the runner to prefer if it has a free slot when the job becomes ready.
 const PREFERRED_WORKER: &str = "preferred_worker_id";
 
-/// What placing a job needs to know of it.
+/// A job's requirement, for placement.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Wants {
+pub struct Requirements {
     pub topic: String,
-    /// Sorted, each once.
+    /// Required capabilities, sorted, without duplicates.
     pub requires: Vec<String>,
-    /// Labels that the runner must have, as they are named there. Sorted.
+    /// Required labels of the runner, without the selector prefix. Sorted.
     pub labels: Vec<(String, String)>,
     pub pool: Option<String>,
     pub worker: Option<String>,
 }
 
-impl Wants {
-    /// Takes them out of a spec that is no longer needed for itself.
+impl Requirements {
+    /// Moves the values out of a spec that is not used any more.
     pub(super) fn take(spec: &mut JobSpec) -> Self {
         Self::new(std::mem::take(&mut spec.topic), std::mem::take(&mut spec.labels), std::mem::take(&mut spec.requires))
     }
@@ -38,7 +38,7 @@ impl Wants {
         let pool = labels.remove(PREFERRED_POOL);
         let worker = labels.remove(PREFERRED_WORKER);
         let selects = |(label, value): (String, String)| {
-            let name = SELECTORS.iter().find_map(|beginning| label.strip_prefix(beginning))?;
+            let name = SELECTORS.iter().find_map(|prefix| label.strip_prefix(prefix))?;
             Some((name.to_owned(), value))
         };
         let mut labels: Vec<_> = labels.into_iter().filter_map(selects).collect();
@@ -48,8 +48,8 @@ impl Wants {
     }
 }
 
-/// [`Wants`] of an encoded spec.
-pub fn decode_wants(spec: &[u8]) -> Result<Wants, DecodeError> {
+/// [`Requirements`] of an encoded spec.
+pub fn decode_requirements(spec: &[u8]) -> Result<Requirements, DecodeError> {
     #[derive(Decode)]
     struct Fields {
         #[n(0)]
@@ -60,7 +60,7 @@ pub fn decode_wants(spec: &[u8]) -> Result<Wants, DecodeError> {
         requires: Vec<String>,
     }
     let fields: Fields = codec::decode(spec)?;
-    Ok(Wants::new(fields.topic, fields.labels, fields.requires))
+    Ok(Requirements::new(fields.topic, fields.labels, fields.requires))
 }
 
 #[cfg(test)]
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_labels_that_select_are_wanted_of_a_runner() {
+    fn only_selector_labels_are_required_of_a_runner() {
         let spec: JobSpec = serde_json::from_str(
             r#"{"topic":"t","run":{"echo":{}},"requires":["gpu","avx","gpu"],
                 "labels":{"placement.zone":"a","node.name":"n1","constraint.arch":"arm","team":"x",
@@ -77,7 +77,7 @@ mod tests {
         .unwrap();
         let packed = spec.pack();
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let wanted = Wants {
+        let wanted = Requirements {
             topic: "t".to_owned(),
             requires: vec!["avx".to_owned(), "gpu".to_owned()],
             labels: vec![pair("arch", "arm"), pair("name", "n1"), pair("zone", "a")],
@@ -85,13 +85,13 @@ mod tests {
             worker: Some("7".to_owned()),
         };
         assert_eq!(packed.wants, wanted);
-        assert_eq!(decode_wants(&packed.bytes).unwrap(), wanted);
+        assert_eq!(decode_requirements(&packed.bytes).unwrap(), wanted);
     }
 
     #[test]
-    fn two_values_for_one_label_are_both_wanted() {
+    fn two_values_of_one_label_are_both_required() {
         let spec: JobSpec =
             serde_json::from_str(r#"{"run":{"echo":{}},"labels":{"placement.zone":"a","node.zone":"b"}}"#).unwrap();
-        assert_eq!(spec.pack().wants.labels.len(), 2, "and no runner has both: it waits, and says why");
+        assert_eq!(spec.pack().wants.labels.len(), 2, "no runner has both: the job waits with a reason");
     }
 }

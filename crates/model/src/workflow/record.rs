@@ -1,4 +1,4 @@
-//! What is kept of a workflow.
+//! Records of workflows and their tasks.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +15,17 @@ use crate::spec::Digest;
 use crate::state::State;
 use crate::time::Millis;
 
-/// A task of a workflow, or one item of it. The number of a task is its place in the definition.
+/// A task of a workflow, or an item of it. Tasks are numbered in the order of the definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
-pub struct Place {
+pub struct TaskKey {
     #[n(0)]
     pub task: u32,
-    /// With `for_each`: the place of the item in its list, from 0.
+    /// With `for_each`: index of the item, from 0.
     #[n(1)]
     pub item: Option<u32>,
 }
 
-impl Place {
+impl TaskKey {
     pub fn of(task: u32) -> Self {
         Self { task, item: None }
     }
@@ -35,25 +35,25 @@ impl Place {
     }
 }
 
-/// What a job belongs to.
+/// The workflow task of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Origin {
     #[n(0)]
     pub workflow: WorkflowId,
     #[n(1)]
-    pub place: Place,
-    /// It undoes what the task has done.
+    pub task_key: TaskKey,
+    /// The job is the task's compensation.
     #[n(2)]
     pub compensation: bool,
 }
 
-/// How many tasks are in each state, in the order of [`TaskState::ALL`].
+/// Number of tasks by state, in the order of [`TaskState::ALL`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
 #[cbor(transparent)]
 pub struct Tally(#[n(0)] pub [u32; 10]);
 
 impl Tally {
-    /// All of them waiting.
+    /// `total` waiting tasks.
     pub fn waiting(total: u32) -> Self {
         let mut tally = Self::default();
         tally.0[usize::from(TaskState::Waiting.code())] = total;
@@ -68,7 +68,7 @@ impl Tally {
         self.0.iter().sum()
     }
 
-    /// Those that have begun and not ended.
+    /// Number of tasks that have started and not ended.
     pub fn live(&self) -> u32 {
         TaskState::ALL.into_iter().filter(|state| state.is_live()).map(|state| self.of(state)).sum()
     }
@@ -79,13 +79,13 @@ impl Tally {
 
     pub fn shift(&mut self, from: TaskState, to: TaskState) {
         let count = &mut self.0[usize::from(from.code())];
-        debug_assert!(*count > 0, "more tasks leave {from} than there are");
+        debug_assert!(*count > 0, "no task is counted as {from}");
         *count = count.saturating_sub(1);
         self.0[usize::from(to.code())] += 1;
     }
 }
 
-/// What comes after a workflow's live tasks have stopped.
+/// What follows when the live tasks of a stopping workflow have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum AfterStop {
@@ -93,10 +93,10 @@ pub enum AfterStop {
     Cancelled,
     #[n(1)]
     Failed,
-    /// What was done is undone, and then it has failed.
+    /// Rollback, then failed.
     #[n(2)]
     RollBackAndFail,
-    /// What was done is undone, and then it is cancelled.
+    /// Rollback, then cancelled.
     #[n(3)]
     RollBackAndCancel,
 }
@@ -106,7 +106,7 @@ impl AfterStop {
         matches!(self, Self::RollBackAndFail | Self::RollBackAndCancel)
     }
 
-    /// The state in the end.
+    /// The terminal state.
     pub fn end(self) -> WorkflowState {
         match self {
             Self::Cancelled | Self::RollBackAndCancel => WorkflowState::Cancelled,
@@ -115,7 +115,7 @@ impl AfterStop {
     }
 }
 
-/// How far a rollback has come.
+/// State of a rollback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum RollbackState {
@@ -123,7 +123,7 @@ pub enum RollbackState {
     RollingBack,
     #[n(1)]
     RolledBack,
-    /// Some of it could not be undone: the dead letters say what.
+    /// Some compensations failed: see the dead letters.
     #[n(2)]
     PartiallyRolledBack,
 }
@@ -138,7 +138,7 @@ impl RollbackState {
     }
 }
 
-/// The undoing of what a workflow has done.
+/// Rollback of a workflow.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Rollback {
     #[n(0)]
@@ -147,16 +147,16 @@ pub struct Rollback {
     pub began_at: Millis,
     #[n(2)]
     pub ended_at: Option<Millis>,
-    /// How many steps there are to undo.
+    /// Number of tasks and items to compensate.
     #[n(3)]
     pub total: u32,
     #[n(4)]
-    pub undone: u32,
+    pub compensated: u32,
     #[n(5)]
     pub failed: u32,
 }
 
-/// Where the undoing of one step is.
+/// State of a compensation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum CompensationState {
@@ -178,19 +178,19 @@ impl CompensationState {
     }
 }
 
-/// The undoing of one step.
+/// Compensation of a task or item.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Compensation {
     #[n(0)]
     pub state: CompensationState,
-    /// Absent where a sub-workflow undoes its own steps.
+    /// Absent for a sub-workflow, which rolls itself back.
     #[n(1)]
     pub job: Option<JobId>,
     #[n(2)]
     pub at: Millis,
 }
 
-/// How far a running task says it is.
+/// Progress reported by a running task.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Progress {
     #[n(0)]
@@ -201,7 +201,7 @@ pub struct Progress {
     pub at: Millis,
 }
 
-/// One task that has begun, or one item of it.
+/// Record of a started task or item.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct TaskRecord {
     #[n(0)]
@@ -212,40 +212,40 @@ pub struct TaskRecord {
     pub ended_at: Option<Millis>,
     #[n(3)]
     pub job: Option<JobId>,
-    /// The sub-workflow that it has started.
+    /// The sub-workflow started by the task.
     #[n(4)]
     pub child: Option<WorkflowId>,
-    /// Kept here where a template reads it; else it stands in the job's record.
+    /// Present if a template reads it; otherwise it is only in the job's record.
     #[n(5)]
     pub result: Option<Json>,
     #[n(6)]
     pub reason: Option<Reason>,
-    /// Counts the ends of what can be undone, from 1: it is undone in the opposite order. 0: nothing to undo.
+    /// Completion order of tasks with a compensation, from 1. A rollback goes in reverse. 0: nothing to compensate.
     #[cbor(n(7), skip_if = "is_zero")]
     pub order: u32,
-    /// When a delay is over, or when a signal has been waited for long enough.
+    /// End of a delay, or timeout of a wait for a signal.
     #[n(8)]
     pub due: Option<Millis>,
-    /// The task that does the very same.
+    /// The task whose identical work this task shares.
     #[n(9)]
-    pub merged_into: Option<Place>,
-    /// Names what it does, for those that would do the very same.
+    pub merged_into: Option<TaskKey>,
+    /// Digest of the task's work. Tasks with the same digest share one execution.
     #[n(10)]
     pub merge_key: Option<Digest>,
     #[n(11)]
     pub compensation: Option<Box<Compensation>>,
-    /// The case of a switch that held; one more than the last: none.
+    /// Index of the chosen case of a switch; the number of cases if none matched.
     #[n(12)]
     pub chosen: Option<u32>,
-    /// With `for_each`: how many items there are.
+    /// With `for_each`: number of items.
     #[n(13)]
     pub items: Option<u32>,
-    /// How its job ended.
+    /// Terminal state of the job.
     #[n(14)]
     pub job_state: Option<State>,
     #[n(15)]
     pub progress: Option<Box<Progress>>,
-    /// With `for_each` after other tasks: the list as it was. What becomes of their results later does not change it.
+    /// With `for_each` after other tasks: the evaluated list. Later changes to their results do not affect it.
     #[n(16)]
     pub list: Option<Json>,
 }
@@ -278,7 +278,7 @@ impl TaskRecord {
     }
 }
 
-/// What happened to a workflow as a whole.
+/// History entry of a workflow.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Note {
     #[n(0)]
@@ -288,14 +288,14 @@ pub struct Note {
     #[n(2)]
     pub by: Option<Box<str>>,
     #[n(3)]
-    pub place: Option<Place>,
+    pub task_key: Option<TaskKey>,
     #[n(4)]
     pub text: Option<String>,
 }
 
 macro_rules! notes {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal;)*) => {
-        /// What a note is about.
+        /// Kind of a history entry.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
         #[cbor(index_only)]
         pub enum NoteKind {
@@ -317,26 +317,25 @@ notes! {
     Paused = 1, "paused";
     Resumed = 2, "resumed";
     CancelRequested = 3, "cancel_requested";
-    /// The text is its name.
+    /// The text is the name of the signal.
     Signalled = 4, "signalled";
-    /// It goes back to this task; without one, to what had not succeeded.
+    /// Rerun from this task; without one, from the tasks that had not succeeded.
     Rerun = 5, "rerun";
-    /// This task's failure stops the workflow.
+    /// The workflow stops because this task failed.
     Stopping = 6, "stopping";
     RollbackBegan = 7, "rollback_began";
     RollbackEnded = 8, "rollback_ended";
-    /// The result of this task was taken out of circulation after it had succeeded. What had begun after it went on.
+    /// The result of this task was quarantined after its success. Dependent tasks that had started went on.
     QuarantinedLate = 9, "quarantined_late";
     Released = 10, "released";
-    /// An epoch was reached.
     EpochReached = 11, "epoch_reached";
     TimedOut = 12, "timed_out";
     Ended = 13, "ended";
-    /// Parts of this task's result were removed after it had succeeded.
+    /// The result of this task was redacted after its success.
     RedactedLate = 14, "redacted_late";
 }
 
-/// The schedule that has started a workflow, and for which moment.
+/// The schedule that started a workflow, and the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct FromSchedule {
     #[n(0)]
@@ -345,12 +344,12 @@ pub struct FromSchedule {
     pub slot: Millis,
 }
 
-/// What the jobs of a workflow have used, each counted once.
+/// Total resource usage of a workflow's jobs, each counted once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
 pub struct Totals {
     #[n(0)]
     pub cpu: Millis,
-    /// The largest of any job.
+    /// Maximum over all jobs.
     #[n(1)]
     pub memory_peak_bytes: u64,
     #[n(2)]
@@ -366,12 +365,12 @@ impl Totals {
     }
 }
 
-/// A workflow.
+/// Record of a workflow.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Workflow {
     #[n(0)]
     pub id: WorkflowId,
-    /// Where its jobs stand in line.
+    /// The queue of its jobs.
     #[n(1)]
     pub queue: QueueId,
     #[n(2)]
@@ -382,22 +381,22 @@ pub struct Workflow {
     pub state: WorkflowState,
     #[n(5)]
     pub created_at: Millis,
-    /// When it entered its state.
+    /// Time of entering the current state.
     #[n(6)]
     pub since: Millis,
-    /// Counts its runs: 1, and one more for each time it was run again from one of its tasks.
+    /// Number of runs: 1, plus one for each rerun.
     #[n(7)]
     pub run: u32,
     #[n(8)]
     pub submitter: Option<Box<str>>,
-    /// The task that has started it as a sub-workflow.
+    /// The task that started the workflow as a sub-workflow.
     #[n(9)]
-    pub parent: Option<(WorkflowId, Place)>,
+    pub parent: Option<(WorkflowId, TaskKey)>,
     #[n(10)]
     pub schedule: Option<FromSchedule>,
     #[n(11)]
     pub tasks: Tally,
-    /// The items of its tasks that run for each of a list.
+    /// Items of `for_each` tasks.
     #[n(12)]
     pub items: Tally,
     #[n(13)]
@@ -405,7 +404,7 @@ pub struct Workflow {
     /// The newest [`TaskRecord::order`].
     #[n(14)]
     pub last_order: u32,
-    /// Tasks of later epochs wait.
+    /// Current epoch. Tasks of later epochs wait.
     #[n(15)]
     pub epoch: u32,
     #[n(16)]
@@ -418,20 +417,20 @@ pub struct Workflow {
     pub notes: Vec<Note>,
     #[n(20)]
     pub notes_dropped: u32,
-    /// What it has come to.
+    /// Result of the workflow.
     #[n(21)]
     pub result: Option<Json>,
     #[n(22)]
     pub deadline: Option<Millis>,
     #[n(23)]
     pub labels: BTreeMap<String, String>,
-    /// The number of the next signal.
+    /// Number of the next signal.
     #[n(24)]
     pub next_signal: u32,
-    /// How deep it is nested: 0 for one that was started from outside.
+    /// Nesting depth as a sub-workflow; 0 for a top-level workflow.
     #[n(25)]
     pub depth: u32,
-    /// It is being taken off the records, and nothing brings it back.
+    /// Removal is in progress and cannot be undone.
     #[cbor(n(26), default)]
     pub removing: bool,
 }
@@ -455,21 +454,21 @@ impl Workflow {
     }
 }
 
-/// What a workflow was started with; written once.
+/// Definition and inputs of a workflow. Written once.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct WorkflowSpec {
-    /// Names the definition: the same definition, the same digest.
+    /// Digest of the definition.
     #[n(0)]
     pub digest: Digest,
-    /// The definition as JSON.
+    /// Definition as JSON.
     #[cbor(n(1), with = "plain_bytes")]
     pub definition: Bytes,
-    /// Every input with its value.
+    /// All inputs with their values.
     #[n(2)]
     pub inputs: Json,
 }
 
-/// A signal that has come and that no task has taken yet.
+/// An unconsumed signal.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Signal {
     #[n(0)]

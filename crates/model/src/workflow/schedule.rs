@@ -1,4 +1,4 @@
-//! What starts workflows by the clock.
+//! Records of schedules.
 
 use bytes::Bytes;
 use minicbor::{Decode, Encode};
@@ -9,41 +9,43 @@ use crate::json::Json;
 use crate::spec::Digest;
 use crate::time::Millis;
 
-/// What becomes of slots that passed while nobody could start anything.
+/// Handling of missed slots: those that passed while no start was possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode, Serialize, Deserialize)]
 #[cbor(index_only)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum CatchUp {
-    /// They are left out.
+    /// Missed slots are skipped.
     #[n(0)]
     Skip,
-    /// One run makes up for all of them.
+    /// One start for all missed slots.
     #[default]
     #[n(1)]
     Once,
-    /// Each gets its run, one after the other.
+    /// One start per missed slot, in order.
     #[n(2)]
     All,
 }
 
-/// What happens when the workflow of the slot before has not ended.
+/// Handling of a slot while the previous workflow is still running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode, Serialize, Deserialize)]
 #[cbor(index_only)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Overlap {
-    /// Both run.
+    /// Both workflows run.
     #[n(0)]
     Allow,
-    /// The slot is left out.
+    /// The slot is skipped.
     #[default]
     #[n(1)]
     Forbid,
-    /// The one before is cancelled; the new one starts when it has ended.
+    /// The previous workflow is cancelled; the new one starts when it has ended.
     #[n(2)]
     Replace,
 }
 
-/// What a schedule was made with.
+/// Spec of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct ScheduleSpec {
     #[n(0)]
@@ -54,7 +56,7 @@ pub struct ScheduleSpec {
     pub catch_up: CatchUp,
     #[n(3)]
     pub overlap: Overlap,
-    /// Each start is put off by up to this much, a different amount for each slot.
+    /// Maximum delay of a start. The delay differs from slot to slot.
     #[n(4)]
     pub jitter: Millis,
     #[n(5)]
@@ -71,12 +73,12 @@ impl ScheduleSpec {
     }
 }
 
-/// A schedule.
+/// Record of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Schedule {
     #[n(0)]
     pub id: ScheduleId,
-    /// Its own among those of its tenant.
+    /// Unique within the tenant.
     #[n(1)]
     pub name: String,
     #[n(2)]
@@ -91,21 +93,21 @@ pub struct Schedule {
     pub submitter: Option<Box<str>>,
     #[n(7)]
     pub paused: bool,
-    /// Slots up to this one have had their turn.
+    /// Slots up to this one are processed.
     #[n(8)]
     pub last_slot: Millis,
-    /// The workflow that was started last.
+    /// The last started workflow.
     #[n(9)]
     pub last_workflow: Option<WorkflowId>,
     #[n(10)]
     pub started: u64,
-    /// Slots that were left out.
+    /// Number of skipped slots.
     #[n(11)]
     pub skipped: u64,
-    /// With [`Overlap::Replace`]: the slot that starts as soon as the one before has ended.
+    /// With [`Overlap::Replace`]: the slot that starts when the previous workflow has ended.
     #[n(12)]
     pub waiting_slot: Option<Millis>,
-    /// Why the last slot could not be started, if so.
+    /// Why the last slot could not be started.
     #[n(13)]
     pub trouble: Option<String>,
 }

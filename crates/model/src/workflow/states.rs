@@ -1,4 +1,4 @@
-//! The states of workflows and of their tasks.
+//! States of workflows and tasks.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,6 +12,7 @@ macro_rules! states {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode, Serialize, Deserialize)]
         #[cbor(index_only)]
         #[serde(rename_all = "snake_case")]
+        #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
         pub enum $type {
             $($(#[$doc])* #[n($number)] $name,)*
         }
@@ -25,7 +26,7 @@ macro_rules! states {
                 }
             }
 
-            /// The number on disk; `ALL[code]` is the state.
+            /// Number on disk; `ALL[code]` is the state.
             pub fn code(self) -> u8 {
                 match self {
                     $(Self::$name => $number,)*
@@ -53,7 +54,7 @@ macro_rules! states {
     };
 }
 
-/// A text that names no state.
+/// Error of parsing a state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{given}` is not a state; the states are {known}")]
 pub struct UnknownState {
@@ -62,14 +63,14 @@ pub struct UnknownState {
 }
 
 states! {
-    /// Where a workflow is in its life. Numbers and texts are on disk and in the API: never change one.
+    /// State of a workflow. Numbers and texts are on disk and in the API: never change one.
     WorkflowState {
         Running = 0, "running";
-        /// What has begun goes on; nothing else begins.
+        /// Started tasks go on; no new tasks start.
         Paused = 1, "paused";
-        /// Its live tasks are being stopped and awaited; what comes then stands in its record.
+        /// Waits for its live tasks to stop. `after_stop` of the record determines what follows.
         Stopping = 2, "stopping";
-        /// What was done is being undone, one at a time, last first.
+        /// Compensates succeeded tasks one at a time, last first.
         RollingBack = 3, "rolling_back";
         Succeeded = 4, "succeeded";
         Failed = 5, "failed";
@@ -87,25 +88,25 @@ impl WorkflowState {
 }
 
 states! {
-    /// Where a task is, or one of the items it runs for. Numbers and texts are on disk and in the API.
+    /// State of a task or item. Numbers and texts are on disk and in the API: never change one.
     TaskState {
-        /// It has not begun.
+        /// Not started.
         Waiting = 0, "waiting";
-        /// Its job, its sub-workflow or its items are under way.
+        /// The job, sub-workflow or items are running.
         Running = 1, "running";
-        /// Its delay is not over.
+        /// Waiting for the end of a delay.
         Sleeping = 2, "sleeping";
-        /// It waits for a signal.
+        /// Waiting for a signal.
         Listening = 3, "listening";
-        /// Another task does the very same and will share its result.
+        /// Waiting for the result of another task with identical work.
         Merged = 4, "merged";
         Succeeded = 5, "succeeded";
         Failed = 6, "failed";
-        /// Its condition did not hold, a switch chose another, or all that it needs was skipped.
+        /// The condition is false, a switch chose another case, or all dependencies were skipped.
         Skipped = 7, "skipped";
-        /// Its workflow was stopped, or something that it needs has failed.
+        /// The workflow was stopped or a dependency has failed.
         Cancelled = 8, "cancelled";
-        /// It succeeded, and the policy has taken its result out of circulation.
+        /// Succeeded, but the policy withholds the result.
         Quarantined = 9, "quarantined";
     }
 }
@@ -118,7 +119,7 @@ impl TaskState {
         }
     }
 
-    /// Begun and not ended.
+    /// Started and not ended.
     pub fn is_live(self) -> bool {
         match self {
             Self::Running | Self::Sleeping | Self::Listening | Self::Merged => true,

@@ -1,7 +1,7 @@
-//! A job and short words for what can happen to it.
+//! A job under test and constructors of events.
 
 use model::id::{Attempt, Incarnation, JobId, QueueId, RunnerId};
-use model::job::{Birth, End, Job, Outcome, Redacted, Scan};
+use model::job::{End, Job, NewJob, Outcome, Redacted, Scan};
 use model::json::Json;
 use model::machine::{self, Backoff, Event, Fault, Ignored};
 use model::reason::ReasonCode;
@@ -14,28 +14,28 @@ pub const BACKOFF: Backoff = Backoff { first: Millis(1_000), longest: Millis(30_
 pub const START: Millis = Millis(1_000_000);
 pub const OTHER_DIGEST: Digest = Digest([9; 16]);
 
-/// A job under test and the time, which moves on by one with every event.
+/// A job under test and the clock, which advances by 1 ms with every event.
 #[derive(Debug, Clone)]
-pub struct Life {
+pub struct Case {
     pub job: Job,
     pub now: Millis,
 }
 
-impl Life {
+impl Case {
     pub fn new(change: impl FnOnce(&mut JobSpec)) -> Self {
         let mut spec = JobSpec::new(Run::Echo(EchoRun::default()));
         change(&mut spec);
-        let birth =
-            Birth { id: JobId(77), queue: QueueId(5), seq: 1, now: START, queue_max_retries: 3, runtime_max: None };
-        Self { job: Job::new(birth, spec.pack()), now: START }
+        let new_job =
+            NewJob { id: JobId(77), queue: QueueId(5), seq: 1, now: START, queue_max_retries: 3, runtime_max: None };
+        Self { job: Job::new(new_job, spec.pack()), now: START }
     }
 
-    /// One with that many retries.
+    /// A job with this retry limit.
     pub fn with_retries(max: u32) -> Self {
         Self::new(|spec| spec.max_retries = Some(max))
     }
 
-    /// A job that was led into `state` the shortest way.
+    /// A job in `state`, by the shortest sequence of events.
     pub fn in_state(state: State) -> Self {
         match state {
             State::Blocked => Self::new(|spec| spec.not_before = Some(Timestamp(START + Millis(500)))),
@@ -48,9 +48,9 @@ impl Life {
             State::Cancelling => Self::in_state(State::Running).then(cancel()),
             State::Cancelled => Self::in_state(State::Scheduled).then(cancel()),
             State::Scanning => {
-                let mut life = Self::in_state(State::Running);
-                life.job.hold_until_scanned = true;
-                life.then(ended(1, End::Succeeded))
+                let mut case = Self::in_state(State::Running);
+                case.job.hold_until_scanned = true;
+                case.then(ended(1, End::Succeeded))
             }
             State::Succeeded => Self::in_state(State::Running).then(ended(1, End::Succeeded)),
             State::Failed => Self::in_state(State::Running).then(ended(1, End::Fatal)),
@@ -60,7 +60,7 @@ impl Life {
         }
     }
 
-    /// Lets an event happen that must be accepted.
+    /// Applies an event that must be accepted.
     #[track_caller]
     pub fn then(mut self, event: Event) -> Self {
         if let Err(why) = self.try_event(event.clone()) {
@@ -76,7 +76,7 @@ impl Life {
         Ok(self.job.state)
     }
 
-    /// An event that must be ignored, for this reason, and change nothing.
+    /// Asserts that the event is ignored for this reason and changes nothing.
     #[track_caller]
     pub fn ignores(mut self, event: Event, why: Ignored) -> Self {
         let before = self.job.clone();
@@ -97,17 +97,17 @@ impl Life {
         self
     }
 
-    /// How much of each budget was used: retries, infrastructure failures.
+    /// Used budgets: retries, infrastructure failures.
     pub fn used(&self) -> (u32, u32) {
         (self.job.retries, self.job.infrastructure_failures)
     }
 
-    /// Back on a runner, as the next attempt, and started there.
+    /// Dispatches and starts the next attempt.
     #[track_caller]
     pub fn runs_again(self, runner: u64) -> Self {
-        let life = self.is(State::Scheduled).then(dispatch(runner));
-        let attempt = life.job.attempt.0;
-        life.then(started(attempt))
+        let case = self.is(State::Scheduled).then(dispatch(runner));
+        let attempt = case.job.attempt.0;
+        case.then(started(attempt))
     }
 }
 
@@ -143,7 +143,7 @@ pub fn started(attempt: u32) -> Event {
     Event::Started { attempt: Attempt(attempt), at: Millis(0) }
 }
 
-/// The outcome carries its attempt's number as the result.
+/// The result is the attempt's number.
 pub fn ended(attempt: u32, end: End) -> Event {
     let outcome = Outcome { result: Some(Json::of(&attempt)), ..Outcome::of(end) };
     Event::Ended { attempt: Attempt(attempt), outcome: Box::new(outcome) }
@@ -172,6 +172,6 @@ pub fn scanned_as(verdict: OutputVerdict, redacted: Option<Redacted>) -> Event {
         findings: Vec::new(),
         attempt: Attempt::default(),
     };
-    // Every story that comes to a scan has had one attempt by then.
+    // All tests with a scan have one attempt.
     Event::Scanned { attempt: Attempt(1), scan: Box::new(Scan { decision, redacted }) }
 }

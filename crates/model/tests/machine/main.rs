@@ -1,4 +1,4 @@
-//! The job machine from outside: properties over any sequence of events, and its transitions told as stories.
+//! State machine of a job: properties of any sequence of events, and examples of each transition.
 
 mod fixture;
 mod properties;

@@ -1,4 +1,4 @@
-//! What holds after any sequence of events, however senseless.
+//! Invariants after any sequence of events, valid or not.
 
 use std::collections::BTreeSet;
 
@@ -15,14 +15,14 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use crate::fixture::{
-    BACKOFF, Life, OTHER_DIGEST, adopted, approval, dispatch, ended, lost, scanned, started, verdict,
+    BACKOFF, Case, OTHER_DIGEST, adopted, approval, dispatch, ended, lost, scanned, started, verdict,
 };
 
-/// An event whose attempt is said relative to the job's newest, so that both fitting and stale ones are common.
+/// An event with an attempt number relative to the job's newest, so that current and stale attempts are both common.
 #[derive(Debug, Clone)]
 enum Sketch {
     Plain(Event),
-    /// By an incarnation so much newer than the one on record.
+    /// Attempt offset, and the distance to the recorded incarnation.
     Adopted(i64, u64),
     Started(i64),
     Ended(i64, End),
@@ -108,17 +108,17 @@ fn sketch() -> impl Strategy<Value = Sketch> {
     ]
 }
 
-fn birth() -> impl Strategy<Value = Life> {
+fn new_job() -> impl Strategy<Value = Case> {
     (0u32..5, any::<bool>(), any::<bool>()).prop_map(|(retries, hold, delayed)| {
-        let mut life = if delayed { Life::in_state(State::Blocked) } else { Life::in_state(State::Pending) };
-        life.job.max_retries = retries;
-        life.job.hold_until_scanned = hold;
-        life
+        let mut case = if delayed { Case::in_state(State::Blocked) } else { Case::in_state(State::Pending) };
+        case.job.max_retries = retries;
+        case.job.hold_until_scanned = hold;
+        case
     })
 }
 
-/// The three doors out of a terminal state, and nothing else.
-fn is_a_door(before: &Job, event: &Event) -> bool {
+/// Whether the event is one of the three reopen transitions.
+fn is_reopen_transition(before: &Job, event: &Event) -> bool {
     match (before.state, event) {
         (State::Succeeded, Event::Scanned { scan, .. }) => !scan.decision.verdict.lets_pass(),
         (State::Quarantined, Event::Release) => true,
@@ -142,13 +142,13 @@ fn attempt_of(event: &Event) -> Option<Attempt> {
     }
 }
 
-/// What must hold between a job before and after an event that was accepted.
+/// Invariants between a job before and after an accepted event.
 fn check_accepted(before: &Job, event: &Event, charge: Charge, after: &Job) -> Result<(), TestCaseError> {
     if before.state.is_terminal() && before.state != after.state {
-        prop_assert!(is_a_door(before, event), "{event:?} moved a {} job to {}", before.state, after.state);
+        prop_assert!(is_reopen_transition(before, event), "{event:?} moved a {} job to {}", before.state, after.state);
     }
     if let Some(attempt) = attempt_of(event) {
-        prop_assert_eq!(attempt, before.attempt, "a stale attempt was believed");
+        prop_assert_eq!(attempt, before.attempt, "an event of a stale attempt was accepted");
         prop_assert!(before.state.is_on_runner());
     }
     match event {
@@ -156,7 +156,7 @@ fn check_accepted(before: &Job, event: &Event, charge: Charge, after: &Job) -> R
         Event::Adopted { incarnation, .. } => {
             let mut expected = before.clone();
             expected.attempts.last_mut().expect("the attempt").incarnation = *incarnation;
-            prop_assert_eq!(after, &expected, "nothing else changes");
+            prop_assert_eq!(after, &expected, "only the incarnation changes");
         }
         _ => prop_assert_eq!(after.attempt, before.attempt),
     }
@@ -167,25 +167,25 @@ fn check_accepted(before: &Job, event: &Event, charge: Charge, after: &Job) -> R
     prop_assert!(after.infrastructure_failures <= limits::INFRASTRUCTURE_RETRIES_DEFAULT);
     prop_assert!(after.max_retries <= before.max_retries);
     if after.result != before.result && after.result.is_some() {
-        prop_assert!(matches!(event, Event::Ended { .. }), "only an end brings a result");
+        prop_assert!(matches!(event, Event::Ended { .. }), "only the end of an attempt sets a result");
         prop_assert_eq!(&after.result, &Some(Json::of(&before.attempt.0)), "only the newest attempt's result counts");
     }
     Ok(())
 }
 
-/// What must hold of a record by itself.
+/// Invariants of a record.
 fn check_record(job: &Job) -> Result<(), TestCaseError> {
     let times: Vec<Millis> = job.states.iter().map(|entry| entry.at).collect();
-    prop_assert!(times.is_sorted(), "history goes back: {times:?}");
+    prop_assert!(times.is_sorted(), "history is out of order: {times:?}");
     let numbers: Vec<u32> = job.attempts.iter().map(|attempt| attempt.attempt.0).collect();
     prop_assert!(numbers.is_sorted_by(|a, b| a < b), "attempts repeat: {numbers:?}");
     prop_assert_eq!(job.states.last().map(|entry| entry.state), Some(job.state));
     prop_assert!(job.states.len() <= limits::HISTORY_ENTRIES_MAX && job.attempts.len() <= limits::HISTORY_ENTRIES_MAX);
     prop_assert_eq!(job.runner().is_some(), job.state.is_on_runner());
-    prop_assert!(job.state.is_on_runner() || !job.retracting, "only what is on a runner can be taken back");
+    prop_assert!(job.state.is_on_runner() || !job.retracting, "only an attempt in flight can be retracted");
     for attempt in &job.attempts {
-        let in_hand = job.state.is_on_runner() && attempt.attempt == job.attempt;
-        prop_assert_eq!(attempt.ended_at.is_none(), in_hand, "attempt {} of {}", attempt.attempt, job.attempt);
+        let in_flight = job.state.is_on_runner() && attempt.attempt == job.attempt;
+        prop_assert_eq!(attempt.ended_at.is_none(), in_flight, "attempt {} of {}", attempt.attempt, job.attempt);
     }
     let mut bytes = Vec::new();
     job.encode_into(&mut bytes);
@@ -198,66 +198,66 @@ proptest! {
 
     // FEATURES: C1, D16
     #[test]
-    fn any_sequence_of_events_keeps_the_rules(
-        mut life in birth(),
+    fn any_sequence_of_events_preserves_the_invariants(
+        mut case in new_job(),
         events in prop::collection::vec((sketch(), 0u64..2_000), 1..120),
     ) {
         for (sketch, wait) in events {
-            life.now = life.now + Millis(wait);
-            let before = life.job.clone();
-            let event = sketch.event(&before, life.now);
+            case.now = case.now + Millis(wait);
+            let before = case.job.clone();
+            let event = sketch.event(&before, case.now);
             match step(&before, &event) {
                 Ok(transition) => {
-                    life.job.apply(life.now, event.clone(), &transition, BACKOFF);
-                    check_accepted(&before, &event, transition.charge, &life.job)?;
+                    case.job.apply(case.now, event.clone(), &transition, BACKOFF);
+                    check_accepted(&before, &event, transition.charge, &case.job)?;
                 }
-                Err(_) => prop_assert_eq!(&life.job, &before),
+                Err(_) => prop_assert_eq!(&case.job, &before),
             }
-            check_record(&life.job)?;
+            check_record(&case.job)?;
         }
     }
 
-    /// Whatever was said about an attempt, saying it again changes nothing: the record keeps every byte.
+    /// A repeated event of an attempt does not change the record.
     // FEATURES: B4, D16
     #[test]
-    fn words_about_an_attempt_count_once(
-        mut life in birth(),
+    fn events_of_an_attempt_are_applied_once(
+        mut case in new_job(),
         events in prop::collection::vec(sketch(), 1..80),
     ) {
-        let mut said: Vec<Event> = Vec::new();
+        let mut applied: Vec<Event> = Vec::new();
         for sketch in events {
-            let event = sketch.event(&life.job, life.now);
-            let accepted = life.try_event(event.clone()).is_ok();
+            let event = sketch.event(&case.job, case.now);
+            let accepted = case.try_event(event.clone()).is_ok();
             if accepted && attempt_of(&event).is_some() {
-                said.push(event);
+                applied.push(event);
             }
-            for earlier in &said {
-                let before = life.job.clone();
-                let repeated = life.try_event(earlier.clone());
-                prop_assert!(repeated.is_err(), "{earlier:?} counted twice");
-                prop_assert_eq!(&life.job, &before);
+            for earlier in &applied {
+                let before = case.job.clone();
+                let repeated = case.try_event(earlier.clone());
+                prop_assert!(repeated.is_err(), "{earlier:?} was applied twice");
+                prop_assert_eq!(&case.job, &before);
             }
         }
     }
 
-    /// A job is tried a bounded number of times by itself: all budgets together, and what costs none.
+    /// Without an operator, a job has a bounded number of attempts: the sum of its budgets, plus one.
     #[test]
-    fn failures_alone_end_a_job(
-        mut life in birth(),
+    fn repeated_failures_end_a_job(
+        mut case in new_job(),
         failures in prop::collection::vec(select(vec![End::Error, End::Infrastructure]), 20),
     ) {
         let mut starts = BTreeSet::new();
         for end in failures {
             for event in [Event::Due, verdict(Verdict::Allow), dispatch(1)] {
-                let _ = life.try_event(event);
+                let _ = case.try_event(event);
             }
-            let attempt = life.job.attempt.0;
-            let _ = life.try_event(started(attempt));
-            let _ = life.try_event(ended(attempt, end));
+            let attempt = case.job.attempt.0;
+            let _ = case.try_event(started(attempt));
+            let _ = case.try_event(ended(attempt, end));
             starts.insert(attempt);
         }
-        prop_assert_eq!(life.job.state, State::Failed);
-        let most = life.job.max_retries + limits::INFRASTRUCTURE_RETRIES_DEFAULT + 1;
+        prop_assert_eq!(case.job.state, State::Failed);
+        let most = case.job.max_retries + limits::INFRASTRUCTURE_RETRIES_DEFAULT + 1;
         prop_assert!(starts.len() as u32 <= most, "{starts:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The gates on the way in and on the way out: verdicts, approvals, the content scan.
+//! Policy transitions: verdicts, approvals, content scan, release.
 
 use model::job::End;
 use model::limits;
@@ -8,111 +8,111 @@ use model::state::State;
 use model::time::Millis;
 use model::verdict::{Constraints, Verdict};
 
-use crate::fixture::{Life, OTHER_DIGEST, approval, dispatch, ended, scanned, started, verdict, verdict_of};
+use crate::fixture::{Case, OTHER_DIGEST, approval, dispatch, ended, scanned, started, verdict, verdict_of};
 
 #[test]
 fn a_denied_job_never_starts() {
-    let life = Life::in_state(State::Pending).then(verdict(Verdict::Deny));
-    let life = life.is(State::Denied).because(ReasonCode::PolicyDenied);
-    life.ignores(verdict(Verdict::Allow), Ignored::Terminal).ignores(dispatch(1), Ignored::Terminal);
+    let case = Case::in_state(State::Pending).then(verdict(Verdict::Deny));
+    let case = case.is(State::Denied).because(ReasonCode::PolicyDenied);
+    case.ignores(verdict(Verdict::Allow), Ignored::Terminal).ignores(dispatch(1), Ignored::Terminal);
 }
 
 #[test]
-fn a_verdict_counts_once() {
-    let life = Life::in_state(State::Pending).then(verdict(Verdict::Allow));
-    life.ignores(verdict(Verdict::Deny), Ignored::OutOfOrder).is(State::Scheduled);
+fn a_verdict_is_applied_once() {
+    let case = Case::in_state(State::Pending).then(verdict(Verdict::Allow));
+    case.ignores(verdict(Verdict::Deny), Ignored::OutOfOrder).is(State::Scheduled);
 }
 
 #[test]
-fn an_approval_is_good_for_this_very_content() {
-    let life = Life::in_state(State::ApprovalRequired).because(ReasonCode::ApprovalRequired);
-    let digest = life.job.digest;
-    let life = life.ignores(approval(true, OTHER_DIGEST, "a rule"), Ignored::OtherContent);
-    let life = life.then(approval(true, digest, "a rule")).is(State::Pending);
-    life.ignores(approval(true, digest, "a rule"), Ignored::OutOfOrder);
+fn an_approval_is_bound_to_the_digest() {
+    let case = Case::in_state(State::ApprovalRequired).because(ReasonCode::ApprovalRequired);
+    let digest = case.job.digest;
+    let case = case.ignores(approval(true, OTHER_DIGEST, "a rule"), Ignored::OtherContent);
+    let case = case.then(approval(true, digest, "a rule")).is(State::Pending);
+    case.ignores(approval(true, digest, "a rule"), Ignored::OutOfOrder);
 }
 
-/// The policy does not know of the approval: it asks for one again, and it is there.
+/// The policy does not know of the approval and requires one again; the recorded one satisfies it.
 #[test]
-fn an_approval_satisfies_the_rule_that_asked_for_it() {
-    let life = Life::in_state(State::ApprovalRequired);
-    let digest = life.job.digest;
-    let life = life.then(approval(true, digest, "a rule"));
-    let life = life.then(verdict_of("a rule", Verdict::RequireApproval)).is(State::Scheduled);
-    assert_eq!(life.job.decisions.len(), 2);
+fn an_approval_satisfies_the_rule_that_required_it() {
+    let case = Case::in_state(State::ApprovalRequired);
+    let digest = case.job.digest;
+    let case = case.then(approval(true, digest, "a rule"));
+    let case = case.then(verdict_of("a rule", Verdict::RequireApproval)).is(State::Scheduled);
+    assert_eq!(case.job.decisions.len(), 2);
 }
 
 #[test]
-fn another_rule_asks_for_an_approval_of_its_own() {
-    let life = Life::in_state(State::ApprovalRequired);
-    let digest = life.job.digest;
-    let life = life.then(approval(true, digest, "a rule"));
-    let life = life.then(verdict_of("another rule", Verdict::RequireApproval)).is(State::ApprovalRequired);
-    let life = life.then(approval(true, digest, "another rule"));
-    life.then(verdict_of("another rule", Verdict::RequireApproval)).is(State::Scheduled);
+fn another_rule_requires_its_own_approval() {
+    let case = Case::in_state(State::ApprovalRequired);
+    let digest = case.job.digest;
+    let case = case.then(approval(true, digest, "a rule"));
+    let case = case.then(verdict_of("another rule", Verdict::RequireApproval)).is(State::ApprovalRequired);
+    let case = case.then(approval(true, digest, "another rule"));
+    case.then(verdict_of("another rule", Verdict::RequireApproval)).is(State::Scheduled);
 }
 
 #[test]
 fn a_rejected_job_is_denied() {
-    let life = Life::in_state(State::ApprovalRequired);
-    let digest = life.job.digest;
-    life.then(approval(false, digest, "a rule")).is(State::Denied).because(ReasonCode::ApprovalRejected);
+    let case = Case::in_state(State::ApprovalRequired);
+    let digest = case.job.digest;
+    case.then(approval(false, digest, "a rule")).is(State::Denied).because(ReasonCode::ApprovalRejected);
 }
 
 #[test]
 fn a_throttled_job_waits_and_uses_no_budget() {
     let until = Millis(5_000_000);
-    let life = Life::in_state(State::Pending).then(verdict(Verdict::Throttle(until)));
-    let life = life.is(State::Pending).because(ReasonCode::Throttled);
-    assert_eq!((life.job.eligible_at, life.used()), (until, (0, 0)));
-    life.then(verdict(Verdict::Allow)).is(State::Scheduled);
+    let case = Case::in_state(State::Pending).then(verdict(Verdict::Throttle(until)));
+    let case = case.is(State::Pending).because(ReasonCode::Throttled);
+    assert_eq!((case.job.eligible_at, case.used()), (until, (0, 0)));
+    case.then(verdict(Verdict::Allow)).is(State::Scheduled);
 }
 
-/// A policy whose clock is behind, or a clock that went back: a job's own time counts all the same.
+/// The policy's clock may be behind, or a clock may have gone back.
 #[test]
-fn a_throttle_never_brings_a_job_forward() {
-    let life = Life::in_state(State::Blocked).then(Event::Due);
-    let own_time = life.job.eligible_at;
-    let life = life.then(verdict(Verdict::Throttle(Millis(5))));
-    assert_eq!(life.job.eligible_at, own_time);
+fn a_throttle_never_makes_a_job_eligible_earlier() {
+    let case = Case::in_state(State::Blocked).then(Event::Due);
+    let not_before = case.job.eligible_at;
+    let case = case.then(verdict(Verdict::Throttle(Millis(5))));
+    assert_eq!(case.job.eligible_at, not_before);
 }
 
-/// Never more than the job asked for itself, and what an earlier policy forbade is over.
+/// The limits of the spec still apply; constraints of earlier decisions do not.
 #[test]
-fn the_newest_word_of_the_policy_constrains() {
+fn constraints_are_those_of_the_newest_decision() {
     let narrow = Constraints { max_runtime: Some(Millis(10)), max_retries: Some(1), ..Constraints::default() };
     let wide = Constraints { max_runtime: Some(Millis(1_000)), max_retries: Some(100), ..Constraints::default() };
-    let life = Life::in_state(State::Pending).then(verdict(Verdict::AllowWith(narrow)));
-    assert_eq!((life.job.runtime_limit(), life.job.retry_limit()), (Some(Millis(10)), 1));
-    let life = life.is(State::Scheduled).then(dispatch(1)).then(started(1)).then(ended(1, End::Fatal));
-    let life = life.then(Event::Reschedule).then(verdict(Verdict::AllowWith(wide))).is(State::Scheduled);
-    assert_eq!((life.job.runtime_limit(), life.job.retry_limit()), (Some(Millis(1_000)), life.job.max_retries));
+    let case = Case::in_state(State::Pending).then(verdict(Verdict::AllowWith(narrow)));
+    assert_eq!((case.job.runtime_limit(), case.job.retry_limit()), (Some(Millis(10)), 1));
+    let case = case.is(State::Scheduled).then(dispatch(1)).then(started(1)).then(ended(1, End::Fatal));
+    let case = case.then(Event::Reschedule).then(verdict(Verdict::AllowWith(wide))).is(State::Scheduled);
+    assert_eq!((case.job.runtime_limit(), case.job.retry_limit()), (Some(Millis(1_000)), case.job.max_retries));
 }
 
 #[test]
-fn decisions_are_kept_up_to_their_limit() {
-    let mut life = Life::in_state(State::Pending);
+fn the_decision_history_is_limited() {
+    let mut case = Case::in_state(State::Pending);
     for _ in 0..=limits::HISTORY_ENTRIES_MAX {
-        life = life.then(verdict(Verdict::Throttle(Millis(0))));
+        case = case.then(verdict(Verdict::Throttle(Millis(0))));
     }
-    assert_eq!(life.job.decisions.len(), limits::HISTORY_ENTRIES_MAX);
+    assert_eq!(case.job.decisions.len(), limits::HISTORY_ENTRIES_MAX);
 }
 
 #[test]
-fn a_held_result_is_shown_when_it_is_clean() {
-    let life = Life::in_state(State::Scanning).ignores(Event::DeadlinePassed, Ignored::OutOfOrder);
-    let life = life.then(scanned(true)).is(State::Succeeded);
-    assert_eq!(life.job.output_decisions().len(), 1, "every look at it is on record");
-    life.ignores(scanned(true), Ignored::Terminal);
+fn a_withheld_result_is_shown_after_a_clean_scan() {
+    let case = Case::in_state(State::Scanning).ignores(Event::DeadlinePassed, Ignored::OutOfOrder);
+    let case = case.then(scanned(true)).is(State::Succeeded);
+    assert_eq!(case.job.output_decisions().len(), 1, "the scan is recorded");
+    case.ignores(scanned(true), Ignored::Terminal);
 }
 
 #[test]
-fn a_bad_result_is_quarantined_before_and_after_it_was_shown() {
+fn a_result_is_quarantined_before_and_after_it_is_shown() {
     for state in [State::Scanning, State::Succeeded] {
-        let life = Life::in_state(state).then(scanned(false)).is(State::Quarantined);
-        let life = life.because(ReasonCode::OutputQuarantined).ignores(scanned(false), Ignored::Terminal);
-        let life = life.then(Event::Release).is(State::Succeeded).because(ReasonCode::Released);
-        assert!(life.job.result.is_some(), "what was quarantined is still there");
+        let case = Case::in_state(state).then(scanned(false)).is(State::Quarantined);
+        let case = case.because(ReasonCode::OutputQuarantined).ignores(scanned(false), Ignored::Terminal);
+        let case = case.then(Event::Release).is(State::Succeeded).because(ReasonCode::Released);
+        assert!(case.job.result.is_some(), "the quarantined result is retained");
     }
 }
 
@@ -120,6 +120,6 @@ fn a_bad_result_is_quarantined_before_and_after_it_was_shown() {
 fn only_a_quarantined_result_can_be_released() {
     for state in State::ALL.into_iter().filter(|state| *state != State::Quarantined) {
         let why = if state.is_terminal() { Ignored::Terminal } else { Ignored::OutOfOrder };
-        Life::in_state(state).ignores(Event::Release, why);
+        Case::in_state(state).ignores(Event::Release, why);
     }
 }

@@ -1,4 +1,4 @@
-//! The whole log into a file.
+//! Export of the audit log to a file.
 
 use std::io::Write;
 use std::path::Path;
@@ -6,34 +6,35 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 
 use crate::context::Context;
-use crate::download::{Manner, Part};
+use crate::download::{FileOptions, PartialFile};
 use crate::exit::Usage;
 use crate::{exit, output, size};
 
-/// Until all of it has come it lies under another name beside the file.
+/// Writes to a temporary file beside `path` and renames it at the end.
 pub async fn to(path: &Path, force: bool, context: &Context) -> Result<u8> {
     if path == Path::new("-") {
         let mut export = context.client.export_audit().await?;
-        while let Some(piece) = export.chunk().await? {
-            output::write(&piece)?;
+        while let Some(chunk) = export.chunk().await? {
+            output::write(&chunk)?;
         }
         return Ok(exit::DONE);
     }
     if !force && path.symlink_metadata().is_ok() {
-        return Err(Usage(format!("{} is there already; --force replaces it", path.display())).into());
+        return Err(Usage(format!("{} already exists; use --force to replace it", path.display())).into());
     }
     let mut export = context.client.export_audit().await?;
-    let manner = Manner { executable: false, force };
-    let mut part = Part::create(path, manner).with_context(|| format!("cannot make {}", path.display()))?;
+    let file_options = FileOptions { executable: false, force };
+    let mut part =
+        PartialFile::create(path, file_options).with_context(|| format!("cannot create {}", path.display()))?;
     let mut bytes = 0;
-    while let Some(piece) = export.chunk().await? {
-        part.file.write_all(&piece).with_context(|| format!("cannot write {}", path.display()))?;
-        bytes += piece.len() as u64;
+    while let Some(chunk) = export.chunk().await? {
+        part.file.write_all(&chunk).with_context(|| format!("cannot write {}", path.display()))?;
+        bytes += chunk.len() as u64;
     }
-    part.keep(path).with_context(|| format!("cannot put {} in its place", path.display()))?;
-    if context.printer.is_for_people() {
-        let words = format!("{} written to {}\n", size::show(bytes), path.display());
-        output::write(words.as_bytes())?;
+    part.rename_to(path).with_context(|| format!("cannot rename the export to {}", path.display()))?;
+    if context.printer.is_human_readable() {
+        let message = format!("{} written to {}\n", size::show(bytes), path.display());
+        output::write(message.as_bytes())?;
     }
     Ok(exit::DONE)
 }

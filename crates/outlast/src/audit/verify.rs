@@ -1,12 +1,12 @@
-//! Whether anything in the log was changed or left out.
+//! Verification of the audit log.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
-use client::audit::{Filter, Known, Verifier};
-use model::view::{AuditReportView, BrokenView};
+use api::{AuditReportView, BrokenView};
+use client::audit::{Filter, KnownLink, Verifier};
 
 use crate::context::Context;
 use crate::exit;
@@ -14,11 +14,11 @@ use crate::exit::NotFound;
 use crate::paint::{Paint, Tone};
 use crate::table::{Align, Cell, Table};
 
-/// The longest line of an exported log: an entry has no texts beyond a few kilobytes.
+/// Limit of a line of an exported log. Entries have no texts beyond a few kilobytes.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
-/// Has the server walk its log, and looks for the links that are known.
-pub async fn server(known: &[Known], context: &Context) -> Result<u8> {
+/// Lets the server verify its log, and checks that it contains the known links.
+pub async fn server(known: &[KnownLink], context: &Context) -> Result<u8> {
     let mut report = context.client.verify_audit().await?;
     for known in known {
         let filter =
@@ -26,8 +26,8 @@ pub async fn server(known: &[Known], context: &Context) -> Result<u8> {
         let found = context.client.audit(&filter).await?.items.into_iter().next();
         let message = match found {
             Some(entry) if entry.number == known.number && entry.link == known.link => continue,
-            Some(_) => format!("entry {} has another link than the one that is known", known.number),
-            None => format!("the chain ends before entry {}, which is known to be there", known.number),
+            Some(_) => format!("entry {} has a different link than the known one", known.number),
+            None => format!("the chain ends before entry {}, which is known to exist", known.number),
         };
         if let Some(shard) = report.shards.iter_mut().find(|shard| shard.shard == known.shard) {
             report.ok = false;
@@ -35,13 +35,13 @@ pub async fn server(known: &[Known], context: &Context) -> Result<u8> {
             shard.broken.get_or_insert(BrokenView { number: known.number, message });
         }
     }
-    tell(&report, context)
+    print_report(&report, context)
 }
 
-/// Walks an exported log, asking nobody.
-pub fn file(path: &Path, known: Vec<Known>, context: &Context) -> Result<u8> {
+/// Verifies an exported log locally.
+pub fn file(path: &Path, known: Vec<KnownLink>, context: &Context) -> Result<u8> {
     let file = File::open(path).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => anyhow::Error::from(NotFound(format!("there is no file {}", path.display()))),
+        ErrorKind::NotFound => anyhow::Error::from(NotFound(format!("no such file: {}", path.display()))),
         _ => anyhow::Error::from(error).context(format!("cannot open {}", path.display())),
     })?;
     let mut reader = BufReader::new(file);
@@ -58,32 +58,32 @@ pub fn file(path: &Path, known: Vec<Known>, context: &Context) -> Result<u8> {
         }
         verifier.line(&line).with_context(|| format!("line {number} of {}", path.display()))?;
     }
-    tell(&verifier.finish(), context)
+    print_report(&verifier.finish(), context)
 }
 
-fn tell(report: &AuditReportView, context: &Context) -> Result<u8> {
+fn print_report(report: &AuditReportView, context: &Context) -> Result<u8> {
     context.printer.print(report, table)?;
     Ok(if report.ok { exit::DONE } else { exit::FAILED })
 }
 
 fn table(report: &AuditReportView, paint: Paint) -> String {
     if report.shards.is_empty() {
-        return "there is nothing in it\n".to_owned();
+        return "the log is empty\n".to_owned();
     }
     let columns = [
         ("SHARD", Align::Right),
         ("ENTRIES", Align::Right),
         ("CHAIN", Align::Left),
         ("HEAD", Align::Left),
-        ("WHAT IS WRONG", Align::Left),
+        ("PROBLEM", Align::Left),
     ];
     let mut table = Table::new(&columns);
     for shard in &report.shards {
-        let (word, tone) = if shard.ok { ("whole", Tone::Good) } else { ("broken", Tone::Bad) };
+        let (status, tone) = if shard.ok { ("intact", Tone::Good) } else { ("broken", Tone::Bad) };
         table.row([
             Cell::new(shard.shard),
             Cell::new(shard.entries),
-            Cell::new(word).tone(tone),
+            Cell::new(status).tone(tone),
             Cell::new(format!("{}:{}:{}", shard.shard, shard.entries, shard.head)),
             Cell::option(shard.broken.as_ref().map(|broken| &broken.message)),
         ]);
@@ -93,15 +93,15 @@ fn table(report: &AuditReportView, paint: Paint) -> String {
 
 #[cfg(test)]
 mod tests {
-    use model::view::ShardAuditView;
+    use api::ShardAuditView;
 
     use super::*;
 
     #[test]
-    fn the_head_can_be_noted_as_it_is_shown() {
+    fn the_printed_head_is_accepted_as_a_known_link() {
         let shard = ShardAuditView { shard: 0, entries: 2, head: "ab".repeat(32), ok: true, broken: None };
         let text = table(&AuditReportView { ok: true, shards: vec![shard] }, Paint::NONE);
         let head = text.split_whitespace().find(|word| word.starts_with("0:2:")).unwrap();
-        assert_eq!(head.parse::<Known>().unwrap().number, 2);
+        assert_eq!(head.parse::<KnownLink>().unwrap().number, 2);
     }
 }

@@ -1,15 +1,15 @@
-//! What a benchmark measured, for people and for programs.
+//! Report of a benchmark.
 
 use std::time::Duration;
 
-use client::load::Outcome;
+use client::load::LoadReport;
 use model::queue::Counters;
 use serde::Serialize;
 
 use crate::paint::Paint;
 use crate::table::Pairs;
 
-/// The names are a contract.
+/// The field names are part of the public output.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub jobs: u64,
@@ -30,18 +30,18 @@ pub struct Latency {
 }
 
 impl Report {
-    /// `whole` is the time from the first submit to the end of the last job.
-    pub fn new(jobs: u64, submitted: &Outcome, ends: &Counters, whole: Duration) -> Self {
+    /// `total` is the time from the first submission to the end of the last job.
+    pub fn new(jobs: u64, submitted: &LoadReport, ends: &Counters, total: Duration) -> Self {
         let finished = crate::queues::ended(ends);
-        // A job that was accepted and then ended badly is counted once, and so is one that was never accepted.
+        // Counts each unsuccessful job once, whether it was refused or failed later.
         let succeeded = ends.succeeded.min(jobs);
         let quantile = |fraction| millis(submitted.latencies.quantile(fraction));
         Self {
             jobs,
             failed: submitted.tally.failed.max(jobs - succeeded),
-            seconds: round(whole.as_secs_f64(), 1_000_000.0),
+            seconds: round(total.as_secs_f64(), 1_000_000.0),
             accepted_per_s: rate(submitted.tally.accepted, submitted.elapsed),
-            finished_per_s: rate(finished, whole),
+            finished_per_s: rate(finished, total),
             latency_ms: Latency {
                 p50: quantile(0.5),
                 p90: quantile(0.9),
@@ -75,7 +75,7 @@ fn millis(duration: Duration) -> f64 {
     round(duration.as_secs_f64() * 1000.0, 1000.0)
 }
 
-/// Digits beyond what was measured only get in the way.
+/// Rounds to the measured precision.
 fn round(value: f64, steps_per_unit: f64) -> f64 {
     (value * steps_per_unit).round() / steps_per_unit
 }
@@ -87,10 +87,10 @@ mod tests {
     use super::*;
 
     fn report(jobs: u64, accepted: u64, succeeded: u64, failed: u64) -> Report {
-        let mut submitted = Outcome {
+        let mut submitted = LoadReport {
             tally: Tally { accepted, failed: jobs - accepted },
             elapsed: Duration::from_millis(500),
-            ..Outcome::default()
+            ..LoadReport::default()
         };
         submitted.latencies.record(Duration::from_micros(100), accepted);
         let ends = Counters { succeeded, failed, ..Counters::default() };
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_over_their_own_times() {
+    fn each_rate_uses_its_own_duration() {
         let json = serde_json::to_string(&report(1000, 1000, 1000, 0)).unwrap();
         let expected = r#"{"jobs":1000,"failed":0,"seconds":2.0,"accepted_per_s":2000.0,"finished_per_s":500.0,"latency_ms":{"p50":0.1,"p90":0.1,"p99":0.1,"p999":0.1,"max":0.1}}"#;
         assert_eq!(json, expected);

@@ -1,4 +1,4 @@
-//! The jobs of a benchmark: mostly the same bytes over and over, so they are written once and copied.
+//! Requests of a benchmark, built once and copied.
 
 use std::io::Write;
 
@@ -8,15 +8,15 @@ use model::queue::QueueRef;
 
 use super::{Executor, Options};
 
-/// How long the server may hold an answer with `--wait`.
+/// Server-side wait with `--wait`.
 const WAIT_MS: u64 = 60_000;
 
 pub struct JobWorkload {
-    /// One for each queue.
+    /// One per queue.
     heads: Vec<RequestHead>,
-    /// A job up to its last member, without the closing brace.
+    /// JSON of a job without the closing brace.
     job: Vec<u8>,
-    /// What every idempotency key begins with.
+    /// Prefix of the idempotency keys.
     key_prefix: Option<String>,
     jobs: u64,
     batch: u64,
@@ -75,7 +75,7 @@ impl Workload for JobWorkload {
         self.batch.min(self.jobs.saturating_sub(number * self.batch))
     }
 
-    /// Looks for a few words instead of reading the JSON: the values of these jobs cannot contain them.
+    /// Searches for substrings instead of parsing the JSON: the values of these jobs cannot contain them.
     fn judge(&self, number: u64, reply: &Reply<'_>) -> Tally {
         let jobs = Workload::jobs(self, number);
         let failed = match reply.status {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_batch_has_what_is_left() {
+    fn the_last_batch_has_the_remaining_jobs() {
         let workload = workload("bench --jobs 25 --batch 10 --executor process");
         assert_eq!(workload.requests(), 3);
         let (_, body) = request(&workload, 2);

@@ -1,4 +1,4 @@
-//! Files that refer to files: `workflow: ./other.yaml` becomes a definition under `workflows`, as a server wants it.
+//! Embeds referenced files: `workflow: ./other.yaml` becomes a definition under `workflows`, as the server requires.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,15 +9,15 @@ use serde_json::value::RawValue;
 use workflow::limits::DEFINITION_BYTES_MAX;
 use workflow::{Plan, Source};
 
-use super::{Data, Invalid, Located, called, read, source};
+use super::{Data, InvalidDefinition, Located, display_name, read, source};
 use crate::exit::NotFound;
 
-const ENDINGS: [&str; 3] = [".yaml", ".yml", ".json"];
+const EXTENSIONS: [&str; 3] = [".yaml", ".yml", ".json"];
 
-/// Reads a file and all that it refers to, each once.
+/// Compiles a file and the files it refers to, each once.
 #[derive(Default)]
 pub struct Loader {
-    /// The files that are being read, each referred to by the one before.
+    /// Files being loaded, each referred to by the previous one.
     open: Vec<PathBuf>,
     done: BTreeMap<PathBuf, Arc<Plan>>,
 }
@@ -25,39 +25,42 @@ pub struct Loader {
 impl Loader {
     pub fn load(&mut self, path: &Path) -> Result<Arc<Plan>> {
         let text = read(path)?;
-        let file = called(path);
-        // Most definitions refer to no file, and their text is compiled as it stands.
-        if !ENDINGS.iter().any(|ending| text.contains(ending)) {
-            return workflow::compile(source(path, &text)).map_err(|found| Invalid::new(&file, &found).into());
+        let file = display_name(path);
+        // Most definitions refer to no file and are compiled unmodified.
+        if !EXTENSIONS.iter().any(|ending| text.contains(ending)) {
+            return workflow::compile(source(path, &text))
+                .map_err(|found| InvalidDefinition::new(&file, &found).into());
         }
         let document = Located::parse(&text, &file)?;
         if !refers_to_files(&document) {
-            return workflow::compile(source(path, &text)).map_err(|found| Invalid::new(&file, &found).into());
+            return workflow::compile(source(path, &text))
+                .map_err(|found| InvalidDefinition::new(&file, &found).into());
         }
-        let identity = identity(path)?;
-        self.open.push(identity);
+        let canonical = canonical_path(path)?;
+        self.open.push(canonical);
         let plan = self.complete(document, path, "");
         self.open.pop();
         plan
     }
 
-    /// Compiles a definition that stands in the file `path`, at the field `at`.
+    /// Compiles a definition at the field `at` of the file `path`.
     pub fn complete(&mut self, document: Located, path: &Path, at: &str) -> Result<Arc<Plan>> {
-        let file = called(path);
+        let file = display_name(path);
         let mut definition = document.clone();
         self.embed(&mut definition, path, at)?;
-        let json = serde_json::to_vec(&definition).context("the definition cannot be written as JSON")?;
-        workflow::compile(Source::Json(&json)).map_err(|found| Invalid::within(&file, &found, &document, at).into())
+        let json = serde_json::to_vec(&definition).context("cannot encode the definition as JSON")?;
+        workflow::compile(Source::Json(&json))
+            .map_err(|found| InvalidDefinition::within(&file, &found, &document, at).into())
     }
 
-    /// Puts the definitions of the files that the tasks of `definition` refer to below its `workflows`.
+    /// Adds the files that the tasks of `definition` refer to under its `workflows`.
     fn embed(&mut self, definition: &mut Located, path: &Path, at: &str) -> Result<()> {
         let mut names: Vec<String> = definition
             .get("workflows")
             .map(|own| own.fields().iter().map(|(name, _)| name.clone()).collect())
             .unwrap_or_default();
         for (name, nested) in definition.get_mut("workflows").map(Located::fields_mut).unwrap_or_default() {
-            self.embed(nested, path, &below(at, &format!("workflows.{name}")))?;
+            self.embed(nested, path, &join_field(at, &format!("workflows.{name}")))?;
         }
         let own = names.clone();
         let mut found: BTreeMap<PathBuf, String> = BTreeMap::new();
@@ -67,24 +70,26 @@ impl Loader {
             let Some(reference) = body.get_mut("workflow").filter(|reference| is_file(reference, &own)) else {
                 continue;
             };
-            let place = Reference {
-                file: called(path),
-                field: below(at, &format!("tasks.{task}.workflow")),
-                place: (reference.line, reference.column),
+            let site = FileReference {
+                file: display_name(path),
+                field: join_field(at, &format!("tasks.{task}.workflow")),
+                position: (reference.line, reference.column),
             };
-            let target = beside(path, reference.text().unwrap_or_default());
-            let known = place.explain(identity(&target))?;
+            let target = resolve_relative(path, reference.text().unwrap_or_default());
+            let known = site.map_not_found(canonical_path(&target))?;
             if let Some(name) = found.get(&known) {
                 reference.data = Data::Text(name.clone());
                 continue;
             }
-            let plan = self.referred(&target, &known, &place)?;
+            let plan = self.load_referenced(&target, &known, &site)?;
             bytes += plan.source.len();
             if bytes > DEFINITION_BYTES_MAX {
                 let max = DEFINITION_BYTES_MAX >> 20;
-                return Err(place.refuse("too_large", format!("with this file it is larger than {max} MiB")).into());
+                return Err(site
+                    .refuse("too_large", format!("with this file the definition exceeds {max} MiB"))
+                    .into());
             }
-            let name = free_name(&target, &names);
+            let name = unique_name(&target, &names);
             names.push(name.clone());
             found.insert(known, name.clone());
             reference.data = Data::Text(name.clone());
@@ -96,13 +101,13 @@ impl Loader {
         Ok(())
     }
 
-    /// The plan of a file that another one refers to.
-    fn referred(&mut self, target: &Path, known: &Path, place: &Reference) -> Result<Arc<Plan>> {
+    /// Compiled plan of a referenced file.
+    fn load_referenced(&mut self, target: &Path, known: &Path, site: &FileReference) -> Result<Arc<Plan>> {
         if let Some(at) = self.open.iter().position(|open| open == known) {
-            let circle = self.open[at..].iter().map(PathBuf::as_path).chain([known]);
-            let circle: Vec<String> = circle.map(file_name).collect();
-            let message = format!("these files start each other in a circle: {}", circle.join(" → "));
-            return Err(place.refuse("recursion", message).into());
+            let cycle = self.open[at..].iter().map(PathBuf::as_path).chain([known]);
+            let cycle: Vec<String> = cycle.map(file_name).collect();
+            let message = format!("workflow files form a cycle: {}", cycle.join(" → "));
+            return Err(site.refuse("recursion", message).into());
         }
         if let Some(plan) = self.done.get(known) {
             return Ok(plan.clone());
@@ -113,20 +118,20 @@ impl Loader {
     }
 }
 
-/// Where a file refers to another.
-struct Reference {
+/// Position of a reference to another file.
+struct FileReference {
     file: String,
     field: String,
-    place: (u32, u32),
+    position: (u32, u32),
 }
 
-impl Reference {
-    fn refuse(&self, code: &str, message: String) -> Invalid {
-        Invalid::one(&self.file, code, &self.field, message, Some(self.place))
+impl FileReference {
+    fn refuse(&self, code: &str, message: String) -> InvalidDefinition {
+        InvalidDefinition::one(&self.file, code, &self.field, message, Some(self.position))
     }
 
-    /// A file that is not there is a mistake in the one that refers to it.
-    fn explain<T>(&self, result: Result<T>) -> Result<T> {
+    /// Reports a missing file as an error of the referring file.
+    fn map_not_found<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| match error.downcast::<NotFound>() {
             Ok(NotFound(message)) => self.refuse("unknown_workflow", message).into(),
             Err(error) => error,
@@ -134,9 +139,9 @@ impl Reference {
     }
 }
 
-/// The file that another one means by a name.
-pub fn beside(path: &Path, name: &str) -> PathBuf {
-    // `a/./b` is `a/b`.
+/// Path of a file referenced by `path`.
+pub fn resolve_relative(path: &Path, name: &str) -> PathBuf {
+    // Normalises `a/./b` to `a/b`.
     path.parent().unwrap_or(Path::new("")).join(name).components().collect()
 }
 
@@ -154,32 +159,33 @@ fn refers_to_files(definition: &Located) -> bool {
         || nested.iter().any(|(_, nested)| refers_to_files(nested))
 }
 
-/// Whether a task's `workflow` is a file; `names` are the definitions that stand beside it.
+/// Whether a task's `workflow` is a file. `names` are the definitions under `workflows`.
 fn is_file(reference: &Located, names: &[String]) -> bool {
     let is_known = |text: &str| names.iter().any(|name| name == text);
-    reference.text().is_some_and(|text| ENDINGS.iter().any(|ending| text.ends_with(ending)) && !is_known(text))
+    reference.text().is_some_and(|text| EXTENSIONS.iter().any(|ending| text.ends_with(ending)) && !is_known(text))
 }
 
-/// The one name of a file that may have many.
-fn identity(path: &Path) -> Result<PathBuf> {
+/// Canonical path of a file.
+fn canonical_path(path: &Path) -> Result<PathBuf> {
     if path == Path::new("-") {
         return Ok(path.to_owned());
     }
     path.canonicalize().map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => NotFound(format!("there is no file {}", path.display())).into(),
-        _ => anyhow::Error::from(error).context(format!("cannot look at {}", path.display())),
+        std::io::ErrorKind::NotFound => NotFound(format!("no such file: {}", path.display())).into(),
+        _ => anyhow::Error::from(error).context(format!("cannot read {}", path.display())),
     })
 }
 
 fn file_name(path: &Path) -> String {
-    path.file_name().map_or_else(|| called(path), |name| name.to_string_lossy().into_owned())
+    path.file_name().map_or_else(|| display_name(path), |name| name.to_string_lossy().into_owned())
 }
 
-/// The name of the file without its ending, in the letters that names have, and not one of `taken`.
-fn free_name(path: &Path, taken: &[String]) -> String {
+/// Valid workflow name derived from the file name, different from all `taken` ones.
+fn unique_name(path: &Path, taken: &[String]) -> String {
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    let plain = |letter: char| if letter.is_ascii_alphanumeric() || "-_.".contains(letter) { letter } else { '-' };
-    // Room is left for a number behind it.
+    let plain =
+        |character: char| if character.is_ascii_alphanumeric() || "-_.".contains(character) { character } else { '-' };
+    // Leaves room for a numeric suffix.
     let stem: String = stem.chars().map(plain).take(workflow::limits::NAME_BYTES_MAX - 8).collect();
     let names = std::iter::once(stem.clone()).chain((2..).map(|number: u32| format!("{stem}-{number}")));
     names.into_iter().find(|name| !taken.contains(name)).unwrap_or(stem)
@@ -196,13 +202,13 @@ fn add_workflows(definition: &mut Located, more: Vec<(String, Located)>) {
     let own = fields.iter_mut().find(|(name, _)| name == "workflows").map(|(_, value)| &mut value.data);
     match own {
         Some(Data::Map(own)) => own.extend(more),
-        // What stands there is nothing that could be added to; the compiler says so.
+        // Not an object; the compiler reports that.
         Some(_) => {}
         None => fields.push(("workflows".to_owned(), Located::new(Data::Map(more)))),
     }
 }
 
-fn below(at: &str, field: &str) -> String {
+fn join_field(at: &str, field: &str) -> String {
     if at.is_empty() { field.to_owned() } else { format!("{at}.{field}") }
 }
 
@@ -235,14 +241,14 @@ mod tests {
         serde_json::from_slice(&plan.source).unwrap()
     }
 
-    fn refusal(directory: &TempDir, name: &str) -> String {
+    fn error_text(directory: &TempDir, name: &str) -> String {
         let error = load(directory, name).unwrap_err();
-        assert!(error.is::<Invalid>(), "{error}");
+        assert!(error.is::<InvalidDefinition>(), "{error}");
         error.to_string().replace(&format!("{}/", directory.path().display()), "")
     }
 
     #[test]
-    fn files_become_definitions_below_the_one_that_refers_to_them() {
+    fn referenced_files_are_embedded() {
         let middle = "name: middle\ntasks:\n  inner: {workflow: ../leaf.yaml, with: {n: 1}}\n";
         let top = "\
 name: top
@@ -259,11 +265,11 @@ tasks:
             (&"leaf".into(), &"leaf".into())
         );
         assert_eq!(sent["workflows"]["middle"]["workflows"]["leaf"]["name"], "leaf");
-        assert_eq!(sent["workflows"].as_object().unwrap().len(), 2, "a file that is named twice is there once");
+        assert_eq!(sent["workflows"].as_object().unwrap().len(), 2, "a file referenced twice is embedded once");
     }
 
     #[test]
-    fn names_beside_it_count_more_than_files_and_are_not_taken_twice() {
+    fn inline_names_take_precedence_over_files_and_stay_unique() {
         let own = "{inputs: {n: integer}, name: own, tasks: {x: {run: 'true'}}}";
         let top = format!(
             "\
@@ -286,7 +292,7 @@ tasks:
     }
 
     #[test]
-    fn a_definition_within_a_definition_refers_to_files_as_well() {
+    fn inline_definitions_can_refer_to_files() {
         let top = "\
 name: top
 workflows:
@@ -303,7 +309,7 @@ tasks:
     }
 
     #[test]
-    fn files_that_start_each_other_are_refused_with_the_circle() {
+    fn cycles_of_files_are_rejected() {
         let to = |name: &str| format!("name: x\ntasks:\n  t: {{workflow: ./{name}}}\n");
         let directory = files(&[
             ("a.yaml", &to("b.yaml")),
@@ -311,18 +317,18 @@ tasks:
             ("c.yaml", &to("b.yaml")),
             ("self.yaml", &to("self.yaml")),
         ]);
-        insta::assert_snapshot!(refusal(&directory, "a.yaml"), @"
+        insta::assert_snapshot!(error_text(&directory, "a.yaml"), @"
         c.yaml has a problem
-        c.yaml:3:17: tasks.t.workflow: these files start each other in a circle: b.yaml → c.yaml → b.yaml
+        c.yaml:3:17: tasks.t.workflow: workflow files form a cycle: b.yaml → c.yaml → b.yaml
         ");
-        insta::assert_snapshot!(refusal(&directory, "self.yaml"), @"
+        insta::assert_snapshot!(error_text(&directory, "self.yaml"), @"
         self.yaml has a problem
-        self.yaml:3:17: tasks.t.workflow: these files start each other in a circle: self.yaml → self.yaml
+        self.yaml:3:17: tasks.t.workflow: workflow files form a cycle: self.yaml → self.yaml
         ");
     }
 
     #[test]
-    fn problems_are_told_in_the_file_where_they_are() {
+    fn problems_are_reported_in_the_file_that_has_them() {
         let leaf = "name: leaf\ntasks:\n  one: {run: 'true'}\n  two:\n    needs: [on]\n    run: 'true'\n";
         let top = "name: top\ntasks:\n  a:\n    workflow: ./leaf.yaml\n  b:\n    needs: [c]\n    run: 'true'\n";
         let directory = files(&[
@@ -332,36 +338,36 @@ tasks:
             ("leaf.yaml", &leaf.replace("[on]", "[one]")),
             ("lost.yaml", "name: x\ntasks:\n  t: {workflow: ./nowhere.yaml}\n"),
         ]);
-        insta::assert_snapshot!(refusal(&directory, "bad-leaf.yaml"), @"
+        insta::assert_snapshot!(error_text(&directory, "bad-leaf.yaml"), @"
         broken.yaml has a problem
         broken.yaml:5:13: tasks.two.needs[0]: there is no task `on`
           help: did you mean `one`?
         ");
-        insta::assert_snapshot!(refusal(&directory, "bad-top.yaml"), @"
+        insta::assert_snapshot!(error_text(&directory, "bad-top.yaml"), @"
         bad-top.yaml has a problem
         bad-top.yaml:6:13: tasks.b.needs[0]: there is no task `c`
         ");
-        insta::assert_snapshot!(refusal(&directory, "lost.yaml"), @"
+        insta::assert_snapshot!(error_text(&directory, "lost.yaml"), @"
         lost.yaml has a problem
-        lost.yaml:3:17: tasks.t.workflow: there is no file nowhere.yaml
+        lost.yaml:3:17: tasks.t.workflow: no such file: nowhere.yaml
         ");
     }
 
     #[test]
-    fn a_file_without_references_is_compiled_as_it_stands() {
+    fn a_file_without_references_is_compiled_unmodified() {
         let plain = "name: x\ntasks:\n  t: {needs: [u], run: 'cat a.yaml'}\n";
         let directory = files(&[("plain.yaml", plain)]);
-        insta::assert_snapshot!(refusal(&directory, "plain.yaml"), @"
+        insta::assert_snapshot!(error_text(&directory, "plain.yaml"), @"
         plain.yaml has a problem
         plain.yaml:3:15: tasks.t.needs[0]: there is no task `u`
         ");
     }
 
     #[test]
-    fn names_are_made_of_the_letters_that_names_have() {
+    fn derived_names_are_valid_names() {
         let taken = ["a-b".to_owned(), "a-b-2".to_owned()];
-        assert_eq!(free_name(Path::new("x/a b.yaml"), &taken), "a-b-3");
-        let long = free_name(Path::new(&format!("{}.yaml", "é".repeat(200))), &[]);
+        assert_eq!(unique_name(Path::new("x/a b.yaml"), &taken), "a-b-3");
+        let long = unique_name(Path::new(&format!("{}.yaml", "é".repeat(200))), &[]);
         assert!(long.len() <= workflow::limits::NAME_BYTES_MAX, "{long}");
     }
 }

@@ -1,4 +1,4 @@
-//! Everything that is wrong with the definition in a file.
+//! Diagnostics of a definition file.
 
 use std::fmt;
 
@@ -6,20 +6,20 @@ use serde::Serialize;
 use workflow::{Diagnostic, Diagnostics};
 
 use super::Located;
-use crate::paint::tame;
+use crate::paint::sanitize;
 
-/// A definition that cannot be used, and why. Never without a problem.
+/// An invalid definition with at least one diagnostic.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub struct Invalid {
+pub struct InvalidDefinition {
     pub file: String,
-    pub diagnostics: Vec<Shown>,
-    /// How many problems there are beyond those that are told.
+    pub diagnostics: Vec<FileDiagnostic>,
+    /// Number of problems beyond `diagnostics`.
     pub more: usize,
 }
 
-/// One problem, as programs get it.
+/// One problem; also the JSON output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Shown {
+pub struct FileDiagnostic {
     pub code: String,
     pub file: String,
     pub field: String,
@@ -29,49 +29,54 @@ pub struct Shown {
     pub suggestion: Option<String>,
 }
 
-impl Invalid {
-    /// What the compiler found in a text as it stands in the file.
+impl InvalidDefinition {
+    /// Diagnostics of an unmodified file.
     pub fn new(file: &str, found: &Diagnostics) -> Self {
-        let diagnostics = found.0.iter().map(|diagnostic| Shown::new(file, diagnostic)).collect();
+        let diagnostics = found.0.iter().map(|diagnostic| FileDiagnostic::new(file, diagnostic)).collect();
         Self { file: file.to_owned(), diagnostics, more: found.more() }
     }
 
-    /// What the compiler found in a definition that was made of `document`: the places are looked up there, below `at`.
+    /// Diagnostics of a definition derived from `document`. Positions are looked up there, fields are relative to `at`.
     pub fn within(file: &str, found: &Diagnostics, document: &Located, at: &str) -> Self {
         let show = |diagnostic: &Diagnostic| {
-            let shown = Shown::new(file, diagnostic);
+            let shown = FileDiagnostic::new(file, diagnostic);
             let field = match (at, shown.field.as_str()) {
                 ("", field) => field.to_owned(),
                 (at, "") => at.to_owned(),
                 (at, field) => format!("{at}.{field}"),
             };
-            let place = document.place_of(&shown.field);
-            Shown { field, line: place.map(|(line, _)| line), column: place.map(|(_, column)| column), ..shown }
+            let position = document.position_of(&shown.field);
+            FileDiagnostic {
+                field,
+                line: position.map(|(line, _)| line),
+                column: position.map(|(_, column)| column),
+                ..shown
+            }
         };
         Self { file: file.to_owned(), diagnostics: found.0.iter().map(show).collect(), more: found.more() }
     }
 
-    /// A single problem at a place.
-    pub fn one(file: &str, code: &str, field: &str, message: String, place: Option<(u32, u32)>) -> Self {
-        let shown = Shown {
+    /// A single problem at a position.
+    pub fn one(file: &str, code: &str, field: &str, message: String, position: Option<(u32, u32)>) -> Self {
+        let shown = FileDiagnostic {
             code: code.to_owned(),
             file: file.to_owned(),
             field: field.to_owned(),
             message,
-            line: place.map(|(line, _)| line),
-            column: place.map(|(_, column)| column),
+            line: position.map(|(line, _)| line),
+            column: position.map(|(_, column)| column),
             suggestion: None,
         };
         Self { file: file.to_owned(), diagnostics: vec![shown], more: 0 }
     }
 
-    /// A text that cannot be read at all.
-    pub fn syntax(file: &str, message: &str, place: Option<(u32, u32)>) -> Self {
-        Self::one(file, "syntax", "", format!("this is not YAML: {message}"), place)
+    /// A syntax error.
+    pub fn syntax(file: &str, message: &str, position: Option<(u32, u32)>) -> Self {
+        Self::one(file, "syntax", "", format!("invalid YAML: {message}"), position)
     }
 }
 
-impl Shown {
+impl FileDiagnostic {
     fn new(file: &str, diagnostic: &Diagnostic) -> Self {
         Self {
             code: diagnostic.code.to_owned(),
@@ -85,7 +90,7 @@ impl Shown {
     }
 }
 
-impl fmt::Display for Invalid {
+impl fmt::Display for InvalidDefinition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.diagnostics.len() + self.more;
         write!(
@@ -105,22 +110,22 @@ impl fmt::Display for Invalid {
     }
 }
 
-/// `file:line:column: field: message`, as editors and terminals make it a link, and below it what helps.
-impl fmt::Display for Shown {
+/// `file:line:column: field: message`, which editors and terminals turn into a link, followed by the suggestion.
+impl fmt::Display for FileDiagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", self.file)?;
         for number in [self.line, self.column].into_iter().flatten() {
             write!(f, "{number}:")?;
         }
         if !self.field.is_empty() {
-            write!(f, " {}:", tame(&self.field))?;
+            write!(f, " {}:", sanitize(&self.field))?;
         }
-        for (at, line) in self.message.lines().enumerate() {
-            let before = if at == 0 { " " } else { "\n  " };
-            write!(f, "{before}{}", tame(line))?;
+        for (index, line) in self.message.lines().enumerate() {
+            let separator = if index == 0 { " " } else { "\n  " };
+            write!(f, "{separator}{}", sanitize(line))?;
         }
         if let Some(suggestion) = &self.suggestion {
-            write!(f, "\n  help: {}", tame(suggestion))?;
+            write!(f, "\n  help: {}", sanitize(suggestion))?;
         }
         Ok(())
     }

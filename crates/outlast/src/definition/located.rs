@@ -1,4 +1,4 @@
-//! A document whose values know where they stand in their file.
+//! YAML or JSON document with the source position of each value.
 
 use std::fmt;
 
@@ -10,9 +10,9 @@ use serde_json::Number;
 use serde_json::value::RawValue;
 use serde_saphyr::Spanned;
 
-use super::Invalid;
+use super::InvalidDefinition;
 
-/// A value and the place where it begins, both counted from 1.
+/// A value with its position, both counted from 1; 0 means unknown.
 #[derive(Debug, Clone)]
 pub struct Located {
     pub data: Data,
@@ -27,32 +27,31 @@ pub enum Data {
     Number(Number),
     Text(String),
     List(Vec<Located>),
-    /// In the order of the text.
+    /// In source order.
     Map(Vec<(String, Located)>),
-    /// JSON that came from elsewhere.
+    /// JSON from another source.
     Raw(Box<RawValue>),
 }
 
 impl Located {
-    /// Reads YAML, of which JSON is a part. `file` is its name, for what is said about it.
+    /// Parses YAML, a superset of JSON. `file` is the name for error messages.
     pub fn parse(text: &str, file: &str) -> Result<Self> {
         serde_saphyr::from_str_with_options(text, yaml_1_2()).map_err(|error| {
-            let place = error.location().map(|location| (number(location.line()), number(location.column())));
-            Invalid::syntax(file, &error.without_snippet().to_string(), place).into()
+            let position = error.location().map(|location| (number(location.line()), number(location.column())));
+            InvalidDefinition::syntax(file, &error.without_snippet().to_string(), position).into()
         })
     }
 
-    /// The value alone.
+    /// The value without positions.
     pub fn value(&self) -> Result<serde_json::Value> {
         Ok(serde_json::to_value(self)?)
     }
 
-    /// Something that stands nowhere.
+    /// A value without a position.
     pub fn new(data: Data) -> Self {
         Self { data, line: 0, column: 0 }
     }
 
-    /// The value of a field.
     pub fn get(&self, name: &str) -> Option<&Self> {
         self.fields().iter().find(|(key, _)| key == name).map(|(_, value)| value)
     }
@@ -61,7 +60,7 @@ impl Located {
         self.fields_mut().iter_mut().find(|(key, _)| key == name).map(|(_, value)| value)
     }
 
-    /// Its fields; none where it is not an object.
+    /// Fields of an object; empty for other values.
     pub fn fields(&self) -> &[(String, Self)] {
         match &self.data {
             Data::Map(fields) => fields,
@@ -83,17 +82,16 @@ impl Located {
         }
     }
 
-    /// The line and column of what a path such as `tasks.build.needs[1]` leads to, or of the last value on the way to
-    /// it that is there.
-    pub fn place_of(&self, path: &str) -> Option<(u32, u32)> {
+    /// Line and column of a path such as `tasks.build.needs[1]`, or of its nearest existing ancestor.
+    pub fn position_of(&self, path: &str) -> Option<(u32, u32)> {
         let next = match &self.data {
             Data::Map(fields) => {
-                // A name may contain dots, so the longest one that fits is meant.
-                let fitting = fields.iter().filter_map(|(name, value)| {
+                // Names may contain dots: the longest match wins.
+                let matching = fields.iter().filter_map(|(name, value)| {
                     let rest = path.strip_prefix(name.as_str())?;
                     (rest.is_empty() || rest.starts_with(['.', '['])).then_some((name.len(), value, rest))
                 });
-                fitting.max_by_key(|(length, _, _)| *length).map(|(_, value, rest)| (value, rest))
+                matching.max_by_key(|(length, _, _)| *length).map(|(_, value, rest)| (value, rest))
             }
             Data::List(values) => {
                 path.strip_prefix('[').and_then(|rest| rest.split_once(']')).and_then(|(at, rest)| {
@@ -103,12 +101,12 @@ impl Located {
             }
             Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) | Data::Raw(_) => None,
         };
-        let below = next.and_then(|(value, rest)| value.place_of(rest.strip_prefix('.').unwrap_or(rest)));
+        let below = next.and_then(|(value, rest)| value.position_of(rest.strip_prefix('.').unwrap_or(rest)));
         below.or((self.line > 0).then_some((self.line, self.column)))
     }
 }
 
-/// As the language of workflows has it: `no`, `off` and `n` are texts.
+/// YAML 1.2 booleans, like the workflow compiler: `no`, `off` and `n` are strings.
 fn yaml_1_2() -> serde_saphyr::Options {
     serde_saphyr::options! { strict_booleans: true }
 }
@@ -186,7 +184,7 @@ impl<'de> Visitor<'de> for AnyData {
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Data, E> {
         let number = Number::from_f64(value);
-        number.map(Data::Number).ok_or_else(|| E::custom("a number that is not finite has no place in a definition"))
+        number.map(Data::Number).ok_or_else(|| E::custom("a definition cannot contain a number that is not finite"))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Data, E> {
@@ -217,7 +215,7 @@ mod tests {
     const TEXT: &str = "name: x\ntasks:\n  a.b:\n    needs: [one, two]\n  a:\n    retry: 3\n    run: 'no'\n";
 
     #[test]
-    fn a_document_keeps_its_order_and_becomes_the_json_it_means() {
+    fn a_document_is_converted_to_json_in_source_order() {
         let located = Located::parse("z: 1\na: [-2, 2.5, null, ~, no, true]\nm: {}\n", "x").unwrap();
         assert_eq!(serde_json::to_string(&located).unwrap(), r#"{"z":1,"a":[-2,2.5,null,null,"no",true],"m":{}}"#);
         let json = Located::parse("{\"b\": [18446744073709551615],\n\t\"a\": \"\\u00e9\"}", "x").unwrap();
@@ -225,20 +223,20 @@ mod tests {
     }
 
     #[test]
-    fn paths_lead_to_places() {
+    fn paths_are_resolved_to_positions() {
         let located = Located::parse(TEXT, "x").unwrap();
-        assert_eq!(located.place_of("tasks.a.b.needs[1]"), Some((4, 18)));
-        assert_eq!(located.place_of("tasks.a.retry"), Some((6, 12)));
-        assert_eq!(located.place_of("tasks.a.retry.limit"), Some((6, 12)), "the nearest that is there");
-        assert_eq!(located.place_of("tasks.a.b.needs[7]"), Some((4, 12)));
-        assert_eq!(located.place_of("nothing"), Some((1, 1)));
-        assert_eq!(located.place_of(""), Some((1, 1)));
+        assert_eq!(located.position_of("tasks.a.b.needs[1]"), Some((4, 18)));
+        assert_eq!(located.position_of("tasks.a.retry"), Some((6, 12)));
+        assert_eq!(located.position_of("tasks.a.retry.limit"), Some((6, 12)), "nearest existing ancestor");
+        assert_eq!(located.position_of("tasks.a.b.needs[7]"), Some((4, 12)));
+        assert_eq!(located.position_of("nothing"), Some((1, 1)));
+        assert_eq!(located.position_of(""), Some((1, 1)));
     }
 
     #[test]
-    fn what_cannot_be_read_is_named_with_its_place() {
+    fn syntax_errors_have_a_position() {
         let error = Located::parse("name: x\ntasks: [a\n", "flow.yaml").unwrap_err();
-        assert!(error.is::<Invalid>(), "{error}");
+        assert!(error.is::<InvalidDefinition>(), "{error}");
         assert!(error.to_string().contains("flow.yaml:"), "{error}");
     }
 }

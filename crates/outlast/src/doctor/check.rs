@@ -1,17 +1,17 @@
-//! One thing that was looked at, and the list of them.
+//! Result of one check, and the list of results.
 
 use serde::Serialize;
 
-use crate::paint::{Paint, Tone, tame};
+use crate::paint::{Paint, Tone, sanitize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mark {
     Good,
     Bad,
-    /// Works, but not as well as it could; no reason to fail.
+    /// Works with restrictions; does not affect the exit code.
     Warning,
-    /// Not looked at, or nothing to say.
+    /// Not checked, or inconclusive.
     Skipped,
 }
 
@@ -20,7 +20,7 @@ pub struct Check {
     pub name: String,
     pub mark: Mark,
     pub finding: String,
-    /// What to do about it.
+    /// Suggested fix.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }
@@ -68,7 +68,7 @@ impl Checks {
                 Mark::Warning => ("!", Tone::Strong),
                 Mark::Skipped => ("–", Tone::Quiet),
             };
-            let line = format!("{:width$}  {}", check.name, tame(&check.finding));
+            let line = format!("{:width$}  {}", check.name, sanitize(&check.finding));
             text.push_str(&format!("{} {line}\n", paint.apply(tone, mark)));
             if let Some(advice) = &check.advice {
                 text.push_str(&format!("  {:width$}  {}\n", "", paint.apply(Tone::Quiet, &format!("→ {advice}"))));
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_has_marks_and_advice() {
+    fn results_are_listed_with_marks_and_advice() {
         let checks = Checks {
             checks: vec![
                 Check::good("server", "reachable"),

@@ -1,4 +1,4 @@
-//! Whether the data directory can be used, and how fast its disk makes things durable.
+//! Checks of the data directory: write access, free space, sync latency.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -9,9 +9,9 @@ use super::check::Check;
 use crate::size;
 
 const FREE_BYTES_MIN: u64 = 1 << 30;
-/// Every commit waits for one sync, so this bounds how fast a single client is answered.
+/// Every commit waits for one sync, so this bounds the response time of a single client.
 const SYNC_SLOW: Duration = Duration::from_millis(20);
-/// No disk is that fast: memory is.
+/// Faster than any disk: the file system is in memory.
 const SYNC_IMPLAUSIBLE: Duration = Duration::from_micros(5);
 const SYNC_ROUNDS: usize = 64;
 const SYNC_TIME_MAX: Duration = Duration::from_secs(2);
@@ -19,25 +19,25 @@ const SYNC_TIME_MAX: Duration = Duration::from_secs(2);
 pub fn check(directory: &Path) -> Vec<Check> {
     let shown = directory.display();
     if !directory.is_dir() {
-        let advice = "`outlast up` makes it; --data-dir names another";
+        let advice = "`outlast up` creates it; --data-dir sets another one";
         return vec![
-            Check::skipped("data directory", format!("there is none at {shown}")).advice(advice),
-            Check::skipped("free space", "no directory to look at"),
-            Check::skipped("disk sync", "no directory to look at"),
+            Check::skipped("data directory", format!("{shown} does not exist")).advice(advice),
+            Check::skipped("free space", "no data directory"),
+            Check::skipped("disk sync", "no data directory"),
         ];
     }
     let probe = Probe::new(directory);
     let mut checks = Vec::new();
     match &probe {
-        Ok(_) => checks.push(Check::good("data directory", format!("{shown} can be written to"))),
+        Ok(_) => checks.push(Check::good("data directory", format!("{shown} is writable"))),
         Err(error) => checks.push(
-            Check::bad("data directory", format!("{shown} cannot be written to: {error}"))
-                .advice("give it to the user who runs the server, or name another with --data-dir"),
+            Check::bad("data directory", format!("{shown} is not writable: {error}"))
+                .advice("give the user of the server write access, or set another directory with --data-dir"),
         ),
     }
     checks.push(free_space(directory));
     checks.push(match probe.and_then(|mut probe| probe.sync_latency()) {
-        Ok(latency) => judge_sync(latency),
+        Ok(latency) => rate_sync(latency),
         Err(error) => Check::skipped("disk sync", format!("cannot be measured: {error}")),
     });
     checks
@@ -50,7 +50,7 @@ fn free_space(directory: &Path) -> Check {
             let total = disk.f_blocks.saturating_mul(disk.f_frsize);
             let finding = format!("{} of {}", size::show(free), size::show(total));
             if free < FREE_BYTES_MIN {
-                return Check::bad("free space", finding).advice("make room: a full disk stops the server");
+                return Check::bad("free space", finding).advice("free disk space: a full disk stops the server");
             }
             Check::good("free space", finding)
         }
@@ -58,19 +58,19 @@ fn free_space(directory: &Path) -> Check {
     }
 }
 
-fn judge_sync(latency: Duration) -> Check {
+fn rate_sync(latency: Duration) -> Check {
     let finding = format!("p50 {:.3} ms", latency.as_secs_f64() * 1000.0);
     if latency > SYNC_SLOW {
-        return Check::bad("disk sync", finding).advice("every submit waits for this: use a faster disk");
+        return Check::bad("disk sync", finding).advice("every submission waits for a sync: use a faster disk");
     }
     if latency < SYNC_IMPLAUSIBLE {
         return Check::skipped("disk sync", finding)
-            .advice("too fast for a disk: what is in memory only is lost with the machine");
+            .advice("too fast for a disk: data in memory is lost when the machine stops");
     }
     Check::good("disk sync", finding)
 }
 
-/// A file of our own in the directory; gone again afterwards.
+/// Temporary file in the data directory, deleted on drop.
 struct Probe {
     path: PathBuf,
     file: File,
@@ -83,7 +83,7 @@ impl Probe {
         Ok(Self { path, file })
     }
 
-    /// The median of several.
+    /// Median of several syncs.
     fn sync_latency(&mut self) -> io::Result<Duration> {
         let started = Instant::now();
         let mut latencies = Vec::with_capacity(SYNC_ROUNDS);
@@ -100,7 +100,7 @@ impl Probe {
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        // A file that cannot be removed is small and says whose it is.
+        // A file left behind is small and named after this command.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -111,7 +111,7 @@ mod tests {
     use crate::doctor::check::Mark;
 
     #[test]
-    fn a_directory_is_measured_and_left_as_it_was() {
+    fn a_directory_is_measured_and_left_unchanged() {
         let directory = tempfile::tempdir().unwrap();
         let checks = check(directory.path());
         assert_eq!(checks.len(), 3);
@@ -121,14 +121,14 @@ mod tests {
     }
 
     #[test]
-    fn no_directory_is_no_fault() {
+    fn a_missing_directory_is_skipped() {
         let checks = check(Path::new("/does/not/exist"));
         assert!(checks.iter().all(|check| check.mark == Mark::Skipped));
     }
 
     #[test]
-    fn slow_and_implausibly_fast_disks_are_told() {
-        let mark = |micros| judge_sync(Duration::from_micros(micros)).mark;
+    fn slow_and_implausibly_fast_disks_are_reported() {
+        let mark = |micros| rate_sync(Duration::from_micros(micros)).mark;
         assert_eq!([1, 500, 50_000].map(mark), [Mark::Skipped, Mark::Good, Mark::Bad]);
     }
 }

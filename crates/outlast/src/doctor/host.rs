@@ -1,21 +1,22 @@
-//! Whether this machine gives a server what it needs.
+//! Checks of this machine: open files and kernel.
 
 use rustix::process::{Resource, getrlimit};
 
 use super::check::Check;
 
-/// Connections, files of the store and pipes of processes all count.
+/// For connections, files of the store and pipes of processes.
 const OPEN_FILES_MIN: u64 = 4096;
 
 pub fn check() -> Vec<Check> {
     vec![open_files(getrlimit(Resource::Nofile).current), kernel()]
 }
 
-/// Absent: there is no limit.
+/// `None`: no limit.
 fn open_files(limit: Option<u64>) -> Check {
     match limit {
-        Some(limit) if limit < OPEN_FILES_MIN => Check::bad("open files", format!("at most {limit}"))
-            .advice(format!("`ulimit -n 65536` before `outlast up`: a busy server needs {OPEN_FILES_MIN} or more")),
+        Some(limit) if limit < OPEN_FILES_MIN => Check::bad("open files", format!("at most {limit}")).advice(format!(
+            "run `ulimit -n 65536` before `outlast up`: a busy server needs at least {OPEN_FILES_MIN}"
+        )),
         Some(limit) => Check::good("open files", format!("at most {limit}")),
         None => Check::good("open files", "no limit"),
     }
@@ -38,7 +39,7 @@ mod tests {
     use crate::doctor::check::Mark;
 
     #[test]
-    fn a_low_limit_of_open_files_is_told() {
+    fn a_low_limit_of_open_files_is_reported() {
         assert_eq!(open_files(Some(1024)).mark, Mark::Bad);
         assert_eq!(open_files(Some(OPEN_FILES_MIN)).mark, Mark::Good);
         assert_eq!(open_files(None).mark, Mark::Good);

@@ -1,23 +1,23 @@
-//! What keeps jobs from their host and within their limits, as the server that runs them says.
+//! Protections of the host (sandbox, limits) as reported by the server.
 //!
-//! A missing protection is a warning and no failure: whoever runs only jobs of their own may do without.
+//! A missing protection is a warning, not a failure: trusted jobs can run without.
 
+use api::{CapacityView, NodeView, ProtectionView};
 use client::{Client, Error};
-use model::view::{CapacityView, NodeView, ProtectionView};
 
 use super::check::Check;
 
 pub async fn check(client: &Client) -> Vec<Check> {
     match client.nodes().await {
-        Ok(nodes) => nodes.items.iter().flat_map(judge).collect(),
-        Err(Error::Unreachable { .. }) => vec![Check::skipped("protections", "no server to ask")],
+        Ok(nodes) => nodes.items.iter().flat_map(node_checks).collect(),
+        Err(Error::Unreachable { .. }) => vec![Check::skipped("protections", "server unreachable")],
         Err(error @ (Error::Refused(_) | Error::Protocol(_) | Error::Address(_) | Error::File { .. })) => {
-            vec![Check::skipped("protections", format!("the server does not say: {error}"))]
+            vec![Check::skipped("protections", format!("not reported by the server: {error}"))]
         }
     }
 }
 
-fn judge(node: &NodeView) -> Vec<Check> {
+fn node_checks(node: &NodeView) -> Vec<Check> {
     let mut checks = vec![Check::good("capacity", capacity(node.capacity))];
     checks.extend(node.protections.iter().map(protection));
     checks
@@ -25,7 +25,7 @@ fn judge(node: &NodeView) -> Vec<Check> {
 
 fn capacity(capacity: CapacityView) -> String {
     let CapacityView { process, wasm, echo } = capacity;
-    format!("at once {process} processes, {wasm} WebAssembly components, {echo} echoes")
+    format!("{process} processes, {wasm} WebAssembly components and {echo} echo jobs at a time")
 }
 
 fn protection(protection: &ProtectionView) -> Check {
@@ -36,21 +36,21 @@ fn protection(protection: &ProtectionView) -> Check {
     Check::warning(name, format!("not in force: {}", protection.how)).advice(advice(&protection.name))
 }
 
-/// What would bring it back.
+/// How to enable a protection.
 fn advice(name: &str) -> &'static str {
     match name {
         "sandbox" => {
-            "run the server as root, or let users make namespaces: `sysctl user.max_user_namespaces` above 0, \
+            "run the server as root, or allow user namespaces: `sysctl user.max_user_namespaces` above 0, \
              `kernel.unprivileged_userns_clone=1` and `kernel.apparmor_restrict_unprivileged_userns=0` where they exist; \
              until then only jobs without a sandbox run"
         }
-        "system_calls" | "network" => "it comes with the sandbox",
+        "system_calls" | "network" => "available with the sandbox",
         "files" => {
-            "a kernel with landlock (Linux 5.13 or newer) and a sandbox; the root file system of the sandbox still holds"
+            "use a kernel with Landlock (Linux 5.13 or newer) and a sandbox; the root file system of the sandbox still applies"
         }
-        "processes_limit" => "it comes with the sandbox, or with a control group for processes: run the server as root",
+        "processes_limit" => "available with the sandbox, or with a pids cgroup: run the server as root",
         "memory_limit" | "host_memory" => {
-            "run the server as root where /sys/fs/cgroup can be written, so that it can make control groups"
+            "run the server as root with a writable /sys/fs/cgroup, so that it can create cgroups"
         }
         _ => "see the section about limits in docs/operations.md",
     }
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_force_is_good_and_what_is_missing_a_warning_with_advice() {
+    fn a_missing_protection_is_a_warning_with_advice() {
         let good = protection(&view("system_calls", true));
         assert_eq!((good.mark, good.name.as_str(), good.finding.as_str()), (Mark::Good, "system calls", "a reason"));
         assert_eq!(good.advice, None);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_protection_of_a_newer_server_is_shown_all_the_same() {
+    fn an_unknown_protection_of_a_newer_server_is_shown() {
         let check = protection(&view("something_new", false));
         assert_eq!((check.mark, check.name.as_str()), (Mark::Warning, "something new"));
         assert!(check.advice.is_some());

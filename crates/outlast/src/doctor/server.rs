@@ -1,38 +1,38 @@
-//! Whether there is a server, and whether it and this command belong together.
+//! Checks of the server: reachable, ready, same version.
 
 use client::{Client, Error};
 
 use super::check::Check;
 
-/// `may_be_down`: whoever has stopped the server on purpose need not be told to start it.
+/// `may_be_down`: the server was stopped on purpose, so an unreachable one is no failure.
 pub async fn check(client: &Client, may_be_down: bool) -> Vec<Check> {
     let health = match client.health().await {
         Ok(health) => health,
         Err(error) => {
             return vec![
                 no_health(&error, may_be_down),
-                Check::skipped("ready", "no server to ask"),
-                Check::skipped("version", "no server to ask"),
+                Check::skipped("ready", "server unreachable"),
+                Check::skipped("version", "server unreachable"),
             ];
         }
     };
     let ready = match client.ready().await {
-        Ok(()) => Check::good("ready", "it takes requests"),
+        Ok(()) => Check::good("ready", "accepts requests"),
         Err(error) => {
-            Check::bad("ready", error.to_string()).advice("it may still be starting; if it stays so, its log says why")
+            Check::bad("ready", error.to_string()).advice("it may still be starting; otherwise see the server log")
         }
     };
-    vec![Check::good("server", format!("{} answers", client.address())), ready, version(health.version.as_deref())]
+    vec![Check::good("server", format!("{} is reachable", client.address())), ready, version(health.version.as_deref())]
 }
 
 fn no_health(error: &Error, may_be_down: bool) -> Check {
     match error {
         Error::Unreachable { .. } if may_be_down => {
-            Check::skipped("server", format!("{error}, as it should be while records are checked"))
+            Check::skipped("server", format!("{error} (expected with --verify)"))
         }
         Error::Unreachable { .. } | Error::Refused(_) | Error::Protocol(_) | Error::Address(_) | Error::File { .. } => {
             Check::bad("server", error.to_string())
-                .advice("`outlast up` starts one here; --server or OUTLAST_SERVER names another")
+                .advice("start one with `outlast up`, or set another one with --server or OUTLAST_SERVER")
         }
     }
 }
@@ -40,10 +40,10 @@ fn no_health(error: &Error, may_be_down: bool) -> Check {
 fn version(server: Option<&str>) -> Check {
     let own = env!("CARGO_PKG_VERSION");
     match server {
-        Some(server) if server == own => Check::good("version", format!("both are {own}")),
+        Some(server) if server == own => Check::good("version", format!("server and command are {own}")),
         Some(server) => Check::bad("version", format!("the server is {server}, this command is {own}"))
-            .advice("use the command that came with the server"),
-        None => Check::skipped("version", format!("this command is {own}; the server does not say")),
+            .advice("use the same version of server and command"),
+        None => Check::skipped("version", format!("this command is {own}; the server does not report its version")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The files that a job left behind and its outputs caught, brought here.
+//! Download of a job's artifacts.
 
 use std::path::{Path, PathBuf};
 
@@ -8,23 +8,24 @@ use model::job::Artifact;
 use serde::Serialize;
 
 use crate::context::Context;
-use crate::download::{self, Manner};
+use crate::download::{self, FileOptions};
 use crate::paint::{Paint, Tone};
 use crate::{exit, ids, upload};
 
 #[derive(Args)]
 #[group(skip)]
 pub struct Options {
+    /// Job id.
     id: String,
-    /// The directory they are written to; the current one if absent.
+    /// Target directory.
     #[arg(long, value_name = "DIR", default_value = ".")]
     to: PathBuf,
-    /// Replace files that are there.
+    /// Replace existing files.
     #[arg(long)]
     force: bool,
 }
 
-/// What programs get.
+/// JSON and YAML output.
 #[derive(Serialize)]
 struct Fetched<'a> {
     #[serde(flatten)]
@@ -34,27 +35,36 @@ struct Fetched<'a> {
 
 pub async fn fetch(options: &Options, context: &Context) -> Result<u8> {
     let job = context.client.job(ids::job(&options.id)?).await?;
-    if job.artifacts.is_empty() && context.printer.is_for_people() {
-        let why = if job.state.is_terminal() { "it left none that its outputs name" } else { "it has not ended yet" };
+    if job.artifacts.is_empty() && context.printer.is_human_readable() {
+        let why = if job.state.is_terminal() { "no file matched its outputs" } else { "it is not terminal yet" };
         eprintln!("{}", Paint::for_stderr().apply(Tone::Quiet, &format!("{} has no artifacts: {why}", job.id)));
     }
-    std::fs::create_dir_all(&options.to).with_context(|| format!("cannot make {}", options.to.display()))?;
+    std::fs::create_dir_all(&options.to).with_context(|| format!("cannot create {}", options.to.display()))?;
     let bar = upload::progress_bar(job.artifacts.iter().map(|artifact| artifact.bytes).sum());
     let mut fetched = Vec::new();
     for artifact in &job.artifacts {
-        let file = one(artifact, &options.to, options.force, context, |bytes| bar.inc(bytes)).await;
+        let file = fetch_one(artifact, &options.to, options.force, context, |bytes| bar.inc(bytes)).await;
         fetched.push(Fetched { artifact, file: file.with_context(|| artifact.path.clone())? });
     }
     bar.finish_and_clear();
     context.printer.print(&fetched, |fetched: &Vec<Fetched<'_>>, _| {
-        fetched.iter().map(|one| format!("{}\n", crate::paint::tame(&one.file.display().to_string()))).collect()
+        fetched
+            .iter()
+            .map(|fetched| format!("{}\n", crate::paint::sanitize(&fetched.file.display().to_string())))
+            .collect()
     })?;
     Ok(exit::DONE)
 }
 
-async fn one(artifact: &Artifact, to: &Path, force: bool, context: &Context, got: impl Fn(u64)) -> Result<PathBuf> {
-    let file = download::place_in(to, &artifact.path)?;
-    let manner = Manner { executable: artifact.executable, force };
-    download::to_file(&context.client, artifact.blob, &file, manner, got).await?;
+async fn fetch_one(
+    artifact: &Artifact,
+    to: &Path,
+    force: bool,
+    context: &Context,
+    on_bytes: impl Fn(u64),
+) -> Result<PathBuf> {
+    let file = download::resolve_path(to, &artifact.path)?;
+    let file_options = FileOptions { executable: artifact.executable, force };
+    download::to_file(&context.client, artifact.blob, &file, file_options, on_bytes).await?;
     Ok(file)
 }

@@ -1,7 +1,8 @@
-//! A job for tests to show.
+//! Example job for tests.
 
 use std::collections::BTreeMap;
 
+use api::{AttemptView, HistoryView, JobView, StateView};
 use model::blob::BlobId;
 use model::id::{Attempt, JobId, QueueId};
 use model::job::Artifact;
@@ -9,9 +10,8 @@ use model::json::Json;
 use model::spec::{Limits, Priority, ProcessRun, Run, Sandbox};
 use model::state::State;
 use model::time::{Millis, Timestamp};
-use model::view::{AttemptView, HistoryView, JobView, StateView};
 
-/// The first moment of 2026, and then some.
+/// Time since the start of 2026.
 fn at(millis: u64) -> Timestamp {
     Timestamp(Millis(1_767_225_600_000 + millis))
 }

@@ -1,13 +1,13 @@
-//! Lists of jobs.
+//! Job lists.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
+use api::{JobView, Page};
 use clap::Args;
-use client::jobs::{Filter, List};
+use client::jobs::{Filter, JobList};
 use model::spec::Run;
 use model::state::State;
-use model::view::{JobView, Page};
 
 use crate::context::Context;
 use crate::paint::{Paint, Tone};
@@ -16,7 +16,7 @@ use crate::{duration, exit, ids};
 
 const PAGE_JOBS: usize = 500;
 const RUN_WIDTH: usize = 48;
-/// Enough to tell components apart.
+/// Hash digits that distinguish components.
 const COMPONENT_DIGITS: usize = 12;
 
 #[derive(Args, Clone)]
@@ -34,28 +34,28 @@ pub struct Options {
     /// Only jobs of this tenant.
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
-    /// At most this many.
+    /// Maximum number of jobs.
     #[arg(long, value_name = "N", default_value_t = 50)]
     limit: usize,
-    /// All there are.
+    /// List all jobs.
     #[arg(long, conflicts_with = "limit")]
     all: bool,
-    /// Where an earlier list ended.
+    /// Continue after the cursor of an earlier list.
     #[arg(long, value_name = "CURSOR")]
     cursor: Option<String>,
 }
 
-pub async fn run(list: List, options: &Options, context: &Context) -> Result<u8> {
+pub async fn run(list: JobList, options: &Options, context: &Context) -> Result<u8> {
     let page = fetch(list, options, context).await?;
     context.printer.print(&page, |page: &Page<JobView>, paint| table(&page.items, now(), paint))?;
-    if context.printer.is_for_people() && is_cut(list, options, page.next_cursor, context).await? {
-        eprintln!("{}", Paint::for_stderr().apply(Tone::Quiet, "there are more: --limit N or --all shows them"));
+    if context.printer.is_human_readable() && has_more(list, options, page.next_cursor, context).await? {
+        eprintln!("{}", Paint::for_stderr().apply(Tone::Quiet, "more jobs exist; use --limit N or --all to list them"));
     }
     Ok(exit::DONE)
 }
 
-/// Whether there are jobs behind the cursor: it only says where to look, and a list may end right there.
-async fn is_cut(list: List, options: &Options, cursor: Option<String>, context: &Context) -> Result<bool> {
+/// Whether jobs follow the cursor. A cursor alone does not say that more jobs exist.
+async fn has_more(list: JobList, options: &Options, cursor: Option<String>, context: &Context) -> Result<bool> {
     if cursor.is_none() {
         return Ok(false);
     }
@@ -63,8 +63,8 @@ async fn is_cut(list: List, options: &Options, cursor: Option<String>, context: 
     Ok(!fetch(list, &one_more, context).await?.items.is_empty())
 }
 
-/// Pages may be short or even empty, so they are asked for until there are enough jobs or no more pages.
-async fn fetch(list: List, options: &Options, context: &Context) -> Result<Page<JobView>> {
+/// Pages may be short or empty, so that several may be needed.
+async fn fetch(list: JobList, options: &Options, context: &Context) -> Result<Page<JobView>> {
     let limit = if options.all { usize::MAX } else { options.limit };
     let mut filter = Filter {
         state: options.state,
@@ -94,7 +94,7 @@ fn table(jobs: &[JobView], now: Duration, paint: Paint) -> String {
         ("ID", Align::Left),
         ("STATE", Align::Left),
         ("TOPIC", Align::Left),
-        ("TRY", Align::Right),
+        ("ATTEMPT", Align::Right),
         ("EXIT", Align::Right),
         ("AGE", Align::Right),
         ("TOOK", Align::Right),
@@ -110,20 +110,20 @@ fn table(jobs: &[JobView], now: Duration, paint: Paint) -> String {
             Cell::option(job.exit_code),
             Cell::new(duration::show(age)),
             Cell::option(took(job).map(duration::show)),
-            Cell::new(shorten(&run_as_text(&job.run), RUN_WIDTH)),
+            Cell::new(shorten(&describe_run(&job.run), RUN_WIDTH)),
         ]);
     }
     table.render(paint)
 }
 
-/// From creation to the end, for jobs that have ended.
+/// Time from creation to the end of a terminal job.
 pub fn took(job: &JobView) -> Option<Duration> {
     let last = job.states.last().filter(|_| job.state.is_terminal())?;
     Some(Duration::from_millis(last.at.0.0.saturating_sub(job.created_at.0.0)))
 }
 
-/// What is run, in one line that a shell would understand.
-pub fn run_as_text(run: &Run) -> String {
+/// Command or function of a job in one line, quoted for a shell.
+pub fn describe_run(run: &Run) -> String {
     match run {
         Run::Process(process) => {
             let function = process.function.as_ref().map(|function| format!("{function}:"));
@@ -167,8 +167,8 @@ mod tests {
         let now = Duration::from_millis(job.created_at.0.0) + Duration::from_secs(90);
         let text = table(&[job], now, Paint::NONE);
         let expected = "\
-ID                 STATE      TOPIC    TRY  EXIT    AGE  TOOK  RUN
-job_0000000000001  succeeded  default    1     0  1m30s  1.5s  sh -c 'echo hi'
+ID                 STATE      TOPIC    ATTEMPT  EXIT    AGE  TOOK  RUN
+job_0000000000001  succeeded  default        1     0  1m30s  1.5s  sh -c 'echo hi'
 ";
         assert_eq!(text, expected);
     }
@@ -177,16 +177,16 @@ job_0000000000001  succeeded  default    1     0  1m30s  1.5s  sh -c 'echo hi'
     fn commands_are_quoted_as_for_a_shell() {
         let words = ["printf", "a b", "it's", ""].map(str::to_owned).to_vec();
         let run = Run::Process(ProcessRun { command: words, ..ProcessRun::default() });
-        assert_eq!(run_as_text(&run), r"printf 'a b' 'it'\''s' ''");
+        assert_eq!(describe_run(&run), r"printf 'a b' 'it'\''s' ''");
     }
 
     #[test]
     fn a_function_and_a_component_are_named_before_their_arguments() {
         let function =
             ProcessRun { command: vec!["-v".to_owned()], function: Some("render".to_owned()), ..ProcessRun::default() };
-        assert_eq!(run_as_text(&Run::Process(function)), "render: -v");
+        assert_eq!(describe_run(&Run::Process(function)), "render: -v");
         let component = BlobId([0xab; 32]);
         let wasm = WasmRun { component, args: vec!["a b".to_owned()], env: BTreeMap::new(), stdin: String::new() };
-        assert_eq!(run_as_text(&Run::Wasm(wasm)), "wasm abababababab: 'a b'");
+        assert_eq!(describe_run(&Run::Wasm(wasm)), "wasm abababababab: 'a b'");
     }
 }

@@ -1,27 +1,28 @@
-//! Everything about one job, as a page to read.
+//! Page with all details of a job.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Result;
+use api::{
+    ApprovalDecisionView, AttemptView, ConstraintsView, DecisionView, HistoryView, JobView, OutputDecisionView,
+    StateView,
+};
 use model::job::Artifact;
 use model::spec::{Limits, Sandbox};
 use model::verdict::OutputVerdict;
-use model::view::{
-    ApprovalWordView, AttemptView, ConstraintsView, DecisionView, HistoryView, JobView, OutputDecisionView, StateView,
-};
 
-use super::list::{run_as_text, took};
+use super::list::{describe_run, took};
 use crate::approvals::origin;
 use crate::context::Context;
-use crate::paint::{Paint, Tone, tame};
+use crate::paint::{Paint, Tone, sanitize};
 use crate::table::{Align, Cell, Pairs, Table};
 use crate::{duration, exit, ids, size};
 
 pub async fn job(id: &str, context: &Context) -> Result<u8> {
     let id = ids::job(id)?;
     let job = context.client.job(id).await?;
-    if !context.printer.is_for_people() {
+    if !context.printer.is_human_readable() {
         context.printer.print(&job, |_, _| String::new())?;
         return Ok(exit::DONE);
     }
@@ -32,20 +33,20 @@ pub async fn job(id: &str, context: &Context) -> Result<u8> {
 
 pub async fn history(id: &str, context: &Context) -> Result<u8> {
     let history = context.client.history(ids::job(id)?).await?;
-    context.printer.print(&history, life)?;
+    context.printer.print(&history, timeline)?;
     Ok(exit::DONE)
 }
 
 fn page(job: &JobView, history: &HistoryView, paint: Paint) -> String {
     let mut text = facts(job).render(paint);
-    text.push_str(&format!("\n{}", life(history, paint)));
+    text.push_str(&format!("\n{}", timeline(history, paint)));
     if !job.artifacts.is_empty() {
         text.push_str(&format!("\n{}", artifacts(&job.artifacts).render(paint)));
     }
     if let Some(result) = &job.result {
         let pretty = serde_json::from_slice::<serde_json::Value>(result.as_bytes())
             .and_then(|value| serde_json::to_string_pretty(&value))
-            .unwrap_or_else(|_| tame(result.as_str()));
+            .unwrap_or_else(|_| sanitize(result.as_str()));
         text.push_str(&format!("\n{}\n{pretty}\n", paint.apply(Tone::Quiet, "RESULT")));
     }
     text
@@ -58,7 +59,7 @@ pub fn facts(job: &JobView) -> Pairs {
     pairs.add_option("reason", job.reason.as_ref());
     pairs.add_option("message", job.message.as_ref());
     pairs.add_option("workflow", job.origin.as_ref().map(origin));
-    pairs.add("run", run_as_text(&job.run));
+    pairs.add("run", describe_run(&job.run));
     pairs.add("topic", &job.topic);
     pairs.add("queue", job.queue);
     pairs.add("tenant", &job.tenant);
@@ -68,7 +69,7 @@ pub fn facts(job: &JobView) -> Pairs {
     pairs.add_option("took", took(job).map(duration::show));
     pairs.add_option("not before", job.not_before);
     pairs.add_option("deadline", job.deadline);
-    pairs.add_option("next look", job.eligible_at);
+    pairs.add_option("next try", job.eligible_at);
     pairs.add_option("timeout", job.timeout_ms.map(|millis| duration::show(Duration::from_millis(millis))));
     pairs.add("attempt", job.attempt);
     pairs.add("retries", format!("{} of {}", job.retries, job.max_retries));
@@ -92,7 +93,7 @@ pub fn facts(job: &JobView) -> Pairs {
     pairs
 }
 
-/// What it has used, and how much of one core it uses now.
+/// CPU time used, and current use in percent of one core.
 fn cpu(job: &JobView) -> Option<String> {
     let used = job.cpu_seconds.map(|seconds| format!("{seconds:.2}s"));
     let now = job.cpu_percent.map(|percent| format!("{percent:.0} %"));
@@ -114,7 +115,7 @@ fn limits(limits: &Limits) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// The files that are kept, with where to get them.
+/// Artifacts with their blobs.
 fn artifacts(artifacts: &[Artifact]) -> Table {
     let mut table = Table::new(&[("ARTIFACT", Align::Left), ("SIZE", Align::Right), ("BLOB", Align::Left)]);
     for artifact in artifacts {
@@ -123,16 +124,16 @@ fn artifacts(artifacts: &[Artifact]) -> Table {
     table
 }
 
-fn life(history: &HistoryView, paint: Paint) -> String {
+fn timeline(history: &HistoryView, paint: Paint) -> String {
     let mut text = states(&history.states).render(paint);
     if history.states_dropped > 0 {
-        text.push_str(&format!("({} states between these are not kept)\n", history.states_dropped));
+        text.push_str(&format!("({} states between these were dropped)\n", history.states_dropped));
     }
     if !history.attempts.is_empty() {
         text.push_str(&format!("\n{}", attempts(&history.attempts).render(paint)));
     }
     if history.attempts_dropped > 0 {
-        text.push_str(&format!("({} attempts between these are not kept)\n", history.attempts_dropped));
+        text.push_str(&format!("({} attempts between these were dropped)\n", history.attempts_dropped));
     }
     if !history.decisions.is_empty() {
         text.push_str(&format!("\n{}", decisions(&history.decisions).render(paint)));
@@ -143,7 +144,7 @@ fn life(history: &HistoryView, paint: Paint) -> String {
     text
 }
 
-/// Each state with the time since the one before.
+/// States with the time since the previous one.
 fn states(states: &[StateView]) -> Table {
     let mut table = Table::new(&[("STATE", Align::Left), ("AT", Align::Left), ("AFTER", Align::Right)]);
     let mut before = None;
@@ -211,7 +212,7 @@ pub fn output_decisions(decisions: &[OutputDecisionView]) -> Table {
         ("PHASE", Align::Left),
         ("VERDICT", Align::Left),
         ("RULE", Align::Left),
-        ("FOUND", Align::Left),
+        ("FINDINGS", Align::Left),
         ("MESSAGE", Align::Left),
     ];
     let mut table = Table::new(&columns);
@@ -233,14 +234,14 @@ pub fn output_decisions(decisions: &[OutputDecisionView]) -> Table {
     table
 }
 
-/// What the policy limits, in one line.
+/// Policy constraints in one line.
 pub fn constraints(constraints: &ConstraintsView) -> String {
     let ConstraintsView { max_runtime_ms, max_retries, max_artifact_bytes, max_concurrent, sandbox, network } =
         constraints;
     let parts = [
         max_runtime_ms.map(|millis| format!("at most {}", duration::show(Duration::from_millis(millis)))),
         max_retries.map(|retries| format!("at most {retries} retries")),
-        max_artifact_bytes.map(|bytes| format!("files up to {}", size::show(bytes))),
+        max_artifact_bytes.map(|bytes| format!("artifacts up to {}", size::show(bytes))),
         max_concurrent.map(|jobs| format!("at most {jobs} at once")),
         sandbox.map(|sandbox| format!("sandbox {}", sandbox.as_str())),
         network.map(|network| if network { "network".to_owned() } else { "no network".to_owned() }),
@@ -248,12 +249,12 @@ pub fn constraints(constraints: &ConstraintsView) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// A person's word, in one line.
-pub fn approval(word: &ApprovalWordView) -> String {
-    let did = if word.approved { "approved" } else { "rejected" };
-    let by = word.by.as_deref().unwrap_or("somebody");
-    let comment = word.comment.as_ref().map(|comment| format!(": {comment}")).unwrap_or_default();
-    format!("{did} by {by} at {}{comment}", word.at)
+/// An approval decision in one line.
+pub fn approval(decision: &ApprovalDecisionView) -> String {
+    let verb = if decision.approved { "approved" } else { "rejected" };
+    let by = decision.by.as_deref().unwrap_or("an unknown person");
+    let comment = decision.comment.as_ref().map(|comment| format!(": {comment}")).unwrap_or_default();
+    format!("{verb} by {by} at {}{comment}", decision.at)
 }
 
 pub fn labels(labels: &BTreeMap<String, String>) -> String {

@@ -1,11 +1,11 @@
-//! Why a job is where it is.
+//! Explanation of a job's state.
 
 use anyhow::Result;
-use model::view::{PlacedView, RunnerWhyView, WhyView};
+use api::{PlacedView, RunnerWhyView, WhyView};
 
 use super::show;
 use crate::context::Context;
-use crate::paint::{Paint, Tone, tame};
+use crate::paint::{Paint, Tone, sanitize};
 use crate::table::{Align, Cell, Pairs, Table};
 use crate::{exit, ids};
 
@@ -20,10 +20,10 @@ fn page(why: &WhyView, paint: Paint) -> String {
     pairs.add_cell("id", Cell::new(why.id).tone(Tone::Strong));
     pairs.add_cell("state", Cell::new(why.state).tone(Tone::of_state(why.state)));
     pairs.add("since", why.since);
-    pairs.add_option("next look", why.eligible_at);
+    pairs.add_option("next try", why.eligible_at);
     let mut text = format!("{}\n", pairs.render(paint));
     for sentence in &why.explanation {
-        text.push_str(&format!("{}\n", tame(sentence)));
+        text.push_str(&format!("{}\n", sanitize(sentence)));
     }
     if !why.decisions.is_empty() {
         text.push_str(&format!("\n{}", show::decisions(&why.decisions).render(paint)));
@@ -41,7 +41,7 @@ fn page(why: &WhyView, paint: Paint) -> String {
     text
 }
 
-/// How the runners there are stand to it.
+/// Runners with their score and verdict for the job.
 fn runners(runners: &[RunnerWhyView]) -> Table {
     let columns =
         [("RUNNER", Align::Left), ("SCORE", Align::Right), ("VERDICT", Align::Left), ("MESSAGE", Align::Left)];
@@ -57,7 +57,7 @@ fn runners(runners: &[RunnerWhyView]) -> Table {
     table
 }
 
-/// Each attempt's runner, and how it stood with the others.
+/// Runner of each attempt, with the counts of the alternatives.
 fn placements(placed: &[&PlacedView]) -> Table {
     let mut table = Table::new(&[
         ("ATTEMPT", Align::Right),
@@ -66,14 +66,14 @@ fn placements(placed: &[&PlacedView]) -> Table {
         ("AVAILABLE", Align::Right),
         ("BUSY", Align::Right),
         ("OTHER POOL", Align::Right),
-        ("NOT CAPABLE", Align::Right),
+        ("LACKS CAPABILITY", Align::Right),
         ("OTHER LABELS", Align::Right),
     ]);
-    for place in placed {
-        let Some(why) = &place.placement else { continue };
-        let runner = if why.preferred { format!("{} (preferred)", place.runner) } else { place.runner.clone() };
+    for attempt in placed {
+        let Some(why) = &attempt.placement else { continue };
+        let runner = if why.preferred { format!("{} (preferred)", attempt.runner) } else { attempt.runner.clone() };
         table.row([
-            Cell::new(place.attempt),
+            Cell::new(attempt.attempt),
             Cell::new(runner),
             Cell::new(format!("{:.2}", why.score)),
             Cell::new(why.available),
@@ -90,15 +90,15 @@ fn placements(placed: &[&PlacedView]) -> Table {
 mod tests {
     use std::collections::BTreeMap;
 
+    use api::{DecisionView, PlacementView};
     use model::id::{Attempt, JobId};
     use model::state::State;
     use model::time::{Millis, Timestamp};
-    use model::view::{DecisionView, PlacementView};
 
     use super::*;
 
     #[test]
-    fn the_page_says_it_in_sentences_and_shows_what_they_rest_on() {
+    fn the_page_has_the_explanation_and_its_facts() {
         let decision = DecisionView {
             at: Timestamp(Millis(0)),
             verdict: "allow".to_owned(),
@@ -146,8 +146,8 @@ A·[31m rule
 DECIDED                   VERDICT  RULE     MESSAGE
 1970-01-01T00:00:00.000Z  allow    default  -
 
-ATTEMPT  RUNNER         SCORE  AVAILABLE  BUSY  OTHER POOL  NOT CAPABLE  OTHER LABELS
-      1  r (preferred)   1.50          2     1           0            3             0
+ATTEMPT  RUNNER         SCORE  AVAILABLE  BUSY  OTHER POOL  LACKS CAPABILITY  OTHER LABELS
+      1  r (preferred)   1.50          2     1           0                 3             0
 ";
         assert_eq!(page(&why, Paint::NONE), expected);
     }

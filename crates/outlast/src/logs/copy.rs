@@ -1,44 +1,45 @@
-//! Copying a log to its end, even if the server goes away and comes back in between.
+//! Copies a log to its end, across server restarts.
 
 use std::io;
 use std::time::Instant;
 
 use anyhow::Result;
 use client::Client;
-use client::logs::{Log, Piece, Request};
+use client::logs::{Log, LogChunk, LogOptions};
 use model::id::JobId;
 
-use super::absence::{ABSENCE_MAX, Absence};
-use super::show::Show;
+use super::outage::{OUTAGE_MAX, Outage};
+use super::writer::LogWriter;
 
-/// Shows both streams of a job, each where it belongs, until the job is terminal and everything was shown.
+/// Prints both streams of a job, separately, until the job is terminal and all output is printed.
 pub async fn follow(client: &Client, id: JobId) -> Result<()> {
-    let mut show = Show::new(true, false);
-    let copied = copy(client.logs(id, Request { follow: true, ..Request::default() }), true, |piece| show.piece(piece));
+    let mut writer = LogWriter::new(true, false);
+    let copied =
+        copy(client.logs(id, LogOptions { follow: true, ..LogOptions::default() }), true, |chunk| writer.write(chunk));
     match copied.await {
-        // Its end says so, too, and says it better.
+        // The job's terminal state reports the quarantine in more detail.
         Err(error) if error.downcast_ref().and_then(client::Error::code) == Some("quarantined") => Ok(()),
         result => result,
     }
 }
 
-/// Hands on every piece once. `patient`: a server that is away is waited for, and then the log goes on where it was.
-pub async fn copy(mut log: Log, patient: bool, mut show: impl FnMut(&Piece) -> io::Result<()>) -> Result<()> {
-    let mut absence = Absence::default();
+/// Passes every chunk to `write` once. `retry`: waits during outages and resumes after the last chunk.
+pub async fn copy(mut log: Log, retry: bool, mut write: impl FnMut(&LogChunk) -> io::Result<()>) -> Result<()> {
+    let mut outage = Outage::default();
     loop {
-        let asked = Instant::now();
+        let requested = Instant::now();
         match log.next().await {
-            Ok(Some(piece)) => {
-                absence.end();
-                show(&piece)?;
+            Ok(Some(chunk)) => {
+                outage.end();
+                write(&chunk)?;
             }
             Ok(None) => return Ok(()),
-            Err(error) if patient => {
-                // No attempt to connect takes that long: the server was there, and the job had nothing to say.
-                if asked.elapsed() > ABSENCE_MAX {
-                    absence.end();
+            Err(error) if retry => {
+                // No connection attempt takes that long: the server was available and the job silent.
+                if requested.elapsed() > OUTAGE_MAX {
+                    outage.end();
                 }
-                absence.bear(error).await?;
+                outage.wait_or_fail(error).await?;
             }
             Err(error) => return Err(error.into()),
         }

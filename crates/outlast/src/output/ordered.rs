@@ -1,4 +1,4 @@
-//! Any JSON value with its members in the order they came in: the order says what matters most.
+//! JSON value that keeps the order of its members.
 
 use std::fmt;
 

@@ -1,13 +1,13 @@
-//! What the policy would say of a job.
+//! Checks a job against the policy.
 
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
+use api::CheckView;
 use bytes::Bytes;
 use clap::Args;
 use model::spec::JobSpec;
 use model::time::Millis;
-use model::view::CheckView;
 use policy::{JobFacts, Rules};
 
 use crate::context::Context;
@@ -15,19 +15,19 @@ use crate::exit;
 use crate::exit::Usage;
 use crate::jobs::list::now;
 use crate::jobs::show::constraints;
-use crate::paint::{Paint, Tone, tame};
+use crate::paint::{Paint, Tone, sanitize};
 use crate::submit::source::{self, Source};
 use crate::table::{Align, Cell, Pairs, Table};
 
 #[derive(Args)]
 pub struct Options {
-    /// A file with one job, JSON or YAML; `-` is standard input.
+    /// File with one job as JSON or YAML; `-` for standard input.
     #[arg(long, value_name = "FILE")]
     job: PathBuf,
-    /// Ask the rules in this directory, and no server.
+    /// Use the rules in this directory instead of the server's policy.
     #[arg(long, value_name = "DIR")]
     rules: Option<PathBuf>,
-    /// With --rules: who would submit it.
+    /// With --rules: the submitter of the job.
     #[arg(long, value_name = "NAME", requires = "rules")]
     submitter: Option<String>,
 }
@@ -35,9 +35,9 @@ pub struct Options {
 pub async fn run(options: &Options, context: &Context) -> Result<u8> {
     let job = match source::open(&options.job)? {
         Source::One(job) => job,
-        Source::Many(_) => return Err(Usage("the policy is asked about one job at a time".to_owned()).into()),
+        Source::Many(_) => return Err(Usage("`policy check` takes a single job".to_owned()).into()),
     };
-    let said = match &options.rules {
+    let check = match &options.rules {
         None => context.client.check_policy(job).await?,
         Some(directory) => {
             let spec = parse(&job).with_context(|| format!("in {}", options.job.display()))?;
@@ -47,37 +47,37 @@ pub async fn run(options: &Options, context: &Context) -> Result<u8> {
             server::check_view(rules.explain(&facts, now))
         }
     };
-    context.printer.print(&said, page)?;
-    Ok(if said.verdict == "deny" { exit::REFUSED } else { exit::DONE })
+    context.printer.print(&check, page)?;
+    Ok(if check.verdict == "deny" { exit::REFUSED } else { exit::DONE })
 }
 
-/// As the server would read it. Which queue it is in is no part of what is decided about.
+/// Parses and validates the job like the server. The queue is not part of the policy input.
 fn parse(job: &Bytes) -> Result<JobSpec> {
-    let mut spec: JobSpec = serde_json::from_slice(job).map_err(|error| Usage(format!("it is no job: {error}")))?;
-    spec.validate().map_err(|error| Usage(format!("it would not be accepted: {error}")))?;
+    let mut spec: JobSpec = serde_json::from_slice(job).map_err(|error| Usage(format!("not a job: {error}")))?;
+    spec.validate().map_err(|error| Usage(format!("invalid job: {error}")))?;
     spec.queue = None;
     Ok(spec)
 }
 
-fn page(said: &CheckView, paint: Paint) -> String {
-    let tone = match said.verdict.as_str() {
+fn page(check: &CheckView, paint: Paint) -> String {
+    let tone = match check.verdict.as_str() {
         "deny" => Tone::Bad,
         "require_approval" | "throttle" => Tone::Busy,
         _ => Tone::Good,
     };
     let mut pairs = Pairs::default();
-    pairs.add_cell("verdict", Cell::new(&said.verdict).tone(tone));
-    pairs.add("rule", &said.rule);
-    pairs.add_option("message", said.message.as_ref());
-    pairs.add_option("until", said.until);
-    pairs.add_option("limits", said.constraints.as_ref().map(constraints));
-    pairs.add_option("policy", said.policy);
+    pairs.add_cell("verdict", Cell::new(&check.verdict).tone(tone));
+    pairs.add("rule", &check.rule);
+    pairs.add_option("message", check.message.as_ref());
+    pairs.add_option("until", check.until);
+    pairs.add_option("limits", check.constraints.as_ref().map(constraints));
+    pairs.add_option("policy", check.policy);
     let mut text = pairs.render(paint);
-    if !said.spoke.is_empty() {
+    if !check.spoke.is_empty() {
         let columns =
             [("VERDICT", Align::Left), ("RULE", Align::Left), ("REASON", Align::Left), ("LIMITS", Align::Left)];
         let mut table = Table::new(&columns);
-        for spoken in &said.spoke {
+        for spoken in &check.spoke {
             table.row([
                 Cell::new(&spoken.verdict),
                 Cell::new(&spoken.rule),
@@ -87,22 +87,22 @@ fn page(said: &CheckView, paint: Paint) -> String {
         }
         text.push_str(&format!("\n{}", table.render(paint)));
     }
-    if !said.trace.is_empty() {
+    if !check.trace.is_empty() {
         text.push_str(&format!("\n{}\n", paint.apply(Tone::Quiet, "TRACE")));
-        said.trace.iter().for_each(|line| text.push_str(&format!("{}\n", tame(line))));
+        check.trace.iter().for_each(|line| text.push_str(&format!("{}\n", sanitize(line))));
     }
     text
 }
 
 #[cfg(test)]
 mod tests {
-    use model::view::SpokenView;
+    use api::RuleVerdictView;
 
     use super::*;
 
     #[test]
-    fn every_rule_that_spoke_is_shown_below_the_verdict() {
-        let said = CheckView {
+    fn every_matching_rule_is_shown_below_the_verdict() {
+        let check = CheckView {
             mode: "rules".to_owned(),
             verdict: "deny".to_owned(),
             rule: "no-sandbox".to_owned(),
@@ -110,7 +110,7 @@ mod tests {
             until: None,
             constraints: None,
             policy: None,
-            spoke: vec![SpokenView {
+            spoke: vec![RuleVerdictView {
                 verdict: "deny".to_owned(),
                 rule: "no-sandbox".to_owned(),
                 reason: "jobs run in a sandbox here".to_owned(),
@@ -130,6 +130,6 @@ deny     no-sandbox  jobs run in a sandbox here  -
 TRACE
 printed
 ";
-        assert_eq!(page(&said, Paint::NONE), expected);
+        assert_eq!(page(&check, Paint::NONE), expected);
     }
 }

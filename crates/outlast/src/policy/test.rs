@@ -1,4 +1,4 @@
-//! Whether rules say of the cases beside them what they should.
+//! Runs the test cases of policy rules.
 
 use std::path::Path;
 
@@ -7,13 +7,13 @@ use policy::{CaseResult, Report, run_cases};
 
 use crate::context::Context;
 use crate::exit;
-use crate::paint::{Paint, Tone, tame};
+use crate::paint::{Paint, Tone, sanitize};
 use crate::table::{Align, Cell, Table};
 
 pub fn run(directory: &Path, context: &Context) -> Result<u8> {
     let report = run_cases(directory)?;
     if report.cases.is_empty() {
-        bail!("there are no cases in {}: write some into a file like rules_test.yaml", directory.display());
+        bail!("no test cases in {}: add them in a file such as rules_test.yaml", directory.display());
     }
     context.printer.print(&report, page)?;
     Ok(if report.passed() { exit::DONE } else { exit::FAILED })
@@ -22,15 +22,15 @@ pub fn run(directory: &Path, context: &Context) -> Result<u8> {
 fn page(report: &Report, paint: Paint) -> String {
     let mut table = Table::new(&[("RESULT", Align::Left), ("FILE", Align::Left), ("CASE", Align::Left)]);
     for case in &report.cases {
-        let (word, tone) = if case.passed { ("passed", Tone::Good) } else { ("failed", Tone::Bad) };
-        table.row([Cell::new(word).tone(tone), Cell::new(&case.file), Cell::new(&case.name)]);
+        let (status, tone) = if case.passed { ("passed", Tone::Good) } else { ("failed", Tone::Bad) };
+        table.row([Cell::new(status).tone(tone), Cell::new(&case.file), Cell::new(&case.name)]);
     }
     let mut text = table.render(paint);
     let failed: Vec<&CaseResult> = report.cases.iter().filter(|case| !case.passed).collect();
     for case in &failed {
-        let (file, name) = (tame(&case.file), tame(&case.name));
+        let (file, name) = (sanitize(&case.file), sanitize(&case.name));
         text.push_str(&format!("\n{}\n", paint.apply(Tone::Strong, &format!("{file}: {name}"))));
-        text.push_str(&format!("  expected  {}\n  got       {}\n", tame(&case.expected), tame(&case.got)));
+        text.push_str(&format!("  expected  {}\n  got       {}\n", sanitize(&case.expected), sanitize(&case.got)));
     }
     let passed = report.cases.len() - failed.len();
     text.push_str(&format!("\n{passed} passed, {} failed\n", failed.len()));

@@ -1,7 +1,7 @@
-//! How queues look.
+//! Tables and pages of queues.
 
+use api::QueueView;
 use model::queue::{Counters, QueueState};
-use model::view::QueueView;
 
 use crate::paint::{Paint, Tone};
 use crate::table::{Align, Cell, Pairs, Table};
@@ -48,7 +48,7 @@ pub fn page(queue: &QueueView, paint: Paint) -> String {
     pairs.add_option("max running", queue.max_running);
     pairs.add("max retries", queue.max_retries);
     if queue.implicit {
-        pairs.add("note", "for the tenant's jobs that name no queue");
+        pairs.add("note", "implicit queue: for the tenant's jobs that name none");
     }
     pairs.add("active", queue.counters.active);
     let Counters { active: _, succeeded, failed, timed_out, cancelled, denied, quarantined, abandoned } =
@@ -68,7 +68,7 @@ pub fn page(queue: &QueueView, paint: Paint) -> String {
     pairs.render(paint)
 }
 
-/// How many of its jobs have ended, in whatever way.
+/// Number of terminal jobs.
 pub fn ended(counters: &Counters) -> u64 {
     let Counters { active: _, succeeded, failed, timed_out, cancelled, denied, quarantined, abandoned } = counters;
     succeeded + failed + timed_out + cancelled + denied + quarantined + abandoned
@@ -116,7 +116,7 @@ q_0000000000002  nightly  default  draining       4         10       0      2   
     }
 
     #[test]
-    fn a_page_shows_the_token_and_the_ends_that_were_met() {
+    fn a_page_shows_the_token_and_the_nonzero_counters() {
         let expected = "\
 id           q_0000000000002
 token        qt_x

@@ -1,23 +1,23 @@
-//! A schedule from a file.
+//! Schedule files.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
-use model::view::ScheduleStart;
+use api::ScheduleStart;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use workflow::Plan;
 use workflow::cron::{Cron, CronError};
 
-use crate::definition::{self, Data, Invalid, Located, called};
+use crate::definition::{self, Data, InvalidDefinition, Located, display_name};
 use crate::exit::Usage;
 use crate::{duration, ids, run};
 
-/// Everything but the workflow itself.
+/// Fields of a schedule file except `workflow`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Rest {
+struct ScheduleFields {
     name: String,
     cron: String,
     timezone: Option<String>,
@@ -34,57 +34,57 @@ struct Rest {
     paused: bool,
 }
 
-/// Reads and checks it all before anything is sent.
+/// Reads and validates a schedule file.
 pub fn read(path: &Path) -> Result<ScheduleStart> {
-    let file = called(path);
+    let file = display_name(path);
     let mut document = Located::parse(&definition::read(path)?, &file)?;
-    let whole = document.clone();
-    let refuse = |code: &str, field: &str, message: String| {
-        anyhow::Error::from(Invalid::one(&file, code, field, message, whole.place_of(field)))
+    let original = document.clone();
+    let invalid = |code: &str, field: &str, message: String| {
+        anyhow::Error::from(InvalidDefinition::one(&file, code, field, message, original.position_of(field)))
     };
     let Data::Map(fields) = &mut document.data else {
-        return Err(refuse("wrong_type", "", "a schedule is an object with `name`, `cron` and `workflow`".to_owned()));
+        return Err(invalid("wrong_type", "", "a schedule is an object with `name`, `cron` and `workflow`".to_owned()));
     };
     let Some(at) = fields.iter().position(|(name, _)| name == "workflow") else {
-        return Err(refuse("missing_field", "workflow", "it is missing: a file, or the definition itself".to_owned()));
+        return Err(invalid("missing_field", "workflow", "missing: a file or an inline definition".to_owned()));
     };
     let (_, definition) = fields.remove(at);
     let plan = plan(definition, path)?;
-    let rest: Rest = serde_path_to_error::deserialize(document.value()?).map_err(|error| {
+    let settings: ScheduleFields = serde_path_to_error::deserialize(document.value()?).map_err(|error| {
         let field = error.path().to_string();
         let field = if field == "." { String::new() } else { field };
-        refuse("invalid_value", &field, error.into_inner().to_string())
+        invalid("invalid_value", &field, error.into_inner().to_string())
     })?;
-    let zone = rest.timezone.as_deref().unwrap_or("UTC");
-    Cron::parse(&rest.cron, zone).map_err(|error| {
+    let zone = settings.timezone.as_deref().unwrap_or("UTC");
+    Cron::parse(&settings.cron, zone).map_err(|error| {
         let field = if matches!(error, CronError::UnknownZone { .. }) { "timezone" } else { "cron" };
-        refuse("invalid_value", field, error.to_string())
+        invalid("invalid_value", field, error.to_string())
     })?;
-    let jitter = rest.jitter.as_deref().map(duration::parse).transpose();
-    let jitter = jitter.map_err(|error| refuse("invalid_value", "jitter", error))?.unwrap_or_default();
-    if let Err(found) = plan.bind(&rest.inputs) {
-        return Err(Usage(format!("the inputs in {file} do not fit {}\n{found}", plan.name)).into());
+    let jitter = settings.jitter.as_deref().map(duration::parse).transpose();
+    let jitter = jitter.map_err(|error| invalid("invalid_value", "jitter", error))?.unwrap_or_default();
+    if let Err(found) = plan.bind(&settings.inputs) {
+        return Err(Usage(format!("the inputs in {file} do not match the inputs of {}\n{found}", plan.name)).into());
     }
     Ok(ScheduleStart {
-        name: rest.name,
-        cron: rest.cron,
-        timezone: rest.timezone,
+        name: settings.name,
+        cron: settings.cron,
+        timezone: settings.timezone,
         definition: Some(run::source(&plan)?),
         yaml: None,
-        inputs: Some(rest.inputs),
-        queue: rest.queue.as_deref().map(ids::queue).transpose()?,
-        tenant: rest.tenant,
-        catch_up: rest.catch_up,
-        overlap: rest.overlap,
+        inputs: Some(settings.inputs),
+        queue: settings.queue.as_deref().map(ids::queue).transpose()?,
+        tenant: settings.tenant,
+        catch_up: settings.catch_up,
+        overlap: settings.overlap,
         jitter_ms: u64::try_from(jitter.as_millis()).unwrap_or(u64::MAX),
-        paused: rest.paused,
+        paused: settings.paused,
     })
 }
 
-/// A text is the name of a file beside this one.
+/// A string is the path of a file relative to this one.
 fn plan(definition: Located, path: &Path) -> Result<Arc<Plan>> {
     match definition.text() {
-        Some(name) => definition::open(&definition::beside(path, name)),
+        Some(name) => definition::open(&definition::resolve_relative(path, name)),
         None => definition::within(definition, path, "workflow"),
     }
 }
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_names_a_file_or_has_the_definition_itself() {
+    fn a_schedule_has_a_file_or_an_inline_definition() {
         let schedule = read_text(
             "name: nightly\ncron: 30 2 * * *\ntimezone: Europe/Berlin\nworkflow: ./report.yaml\njitter: 30s\n\
                 inputs: {days: 1}\noverlap: replace\n",
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
+    fn errors_are_reported_with_their_position() {
         let own = "workflow:\n  name: own\n  tasks:\n    a: {run: 'true'}\n";
         for (text, place) in [
             (format!("name: n\ncron: 61 * * * *\n{own}"), "nightly.yaml:2:7: cron: "),
@@ -140,7 +140,7 @@ mod tests {
             ("[1]".to_owned(), "nightly.yaml:1:1: "),
         ] {
             let error = read_text(&text).unwrap_err();
-            assert!(error.is::<Invalid>(), "{text}: {error}");
+            assert!(error.is::<InvalidDefinition>(), "{text}: {error}");
             assert!(error.to_string().contains(place), "{text}: {error}");
         }
         let missing = read_text("name: n\ncron: '@daily'\nworkflow: ./other.yaml\n").unwrap_err();

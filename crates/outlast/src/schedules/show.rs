@@ -1,8 +1,8 @@
-//! Schedules as lines and pages.
+//! Tables and pages of schedules.
 
 use std::time::Duration;
 
-use model::view::ScheduleView;
+use api::ScheduleView;
 use model::workflow::{CatchUp, Overlap};
 
 use crate::duration;
@@ -82,17 +82,17 @@ pub fn page(schedule: &ScheduleView, paint: Paint) -> String {
 
 fn catch_up(catch_up: CatchUp) -> &'static str {
     match catch_up {
-        CatchUp::Skip => "skip: slots that were missed are left out",
-        CatchUp::Once => "once: one run makes up for all slots that were missed",
-        CatchUp::All => "all: each slot that was missed gets its run",
+        CatchUp::Skip => "skip: missed slots are skipped",
+        CatchUp::Once => "once: one workflow is started for all missed slots",
+        CatchUp::All => "all: one workflow is started for each missed slot",
     }
 }
 
 fn overlap(overlap: Overlap) -> &'static str {
     match overlap {
-        Overlap::Allow => "allow: it starts even if the one before runs",
-        Overlap::Forbid => "forbid: a slot is left out while the one before runs",
-        Overlap::Replace => "replace: the one before is cancelled",
+        Overlap::Allow => "allow: workflows may run concurrently",
+        Overlap::Forbid => "forbid: a slot is skipped while the previous workflow runs",
+        Overlap::Replace => "replace: the previous workflow is cancelled",
     }
 }
 
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_says_what_it_does_and_when() {
+    fn a_page_shows_all_settings() {
         insta::assert_snapshot!(page(&schedule(), Paint::NONE), @r#"
         name       nightly
         id         sch_0000000000001
@@ -141,8 +141,8 @@ mod tests {
         inputs     {"days":1}
         started    0
         skipped    0
-        catch up   once: one run makes up for all slots that were missed
-        overlap    forbid: a slot is left out while the one before runs
+        catch up   once: one workflow is started for all missed slots
+        overlap    forbid: a slot is skipped while the previous workflow runs
         jitter     30s
         tenant     default
         created    2026-01-01T00:00:00.000Z

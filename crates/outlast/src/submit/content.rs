@@ -1,4 +1,4 @@
-//! `--input` and `--wasm`: files that become blobs on the way.
+//! `--input` and `--wasm`: uploads files as blobs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use model::limits::INPUTS_MAX;
 use crate::exit::{NotFound, Usage};
 use crate::{blobs, upload};
 
-/// A blob by its name, or by a file whose content it is to be.
+/// A blob id, or a file to upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     Blob(BlobId),
@@ -24,7 +24,7 @@ impl std::str::FromStr for Source {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "" => Err("it needs a path or a blob:…".to_owned()),
+            "" => Err("expected a path or a blob:… id".to_owned()),
             blob if blob.starts_with("blob:") => {
                 blob.parse().map(Self::Blob).map_err(|error: model::blob::BadName| error.to_string())
             }
@@ -33,91 +33,89 @@ impl std::str::FromStr for Source {
     }
 }
 
-/// The blobs of all inputs by their names, uploaded where the server lacks them.
+/// Blobs of all inputs by name. Uploads the ones the server lacks.
 pub async fn inputs(given: &[(String, Source)], client: &Client) -> Result<BTreeMap<String, BlobId>> {
     let mut inputs = BTreeMap::new();
     let mut contents = Vec::new();
     for (name, source) in given {
         match source {
-            Source::Blob(id) => put(&mut inputs, name.clone(), *id)?,
+            Source::Blob(id) => insert(&mut inputs, name.clone(), *id)?,
             Source::Path(path) => {
                 for (name, path) in files(name, path)? {
-                    let named = blobs::name(&path)?;
-                    put(&mut inputs, name, named.id)?;
-                    contents.push(named);
+                    let content = blobs::hash(&path)?;
+                    insert(&mut inputs, name, content.id)?;
+                    contents.push(content);
                 }
             }
         }
     }
     if !contents.is_empty() {
-        upload::make_sure(client, contents).await?;
+        upload::upload_missing(client, contents).await?;
     }
     Ok(inputs)
 }
 
-fn put(inputs: &mut BTreeMap<String, BlobId>, name: String, id: BlobId) -> Result<()> {
+fn insert(inputs: &mut BTreeMap<String, BlobId>, name: String, id: BlobId) -> Result<()> {
     if inputs.len() == INPUTS_MAX {
-        return Err(Usage(format!("--input: a job takes at most {INPUTS_MAX} files; make an archive of them")).into());
+        return Err(Usage(format!("--input: a job can have at most {INPUTS_MAX} files; use an archive")).into());
     }
     match inputs.insert(name.clone(), id) {
         None => Ok(()),
-        Some(_) => Err(Usage(format!("--input: there are two files for {name}")).into()),
+        Some(_) => Err(Usage(format!("--input: duplicate input {name}")).into()),
     }
 }
 
-/// The component that is to be run, uploaded if the server lacks it.
+/// Blob of a component. Uploads it if the server lacks it.
 pub async fn component(source: &Source, client: &Client) -> Result<BlobId> {
     match source {
         Source::Blob(id) => Ok(*id),
         Source::Path(path) => {
-            let named = blobs::name(path)?;
-            let id = named.id;
-            upload::make_sure(client, vec![named]).await?;
+            let content = blobs::hash(path)?;
+            let id = content.id;
+            upload::upload_missing(client, vec![content]).await?;
             Ok(id)
         }
     }
 }
 
-/// The file itself under its name, or every file below a directory under `name/…`.
+/// The file under `name`, or all files of a directory under `name/…`.
 fn files(name: &str, path: &Path) -> Result<Vec<(String, PathBuf)>> {
     let found = fs::metadata(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => {
-            anyhow::Error::from(NotFound(format!("--input: there is no file {}", path.display())))
+            anyhow::Error::from(NotFound(format!("--input: no such file: {}", path.display())))
         }
-        _ => anyhow::Error::from(error).context(format!("cannot look at {}", path.display())),
+        _ => anyhow::Error::from(error).context(format!("cannot read {}", path.display())),
     })?;
     let mut files = Vec::new();
     if found.is_dir() {
-        below(name.trim_end_matches('/'), path, &mut files)?;
+        collect_directory(name.trim_end_matches('/'), path, &mut files)?;
     } else {
         files.push((name.to_owned(), path.to_owned()));
     }
     Ok(files)
 }
 
-fn below(name: &str, directory: &Path, files: &mut Vec<(String, PathBuf)>) -> Result<()> {
+fn collect_directory(name: &str, directory: &Path, files: &mut Vec<(String, PathBuf)>) -> Result<()> {
     let unreadable = || format!("cannot list {}", directory.display());
     for entry in fs::read_dir(directory).with_context(unreadable)? {
         let entry = entry.with_context(unreadable)?;
         let path = entry.path();
-        let refuse = |why: &str| Err(Usage(format!("--input: {} {why}", path.display())).into());
+        let reject = |why: &str| Err(Usage(format!("--input: {} {why}", path.display())).into());
         let own = match entry.file_name().into_string() {
             Ok(own) => format!("{name}/{own}"),
-            Err(_) => return refuse("has a name that is not UTF-8"),
+            Err(_) => return reject("has a name that is not UTF-8"),
         };
         let kind = entry.file_type().with_context(unreadable)?;
         if kind.is_dir() {
-            below(&own, &path, files)?;
+            collect_directory(&own, &path, files)?;
         } else if path.is_file() {
             files.push((own, path.clone()));
         } else {
-            // A link to a directory could lead in circles; a pipe has no end.
-            return refuse("is neither a file nor a directory");
+            // A link to a directory could form a cycle; a pipe may never end.
+            return reject("is neither a file nor a directory");
         }
         if files.len() > INPUTS_MAX {
-            return refuse(&format!(
-                "is one too many: a job takes at most {INPUTS_MAX} files; make an archive of them"
-            ));
+            return reject(&format!("exceeds the limit of {INPUTS_MAX} input files; use an archive"));
         }
     }
     Ok(())
@@ -137,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_all_files_below_it() {
+    fn a_directory_stands_for_all_its_files() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
         fs::create_dir_all(root.join("a/b")).unwrap();

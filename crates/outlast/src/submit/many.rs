@@ -1,17 +1,17 @@
-//! Many jobs, chunk by chunk, with a count of what was taken and what was not.
+//! Submits a stream of jobs in chunks and counts accepted and refused ones.
 
 use anyhow::{Context as _, Result, bail};
-use client::jobs::Submit;
+use api::{BatchItem, BatchRefusal, Problem};
+use client::jobs::SubmitOptions;
 use indicatif::{ProgressBar, ProgressStyle};
-use model::view::{BatchItem, Problem};
 use serde::Serialize;
 
 use super::chunk::Chunk;
-use super::source::{Jobs, Place};
+use super::source::{Jobs, Position};
 use crate::context::Context;
 use crate::{exit, output};
 
-/// What programs get.
+/// JSON and YAML output.
 #[derive(Default, Serialize)]
 struct Summary {
     accepted: usize,
@@ -19,17 +19,17 @@ struct Summary {
     results: Vec<BatchItem>,
 }
 
-pub async fn submit(jobs: Jobs, submit: &Submit, context: &Context) -> Result<u8> {
+pub async fn submit(jobs: Jobs, options: &SubmitOptions, context: &Context) -> Result<u8> {
     let bar = progress_bar(jobs.total_bytes);
     let mut items = jobs.items.peekable();
     let mut summary = Summary::default();
     while let Some(chunk) = Chunk::next(&mut items)? {
-        send(chunk, submit, context, &mut summary, &bar).await.with_context(|| {
-            format!("{} jobs were accepted and {} refused before this", summary.accepted, summary.refused)
+        send(chunk, options, context, &mut summary, &bar).await.with_context(|| {
+            format!("{} jobs were accepted and {} refused before the error", summary.accepted, summary.refused)
         })?;
     }
     bar.finish_and_clear();
-    if context.printer.is_for_people() {
+    if context.printer.is_human_readable() {
         eprintln!("{} accepted, {} refused", summary.accepted, summary.refused);
     } else {
         context.printer.print(&summary, |_, _| String::new())?;
@@ -39,30 +39,30 @@ pub async fn submit(jobs: Jobs, submit: &Submit, context: &Context) -> Result<u8
 
 async fn send(
     chunk: Chunk,
-    submit: &Submit,
+    options: &SubmitOptions,
     context: &Context,
     summary: &mut Summary,
     bar: &ProgressBar,
 ) -> Result<()> {
     let sent_bytes = chunk.body.len() as u64;
-    let batch = context.client.submit_ndjson(chunk.body.into(), submit).await?;
-    if batch.results.len() != chunk.places.len() {
-        bail!("{} jobs were sent and {} answers came", chunk.places.len(), batch.results.len());
+    let batch = context.client.submit_ndjson(chunk.body.into(), options).await?;
+    if batch.results.len() != chunk.positions.len() {
+        bail!("protocol error: {} jobs were sent but {} results received", chunk.positions.len(), batch.results.len());
     }
     let mut ids = String::new();
-    for (place, result) in chunk.places.iter().zip(&batch.results) {
+    for (position, result) in chunk.positions.iter().zip(&batch.results) {
         match result {
             BatchItem::Accepted(accepted) => {
                 summary.accepted += 1;
                 ids.push_str(&format!("{}\n", accepted.id));
             }
-            BatchItem::Refused { error } => {
+            BatchItem::Refused(BatchRefusal { error }) => {
                 summary.refused += 1;
-                bar.suspend(|| eprintln!("{}", describe(*place, error)));
+                bar.suspend(|| eprintln!("{}", describe(*position, error)));
             }
         }
     }
-    if context.printer.is_for_people() {
+    if context.printer.is_human_readable() {
         bar.suspend(|| output::write(ids.as_bytes()))?;
     } else {
         summary.results.extend(batch.results);
@@ -72,11 +72,11 @@ async fn send(
     Ok(())
 }
 
-fn describe(place: Place, problem: &Problem) -> String {
-    format!("{place}: {}", client::in_words(problem))
+fn describe(position: Position, problem: &Problem) -> String {
+    format!("{position}: {}", client::describe(problem))
 }
 
-/// Only a terminal gets to see it.
+/// Hidden if standard error is not a terminal.
 fn progress_bar(total_bytes: Option<u64>) -> ProgressBar {
     let (bar, template) = match total_bytes {
         Some(total) => (ProgressBar::new(total), "{bar:30} {percent:>3}%  {msg}  {elapsed}"),
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_line_is_named_with_its_reason() {
+    fn a_refused_job_is_reported_with_its_position_and_reason() {
         let problem = Problem {
             kind: "about:blank".to_owned(),
             title: "Invalid".to_owned(),
@@ -105,8 +105,8 @@ mod tests {
             offset: None,
             diagnostics: Vec::new(),
         };
-        assert_eq!(describe(Place::Line(7), &problem), "line 7: topic: it is empty (invalid)");
+        assert_eq!(describe(Position::Line(7), &problem), "line 7: topic: it is empty (invalid)");
         let problem = Problem { field: None, ..problem };
-        assert_eq!(describe(Place::Entry(2), &problem), "job 2: it is empty (invalid)");
+        assert_eq!(describe(Position::Entry(2), &problem), "job 2: it is empty (invalid)");
     }
 }

@@ -1,4 +1,4 @@
-//! A job made from the options of the command line.
+//! Builds a job from command line options.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,70 +20,70 @@ use crate::{duration, size};
 #[derive(Args, Default)]
 #[group(skip)]
 pub struct Options {
-    /// What the job is about.
+    /// Topic of the job [default: default]
     #[arg(long)]
     topic: Option<String>,
-    /// Whose job it is.
+    /// Tenant of the job [default: default]
     #[arg(long)]
     tenant: Option<String>,
-    /// critical, interactive or batch.
+    /// Priority class: critical, interactive or batch [default: interactive]
     #[arg(long, value_parser = parse_priority)]
     priority: Option<Priority>,
-    /// How long one attempt may run: 10s, 5m, 1h30m.
+    /// Time limit of one attempt, such as 10s, 5m or 1h30m.
     #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
     timeout: Option<Duration>,
-    /// How often it is tried again when it fails. If absent, the queue's number; with --wait and no --queue, not at all.
+    /// Retry budget [default: that of the queue; 0 with --wait and without --queue]
     #[arg(long, value_name = "N")]
     pub retries: Option<u32>,
-    /// Start it no earlier than this from now.
+    /// Delay before the start.
     #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
     delay: Option<Duration>,
-    /// A variable for its environment; may be repeated.
+    /// Environment variable; repeatable.
     #[arg(long, value_parser = parse_pair, value_name = "NAME=VALUE")]
     env: Vec<(String, String)>,
-    /// A label, kept and shown with the job; may be repeated.
+    /// Label of the job; repeatable.
     #[arg(long, value_parser = parse_pair, value_name = "NAME=VALUE")]
     label: Vec<(String, String)>,
-    /// Give the process this file's text, at most 8 MiB, as its standard input; `-` is our own.
+    /// Text file for the standard input of the process, at most 8 MiB; `-` for standard input.
     #[arg(long, value_name = "FILE")]
     stdin: Option<PathBuf>,
-    /// A file, a directory or a blob that it finds as inputs/NAME; uploaded if the server lacks it; may be repeated.
+    /// File, directory or blob available as inputs/NAME, uploaded if the server lacks it; repeatable.
     #[arg(long, value_parser = parse_input, value_name = "NAME=PATH|blob:…")]
     pub input: Vec<(String, Source)>,
-    /// Keep the files that it leaves in outputs/ and that match; may be repeated.
+    /// Store the matching files in outputs/ as artifacts; repeatable.
     #[arg(long, value_name = "GLOB")]
     artifact: Vec<String>,
-    /// How far a process is kept from its host: strict, standard or, where the server allows it, none.
+    /// Sandbox: strict, standard or, if the server allows it, none [default: standard]
     #[arg(long, value_parser = parse_sandbox, value_name = "SANDBOX")]
     sandbox: Option<Sandbox>,
-    /// The most processor time it may use: 10s, 5m.
+    /// CPU time limit, such as 10s or 5m.
     #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
     cpu: Option<Duration>,
-    /// The most memory it may use: 512M, 2G.
+    /// Memory limit, such as 512M or 2G.
     #[arg(long, value_parser = size::parse, value_name = "BYTES")]
     memory: Option<u64>,
-    /// The most processes and threads it may have at once.
+    /// Limit of concurrent processes and threads.
     #[arg(long, value_name = "N")]
     pids: Option<u64>,
-    /// The most that is kept of its output and of its files.
+    /// Limit of stored output and artifacts.
     #[arg(long, value_parser = size::parse, value_name = "BYTES")]
     output_bytes: Option<u64>,
-    /// The most files it may have open at once.
+    /// Limit of open files.
     #[arg(long, value_name = "N")]
     open_files: Option<u64>,
-    /// The most instructions a WebAssembly component may use up.
+    /// Instruction limit of a WebAssembly component.
     #[arg(long, value_name = "N", requires = "wasm")]
     fuel: Option<u64>,
-    /// The registered worker whose files it finds in its place.
+    /// Registered worker, available as worker/.
     #[arg(long, value_name = "w_…")]
     worker: Option<WorkerId>,
-    /// The worker's function to run; COMMAND is then what is added to its own arguments.
+    /// Function of the worker to run. COMMAND is appended to its arguments.
     #[arg(long, value_name = "NAME", requires = "worker")]
     function: Option<String>,
 }
 
 impl Options {
-    /// What a job from a file says itself.
+    /// Options that conflict with --file, because the file sets them.
     pub const NAMES: [&str; 20] = [
         "topic",
         "tenant",
@@ -106,7 +106,7 @@ impl Options {
         "worker",
         "function",
     ];
-    /// What an echo job has no use for.
+    /// Options that do not apply to echo jobs.
     pub const NOT_FOR_ECHO: [&str; 12] = [
         "env",
         "stdin",
@@ -121,7 +121,7 @@ impl Options {
         "worker",
         "function",
     ];
-    /// What a WebAssembly component has no use for.
+    /// Options that do not apply to WebAssembly components.
     pub const NOT_FOR_WASM: [&str; 4] = ["pids", "open_files", "worker", "function"];
 
     fn env(&self) -> BTreeMap<String, String> {
@@ -133,7 +133,7 @@ impl Options {
     }
 }
 
-/// Blobs by the names under which a job finds them.
+/// Input blobs by name.
 pub type Inputs = BTreeMap<String, BlobId>;
 
 pub fn process(options: &Options, inputs: Inputs, command: Vec<String>) -> Result<Bytes> {
@@ -148,9 +148,8 @@ pub fn wasm(options: &Options, inputs: Inputs, component: BlobId, args: Vec<Stri
 }
 
 pub fn echo(options: &Options, value: &str) -> Result<Bytes> {
-    let value = Json::parse(value.as_bytes()).ok_or_else(|| {
-        Usage(format!("--echo takes a JSON value and `{value}` is none; a text needs its quotes: '\"hello\"'"))
-    })?;
+    let value = Json::parse(value.as_bytes())
+        .ok_or_else(|| Usage(format!("--echo: `{value}` is not JSON; write a text with quotes: '\"hello\"'")))?;
     to_json(&with_options(options, Run::Echo(EchoRun { value, ..EchoRun::default() }))?)
 }
 
@@ -202,7 +201,7 @@ pub fn parse_pair(text: &str) -> Result<(String, String), String> {
 
 fn parse_input(text: &str) -> Result<(String, Source), String> {
     let (name, source) =
-        parse_pair(text).map_err(|_| format!("`{text}` is not of the form NAME=PATH or NAME=blob:…"))?;
+        parse_pair(text).map_err(|_| format!("invalid input `{text}`; expected NAME=PATH or NAME=blob:…"))?;
     Ok((name, source.parse()?))
 }
 
@@ -211,7 +210,7 @@ fn parse_sandbox(text: &str) -> Result<Sandbox, String> {
         "strict" => Ok(Sandbox::Strict),
         "standard" => Ok(Sandbox::Standard),
         "none" => Ok(Sandbox::None),
-        _ => Err(format!("`{text}` is not a sandbox; there are strict, standard and none")),
+        _ => Err(format!("unknown sandbox `{text}`; expected strict, standard or none")),
     }
 }
 
@@ -220,7 +219,7 @@ fn parse_priority(text: &str) -> Result<Priority, String> {
         "critical" => Ok(Priority::Critical),
         "interactive" => Ok(Priority::Interactive),
         "batch" => Ok(Priority::Batch),
-        _ => Err(format!("`{text}` is not a priority; there are critical, interactive and batch")),
+        _ => Err(format!("unknown priority `{text}`; expected critical, interactive or batch")),
     }
 }
 
@@ -229,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_job_carries_every_option() {
+    fn a_process_job_contains_every_option() {
         let options = Options {
             topic: Some("t".to_owned()),
             priority: Some(Priority::Batch),
@@ -260,7 +259,7 @@ mod tests {
         let limits = spec.limits;
         assert_eq!((limits.cpu_ms, limits.memory_bytes), (Some(3_000), Some(1 << 20)));
         assert_eq!((limits.pids, limits.output_bytes, limits.open_files), (Some(8), Some(1 << 30), Some(64)));
-        let Run::Process(run) = spec.run else { panic!("it is a process") };
+        let Run::Process(run) = spec.run else { panic!("not a process") };
         assert_eq!((run.command.len(), run.env["A"].as_str()), (2, "b=c"));
     }
 
@@ -276,7 +275,7 @@ mod tests {
         let spec: JobSpec = serde_json::from_slice(&job).unwrap();
         assert_eq!(spec.validate(), Ok(()));
         assert_eq!(spec.limits.fuel, Some(1_000));
-        let Run::Wasm(run) = spec.run else { panic!("it is a component") };
+        let Run::Wasm(run) = spec.run else { panic!("not a component") };
         assert_eq!((run.component, run.args.len()), (component, 1));
     }
 
@@ -289,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_options_are_told_how_to_be_right() {
+    fn malformed_options_are_rejected_with_a_hint() {
         assert!(parse_pair("NAME").is_err());
         assert!(parse_pair("=x").is_err());
         assert!(parse_priority("high").unwrap_err().contains("critical"));

@@ -1,30 +1,30 @@
-//! `--wait`: the job's output as it comes, then its exit code as ours.
+//! `--wait`: prints the job's output while it runs and returns its exit code.
 //!
-//! The job outlasts its server, so the wait does, too: a server that goes away is given some time to come back.
+//! The job survives a restart of its server, so the wait tolerates short outages.
 
 use std::io::{self, Write};
 use std::time::Duration;
 
 use anyhow::Result;
+use api::JobView;
 use client::Client;
 use model::id::JobId;
 use model::spec::Run;
 use model::state::State;
-use model::view::JobView;
 
 use crate::context::Context;
-use crate::interrupt::{Raced, race};
-use crate::logs::{Absence, follow};
-use crate::paint::{Paint, Tone, tame};
+use crate::interrupt::{OrInterrupt, or_interrupt};
+use crate::logs::{Outage, follow};
+use crate::paint::{Paint, Tone, sanitize};
 use crate::{exit, output};
 
-/// How long one request waits for the job; then the next one does.
+/// Server-side wait of one request.
 const WAIT_STEP: Duration = Duration::from_secs(30);
-/// The first request is shorter: a job that waits for a person should not do so without a word.
+/// The first wait is shorter, so that a pending approval is reported soon.
 const FIRST_WAIT: Duration = Duration::from_secs(2);
 
 pub async fn until_terminal(id: JobId, context: &Context) -> Result<u8> {
-    let with_output = context.printer.is_for_people();
+    let with_output = context.printer.is_human_readable();
     let paint = Paint::for_stderr();
     if with_output && paint != Paint::NONE {
         eprintln!("{}", paint.apply(Tone::Quiet, &id.to_string()));
@@ -32,93 +32,93 @@ pub async fn until_terminal(id: JobId, context: &Context) -> Result<u8> {
     let work = async {
         let client = &context.client;
         if !with_output {
-            return terminal(client, id).await;
+            return wait_until_terminal(client, id).await;
         }
-        // The first that fails ends it: nobody should wait for a job whose output cannot be written any more.
-        let (job, ()) = tokio::try_join!(terminal(client, id), follow(client, id))?;
+        // The first failure ends the wait, for example if the output can no longer be written.
+        let (job, ()) = tokio::try_join!(wait_until_terminal(client, id), follow(client, id))?;
         Ok(job)
     };
     let work = async {
         tokio::select! {
-            // What is there in time counts, even if nobody reads it.
+            // A finished job takes precedence over a closed output.
             biased;
             result = work => result,
-            () = output::unread() => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
+            () = output::closed() => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
         }
     };
-    match race(work).await {
-        Ok(Raced::Done(job)) => {
-            let verdict = verdict_on(&job, context).await;
-            context.printer.print(&job, |job: &JobView, _| last_words(job, verdict))?;
+    match or_interrupt(work).await {
+        Ok(OrInterrupt::Done(job)) => {
+            let denial = denial_reason(&job, context).await;
+            context.printer.print(&job, |job: &JobView, _| summary(job, denial))?;
             Ok(exit_code(&job))
         }
-        Ok(Raced::Interrupted) => {
-            leave(&format!("\n{}", goes_on(id)));
+        Ok(OrInterrupt::Interrupted) => {
+            print_stderr(&format!("\n{}", continues_message(id)));
             Ok(exit::INTERRUPTED)
         }
         Err(error) if exit::is_broken_pipe(&error) => {
-            leave(&goes_on(id));
-            Ok(exit::NOT_READ)
+            print_stderr(&continues_message(id));
+            Ok(exit::OUTPUT_CLOSED)
         }
         Err(error) => Err(error),
     }
 }
 
-fn goes_on(id: JobId) -> String {
-    format!("{id} goes on. `outlast jobs cancel {id}` stops it, `outlast logs -f {id}` follows it.")
+fn continues_message(id: JobId) -> String {
+    format!("{id} continues. Follow it with `outlast logs -f {id}`, or cancel it with `outlast jobs cancel {id}`.")
 }
 
-/// Unlike `eprintln!`, without a panic where standard error went away together with standard output.
-fn leave(words: &str) {
-    let _ = writeln!(io::stderr().lock(), "{words}");
+/// Unlike `eprintln!`, does not panic if standard error is closed.
+fn print_stderr(message: &str) {
+    let _ = writeln!(io::stderr().lock(), "{message}");
 }
 
-async fn terminal(client: &Client, id: JobId) -> Result<JobView> {
-    let mut absence = Absence::default();
+async fn wait_until_terminal(client: &Client, id: JobId) -> Result<JobView> {
+    let mut outage = Outage::default();
     let mut step = FIRST_WAIT;
     loop {
         match client.wait(id, step).await {
             Ok(job) if job.state.is_terminal() => return Ok(job),
             Ok(job) => {
                 if step == FIRST_WAIT && job.state == State::ApprovalRequired {
-                    leave(&format!("{id} waits for somebody's approval: `outlast approvals show {id}` says why."));
+                    print_stderr(&format!("{id} requires approval; see `outlast approvals show {id}`."));
                 }
                 step = WAIT_STEP;
-                absence.end();
+                outage.end();
             }
-            Err(error) => absence.bear(error).await?,
+            Err(error) => outage.wait_or_fail(error).await?,
         }
     }
 }
 
-/// For a job that was denied: the rule that did it, and why. Its own message is worth something as well.
-async fn verdict_on(job: &JobView, context: &Context) -> Option<String> {
+/// The rule or person that denied a job, with the reason.
+async fn denial_reason(job: &JobView, context: &Context) -> Option<String> {
     if job.state != State::Denied {
         return None;
     }
     let history = context.client.history(job.id).await.ok()?;
-    if let Some(rejected) = history.approval.filter(|word| !word.approved) {
-        let by = rejected.by.as_deref().unwrap_or("somebody");
+    if let Some(rejected) = history.approval.filter(|decision| !decision.approved) {
+        let by = rejected.by.as_deref().unwrap_or("an unknown person");
         let comment = rejected.comment.map(|comment| format!(": {comment}")).unwrap_or_default();
-        return Some(format!("{by} has rejected it{comment}"));
+        return Some(format!("rejected by {by}{comment}"));
     }
     let decision = history.decisions.into_iter().next_back()?;
     let message = decision.message.map(|message| format!(": {message}")).unwrap_or_default();
     Some(format!("rule {}{message}", decision.rule))
 }
 
-/// What is left to say on standard output; why it did not succeed goes to standard error.
-fn last_words(job: &JobView, verdict: Option<String>) -> String {
+/// Result for standard output. The reason of a failure goes to standard error.
+fn summary(job: &JobView, denial: Option<String>) -> String {
     let is_process = matches!(job.run, Run::Process(_) | Run::Wasm(_));
     if job.state == State::Succeeded {
         let result = job.result.as_ref().filter(|_| !is_process);
         return result.map(|result| format!("{}\n", result.as_str())).unwrap_or_default();
     }
-    // A program that exits with a code of its own has said what it wanted to say.
-    let speaks_for_itself = is_process && job.state == State::Failed && job.exit_code.is_some();
-    if !speaks_for_itself {
-        let why = verdict.or_else(|| job.message.clone()).or_else(|| job.reason.clone());
-        let why = why.map(|why| format!(": {}", tame(&why))).unwrap_or_default();
+    // A program that failed with an exit code has reported the reason itself.
+    let has_exit_code = is_process && job.state == State::Failed && job.exit_code.is_some();
+    if !has_exit_code {
+        let why = denial.or_else(|| job.message.clone()).or_else(|| job.reason.clone());
+        let why = why.map(|why| format!(": {}", sanitize(&why))).unwrap_or_default();
         eprintln!("{} {} {}{why}", Paint::for_stderr().apply(Tone::Bad, "error:"), job.id, verb(job.state));
     }
     String::new()
@@ -127,10 +127,10 @@ fn last_words(job: &JobView, verdict: Option<String>) -> String {
 fn verb(state: State) -> &'static str {
     match state {
         State::Failed => "failed",
-        State::TimedOut => "ran out of time",
+        State::TimedOut => "timed out",
         State::Cancelled => "was cancelled",
         State::Denied => "was denied by the policy",
-        State::Quarantined => "ended, but the policy holds its result back",
+        State::Quarantined => "is quarantined: the policy withholds its result",
         State::Abandoned => "was abandoned",
         State::Succeeded => "succeeded",
         State::Pending
@@ -140,11 +140,11 @@ fn verb(state: State) -> &'static str {
         | State::Dispatched
         | State::Running
         | State::Cancelling
-        | State::Scanning => "has not ended",
+        | State::Scanning => "is not terminal",
     }
 }
 
-/// The job's own exit code where it has one; as shells have it, 128 and the signal that ended it.
+/// The job's exit code, or 128 plus the signal that killed it, by shell convention.
 fn exit_code(job: &JobView) -> u8 {
     match job.state {
         State::Succeeded => exit::DONE,

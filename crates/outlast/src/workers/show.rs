@@ -1,6 +1,6 @@
-//! How workers look.
+//! Tables and pages of workers.
 
-use model::view::{FunctionView, WorkerDetailView, WorkerView};
+use api::{FunctionView, WorkerDetailView, WorkerView};
 
 use crate::paint::{Paint, Tone};
 use crate::size;
@@ -79,9 +79,9 @@ fn files(worker: &WorkerDetailView) -> Table {
 mod tests {
     use std::collections::BTreeMap;
 
+    use api::WorkerFileView;
     use model::blob::{BlobId, WorkerId};
     use model::time::{Millis, Timestamp};
-    use model::view::WorkerFileView;
 
     use super::*;
 

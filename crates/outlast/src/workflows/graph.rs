@@ -1,10 +1,10 @@
-//! A definition, or a workflow with its states, as a drawing.
+//! Graph of a definition, or of a workflow with its states.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
-use client::workflows::Drawing;
+use client::workflows::GraphFormat;
 use model::id::WorkflowId;
 
 use crate::context::Context;
@@ -13,13 +13,13 @@ use crate::{definition, exit, output};
 
 #[derive(Args)]
 pub struct Options {
-    /// A file with a definition, `-` for standard input, or the id of a workflow.
+    /// Definition file, `-` for standard input, or a workflow id.
     #[arg(value_name = "FILE|ID")]
     what: String,
-    /// How it is drawn [default: by the ending of the -o file, else mermaid]
+    /// Format [default: by the extension of the -o file, else mermaid]
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Format>,
-    /// Write it to this file.
+    /// Output file [default: standard output]
     #[arg(short = 'o', value_name = "FILE")]
     to: Option<PathBuf>,
 }
@@ -32,7 +32,7 @@ enum Format {
 
 pub async fn run(options: &Options, context: &Context) -> Result<u8> {
     let format = format(options)?;
-    let drawing = match subject(&options.what)? {
+    let graph = match subject(&options.what)? {
         Subject::File(path) => {
             let plan = definition::open(&path)?;
             match format {
@@ -41,17 +41,17 @@ pub async fn run(options: &Options, context: &Context) -> Result<u8> {
             }
         }
         Subject::Workflow(id) => {
-            let drawing = match format {
-                Format::Svg => Drawing::Svg,
-                Format::Mermaid => Drawing::Mermaid,
+            let graph = match format {
+                Format::Svg => GraphFormat::Svg,
+                Format::Mermaid => GraphFormat::Mermaid,
             };
-            context.client.workflow_graph(id, drawing).await?
+            context.client.workflow_graph(id, graph).await?
         }
     };
-    let drawing = if drawing.ends_with('\n') { drawing } else { drawing + "\n" };
+    let graph = if graph.ends_with('\n') { graph } else { graph + "\n" };
     match &options.to {
-        Some(file) => std::fs::write(file, drawing).with_context(|| format!("cannot write {}", file.display()))?,
-        None => output::write(drawing.as_bytes())?,
+        Some(file) => std::fs::write(file, graph).with_context(|| format!("cannot write {}", file.display()))?,
+        None => output::write(graph.as_bytes())?,
     }
     Ok(exit::DONE)
 }
@@ -62,26 +62,24 @@ enum Subject {
     Workflow(WorkflowId),
 }
 
-/// A file if there is one of that name, else a workflow.
+/// An existing file, else a workflow.
 fn subject(what: &str) -> Result<Subject> {
     let path = Path::new(what);
     if what == "-" || path.exists() {
         return Ok(Subject::File(path.to_owned()));
     }
     let id = what.parse().map(Subject::Workflow);
-    id.map_err(|_| NotFound(format!("there is no file {what}, and it is not the id of a workflow")).into())
+    id.map_err(|_| NotFound(format!("{what} is neither a file nor a workflow id")).into())
 }
 
 fn format(options: &Options) -> Result<Format> {
-    let ending = options.to.as_deref().and_then(Path::extension).and_then(|ending| ending.to_str());
-    match (options.format, ending) {
+    let extension = options.to.as_deref().and_then(Path::extension).and_then(|extension| extension.to_str());
+    match (options.format, extension) {
         (Some(format), _) => Ok(format),
         (None, Some("svg")) => Ok(Format::Svg),
         (None, Some("mmd" | "mermaid" | "md")) => Ok(Format::Mermaid),
         (None, None) if options.to.is_none() => Ok(Format::Mermaid),
-        (None, _) => {
-            Err(Usage("the ending of the file is neither .svg nor .mmd; --format says what it is".to_owned()).into())
-        }
+        (None, _) => Err(Usage("unknown file extension; use .svg or .mmd, or set --format".to_owned()).into()),
     }
 }
 
@@ -94,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ending_of_the_file_says_how_it_is_drawn() {
+    fn the_format_follows_from_the_file_extension() {
         assert_eq!(chosen(None, None).unwrap(), Format::Mermaid);
         assert_eq!(chosen(None, Some("a.svg")).unwrap(), Format::Svg);
         assert_eq!(chosen(None, Some("a.mmd")).unwrap(), Format::Mermaid);
@@ -103,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_a_file_nor_an_id_is_not_found() {
+    fn neither_a_file_nor_an_id_is_not_found() {
         assert_eq!(subject("wf_0000000000001").unwrap(), Subject::Workflow(WorkflowId(1)));
         assert!(subject("missing.yaml").unwrap_err().is::<NotFound>());
     }

@@ -1,24 +1,25 @@
-//! What has happened in a workflow.
+//! Events of a workflow.
 
 use std::time::Duration;
 
 use anyhow::Result;
+use api::{WorkflowEventView, WorkflowHistoryView};
 use clap::Args;
-use model::view::{WorkflowEventView, WorkflowHistoryView};
 
-use super::tree::reason_words;
+use super::tree::describe_reason;
 use crate::context::Context;
 use crate::paint::{Paint, Tone};
 use crate::table::{Align, Cell, Table, shorten};
 use crate::{duration, exit, ids};
 
 const PAGE_EVENTS: usize = 1000;
-const WHY_WIDTH: usize = 80;
+const REASON_WIDTH: usize = 80;
 
 #[derive(Args)]
 pub struct Options {
+    /// Workflow id.
     id: String,
-    /// At most this many.
+    /// Maximum number of events [default: all]
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
 }
@@ -43,7 +44,7 @@ async fn fetch(options: &Options, context: &Context) -> Result<WorkflowHistoryVi
     Ok(history)
 }
 
-/// Each event with the time since the first.
+/// Events with the time since the first one.
 fn table(history: &WorkflowHistoryView, paint: Paint) -> String {
     let mut table = Table::new(&[
         ("AT", Align::Left),
@@ -53,7 +54,7 @@ fn table(history: &WorkflowHistoryView, paint: Paint) -> String {
         ("STATE", Align::Left),
         ("BY", Align::Left),
         ("JOB", Align::Left),
-        ("WHY", Align::Left),
+        ("REASON", Align::Left),
     ]);
     let first = history.items.first().map_or(0, |event| event.at.0.0);
     for event in &history.items {
@@ -66,16 +67,16 @@ fn table(history: &WorkflowHistoryView, paint: Paint) -> String {
             Cell::option(event.state.as_ref()),
             Cell::option(event.by.as_ref()),
             Cell::option(event.job),
-            Cell::option(why(event)),
+            Cell::option(reason(event)),
         ]);
     }
     let mut text = table.render(paint);
-    let mut remark = |words: String| text.push_str(&format!("{}\n", paint.apply(Tone::Quiet, &words)));
+    let mut add_note = |note: String| text.push_str(&format!("{}\n", paint.apply(Tone::Quiet, &note)));
     if history.notes_dropped > 0 {
-        remark(format!("({} events of the workflow between these are not kept)", history.notes_dropped));
+        add_note(format!("({} events between these were dropped)", history.notes_dropped));
     }
     if history.incomplete {
-        remark("(of so many tasks not all are in here)".to_owned());
+        add_note("(incomplete: too many tasks to list all their events)".to_owned());
     }
     text
 }
@@ -85,10 +86,10 @@ fn task(event: &WorkflowEventView) -> Option<String> {
     event.task.as_ref().map(|task| format!("{task}{item}"))
 }
 
-fn why(event: &WorkflowEventView) -> Option<String> {
-    let parts = [event.reason.as_ref().map(reason_words), event.text.clone()];
-    let words = parts.into_iter().flatten().collect::<Vec<_>>().join(": ");
-    (!words.is_empty()).then(|| shorten(&words, WHY_WIDTH))
+fn reason(event: &WorkflowEventView) -> Option<String> {
+    let parts = [event.reason.as_ref().map(describe_reason), event.text.clone()];
+    let reason = parts.into_iter().flatten().collect::<Vec<_>>().join(": ");
+    (!reason.is_empty()).then(|| shorten(&reason, REASON_WIDTH))
 }
 
 #[cfg(test)]
@@ -117,11 +118,11 @@ mod tests {
             "notes_dropped": 2, "next_cursor": null}))
         .unwrap();
         insta::assert_snapshot!(table(&history, Paint::NONE), @"
-        AT                        AFTER  EVENT       TASK      STATE   BY   JOB                WHY
+        AT                        AFTER  EVENT       TASK      STATE   BY   JOB                REASON
         2026-01-01T00:00:00.000Z    0ms  started     -         -       -    -                  -
         2026-01-01T00:00:02.500Z   2.5s  task ended  build[3]  failed  -    job_0000000000001  job failed: it exited with 1
         2026-01-01T00:01:00.000Z  1m00s  signalled   -         -       ada  -                  go
-        (2 events of the workflow between these are not kept)
+        (2 events between these were dropped)
         ");
     }
 }

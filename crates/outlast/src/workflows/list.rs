@@ -1,11 +1,11 @@
-//! Lists of workflows.
+//! Workflow lists.
 
 use std::time::Duration;
 
 use anyhow::Result;
+use api::{Page, WorkflowView};
 use clap::Args;
 use client::workflows::Filter;
-use model::view::{Page, WorkflowView};
 use model::workflow::{TaskState, WorkflowState};
 
 use crate::context::Context;
@@ -19,10 +19,10 @@ const PAGE_WORKFLOWS: usize = 500;
 #[derive(Args, Clone)]
 #[group(skip)]
 pub struct Options {
-    /// Only workflows in this state; may be repeated.
+    /// Only workflows in this state; repeatable.
     #[arg(long, value_name = "STATE")]
     state: Vec<WorkflowState>,
-    /// Only workflows whose definition has this name.
+    /// Only workflows with this name.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Only workflows of this tenant.
@@ -31,19 +31,19 @@ pub struct Options {
     /// Only workflows of this queue, by id or token.
     #[arg(long, value_name = "QUEUE")]
     queue: Option<String>,
-    /// Only those that this schedule has started, by id.
+    /// Only workflows started by this schedule, by id.
     #[arg(long, value_name = "SCHEDULE")]
     schedule: Option<String>,
-    /// Also those that are parts of others.
+    /// Include child workflows.
     #[arg(long)]
     children: bool,
-    /// At most this many.
+    /// Maximum number of workflows.
     #[arg(long, value_name = "N", default_value_t = 50)]
     limit: usize,
-    /// All there are.
+    /// List all workflows.
     #[arg(long, conflicts_with = "limit")]
     all: bool,
-    /// Where an earlier list ended.
+    /// Continue after the cursor of an earlier list.
     #[arg(long, value_name = "CURSOR")]
     cursor: Option<String>,
 }
@@ -51,14 +51,17 @@ pub struct Options {
 pub async fn run(options: &Options, context: &Context) -> Result<u8> {
     let page = fetch(options, context).await?;
     context.printer.print(&page, |page: &Page<WorkflowView>, paint| table(&page.items, now(), paint))?;
-    if context.printer.is_for_people() && is_cut(options, page.next_cursor, context).await? {
-        eprintln!("{}", Paint::for_stderr().apply(Tone::Quiet, "there are more: --limit N or --all shows them"));
+    if context.printer.is_human_readable() && has_more(options, page.next_cursor, context).await? {
+        eprintln!(
+            "{}",
+            Paint::for_stderr().apply(Tone::Quiet, "more workflows exist; use --limit N or --all to list them")
+        );
     }
     Ok(exit::DONE)
 }
 
-/// Whether there are workflows behind the cursor: it only says where to look, and a list may end right there.
-async fn is_cut(options: &Options, cursor: Option<String>, context: &Context) -> Result<bool> {
+/// Whether workflows follow the cursor. A cursor alone does not say that more workflows exist.
+async fn has_more(options: &Options, cursor: Option<String>, context: &Context) -> Result<bool> {
     if cursor.is_none() {
         return Ok(false);
     }
@@ -66,7 +69,7 @@ async fn is_cut(options: &Options, cursor: Option<String>, context: &Context) ->
     Ok(!fetch(&one_more, context).await?.items.is_empty())
 }
 
-/// Pages may be short or even empty, so they are asked for until there are enough or no more pages.
+/// Pages may be short or empty, so that several may be needed.
 async fn fetch(options: &Options, context: &Context) -> Result<Page<WorkflowView>> {
     let limit = if options.all { usize::MAX } else { options.limit };
     let mut filter = Filter {

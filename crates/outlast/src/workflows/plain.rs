@@ -1,32 +1,32 @@
-//! What happens in a workflow as lines, one for each change, for where nothing can be drawn.
+//! Progress of a workflow as one line per change, for output that is not a terminal.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use model::view::{TaskView, WorkflowView};
+use api::{TaskView, WorkflowView};
 use model::workflow::{TaskState, WorkflowState};
 
-use super::tree::{Children, task_note, task_word};
+use super::tree::{Children, task_label, task_note};
 use crate::duration;
-use crate::paint::tame;
+use crate::paint::sanitize;
 
-/// Remembers what was said.
+/// Tracks the reported states.
 #[derive(Debug, Default)]
-pub struct Plain {
+pub struct ChangeLines {
     state: Option<WorkflowState>,
-    /// The last word on each task, by the path to it.
-    said: BTreeMap<String, String>,
+    /// Last reported state of each task, by path.
+    reported: BTreeMap<String, String>,
 }
 
-/// When the workflow began, and how many milliseconds ago that was when it was looked at.
+/// Start of the workflow and its age in milliseconds.
 #[derive(Debug, Clone, Copy)]
 struct Clock {
     zero: u64,
     now: u64,
 }
 
-impl Plain {
-    /// A line for each change since the last time.
+impl ChangeLines {
+    /// Lines for the changes since the last call.
     pub fn changes(&mut self, view: &WorkflowView, children: &Children) -> Vec<String> {
         let mut lines = Vec::new();
         if self.state.is_none() {
@@ -38,11 +38,11 @@ impl Plain {
         self.state = Some(view.state);
         let clock = Clock { zero: view.created_at.0.0, now: view.duration_ms };
         self.tasks(view, children, "", clock, &mut lines);
-        // Several changes may have come with one look; they are told in the order in which they happened.
+        // One poll may return several changes; they are sorted by time.
         lines.sort_by_key(|(at, _)| *at);
         lines
             .into_iter()
-            .map(|(at, line)| format!("+{}  {}", duration::show(Duration::from_millis(at)), tame(&line)))
+            .map(|(at, line)| format!("+{}  {}", duration::show(Duration::from_millis(at)), sanitize(&line)))
             .collect()
     }
 
@@ -58,8 +58,8 @@ impl Plain {
             let name = format!("{path}{}", task.name);
             self.task(task, &name, clock, lines);
             for item in task.items.as_deref().unwrap_or_default() {
-                let is_worth_a_line = item.state == TaskState::Failed || task_word(item).0 == "approval";
-                if is_worth_a_line {
+                let is_reported = item.state == TaskState::Failed || task_label(item).0 == "approval";
+                if is_reported {
                     let name = format!("{name}[{}]", item.item.unwrap_or_default());
                     self.task(item, &name, clock, lines);
                 }
@@ -71,24 +71,24 @@ impl Plain {
     }
 
     fn task(&mut self, task: &TaskView, name: &str, clock: Clock, lines: &mut Vec<(u64, String)>) {
-        let (word, _, _, _) = task_word(task);
-        let undoing = task.compensation.as_ref();
-        let key = format!("{word} {}", undoing.map_or("", |undoing| undoing.state.as_str()));
-        let known = self.said.get(name);
+        let (label, _, _, _) = task_label(task);
+        let compensation = task.compensation.as_ref();
+        let key = format!("{label} {}", compensation.map_or("", |compensation| compensation.state.as_str()));
+        let known = self.reported.get(name);
         if known == Some(&key) || (known.is_none() && task.state == TaskState::Waiting) {
             return;
         }
-        let at = undoing.map(|undoing| undoing.at).or(task.ended_at).or(task.began_at);
+        let at = compensation.map(|compensation| compensation.at).or(task.ended_at).or(task.began_at);
         let at = at.map_or(clock.now, |at| at.0.0.saturating_sub(clock.zero));
         let took = task.duration_ms.filter(|_| task.state.is_terminal() && task.began_at.is_some());
-        let took = took.filter(|_| undoing.is_none() && task.state != TaskState::Skipped);
+        let took = took.filter(|_| compensation.is_none() && task.state != TaskState::Skipped);
         let took =
             took.map(|millis| format!(" in {}", duration::show(Duration::from_millis(millis)))).unwrap_or_default();
         let items = task.items_total.map(|total| format!(" ({total} items)")).unwrap_or_default();
         let note = task_note(task);
         let note = if note.is_empty() { note } else { format!(": {note}") };
-        lines.push((at, format!("{name} {word}{took}{items}{note}")));
-        self.said.insert(name.to_owned(), key);
+        lines.push((at, format!("{name} {label}{took}{items}{note}")));
+        self.reported.insert(name.to_owned(), key);
     }
 }
 
@@ -99,43 +99,43 @@ mod tests {
     use super::super::tree::example::{items, task, task_with, workflow, workflow_of};
     use super::*;
 
-    fn said(plain: &mut Plain, view: &WorkflowView) -> String {
-        plain.changes(view, &Children::new()).join("\n")
+    fn changes(lines: &mut ChangeLines, view: &WorkflowView) -> String {
+        lines.changes(view, &Children::new()).join("\n")
     }
 
     #[test]
-    fn each_change_is_one_line_and_is_said_once() {
-        let mut plain = Plain::default();
-        insta::assert_snapshot!(said(&mut plain, &workflow("running")), @"
+    fn each_change_is_reported_once() {
+        let mut lines = ChangeLines::default();
+        insta::assert_snapshot!(changes(&mut lines, &workflow("running")), @"
         +0ms  build-and-test started wf_0000000000001
         +1.0s  build running
         +2.2s  fetch succeeded in 1.2s
         ");
-        assert_eq!(said(&mut plain, &workflow("running")), "");
-        insta::assert_snapshot!(said(&mut plain, &workflow("failed")), @"
+        assert_eq!(changes(&mut lines, &workflow("running")), "");
+        insta::assert_snapshot!(changes(&mut lines, &workflow("failed")), @"
         +1.9s  build failed in 900ms: job failed: it exited with 1
         +12s  publish cancelled: upstream failed
         ");
     }
 
     #[test]
-    fn approvals_undoing_and_failed_items_have_their_lines() {
-        let mut plain = Plain::default();
-        let asks = json!({"kind": "approval", "job": "job_0000000000007", "job_state": "approval_required"});
-        let undone = json!({"compensation": {"state": "done", "job": null, "at": "2026-01-01T00:00:05.000Z"}});
+    fn approvals_compensations_and_failed_items_are_reported() {
+        let mut lines = ChangeLines::default();
+        let approval = json!({"kind": "approval", "job": "job_0000000000007", "job_state": "approval_required"});
+        let compensated = json!({"compensation": {"state": "done", "job": null, "at": "2026-01-01T00:00:05.000Z"}});
         let build = json!({"items_total": 3, "items": items("build", &[("succeeded", 1), ("failed", 1)])});
         let tasks = vec![
-            task_with("approve", "running", Some(10), asks),
-            task_with("charge", "succeeded", Some(10), undone),
+            task_with("approve", "running", Some(10), approval),
+            task_with("charge", "succeeded", Some(10), compensated),
             task_with("build", "running", Some(10), build),
             task("later", "waiting", None),
         ];
-        insta::assert_snapshot!(said(&mut plain, &workflow_of("rolling_back", tasks, json!({}))), @"
+        insta::assert_snapshot!(changes(&mut lines, &workflow_of("rolling_back", tasks, json!({}))), @"
         +0ms  build-and-test started wf_0000000000001
         +1.0s  approve approval: outlast approvals approve job_0000000000007 --reason …
         +1.0s  build running (3 items)
         +1.5s  build[1] failed in 500ms
-        +5.0s  charge succeeded: undone
+        +5.0s  charge succeeded: compensated
         ");
     }
 
@@ -143,7 +143,7 @@ mod tests {
     fn lines_have_no_control_codes() {
         let tasks =
             vec![task_with("a", "failed", Some(10), json!({"reason": {"code": "fatal", "message": "\u{1b}[31mred"}}))];
-        let lines = said(&mut Plain::default(), &workflow_of("running", tasks, json!({})));
+        let lines = changes(&mut ChangeLines::default(), &workflow_of("running", tasks, json!({})));
         assert!(lines.contains("·[31mred") && !lines.contains('\u{1b}'), "{lines}");
     }
 
@@ -152,7 +152,7 @@ mod tests {
         let child = workflow("failed");
         let started = json!({"kind": "workflow", "child": child.id});
         let view = workflow_of("running", vec![task_with("nested", "running", Some(2000), started)], json!({}));
-        let lines = Plain::default().changes(&view, &Children::from([(child.id, child)]));
+        let lines = ChangeLines::default().changes(&view, &Children::from([(child.id, child)]));
         assert!(lines.iter().any(|line| line.contains("  nested/build failed")), "{lines:?}");
     }
 }

@@ -1,16 +1,16 @@
-//! One workflow: what it is and the tree of its tasks.
+//! Page of a workflow with its task tree.
 
 use std::time::Duration;
 
 use anyhow::Result;
-use model::view::WorkflowView;
+use api::WorkflowView;
 
-use super::tree::{Children, Look, Whole, draw};
+use super::tree::{Children, DrawOptions, WorkflowTree, draw};
 use super::watch::{Watched, children_of, watch};
 use crate::context::Context;
 use crate::jobs::show::labels;
 use crate::paint::Paint;
-use crate::run::last_words;
+use crate::run::summary;
 use crate::table::{Pairs, shorten};
 use crate::{duration, exit, ids, screen, size};
 
@@ -18,7 +18,7 @@ const INPUTS_WIDTH: usize = 100;
 
 pub async fn once(id: &str, context: &Context) -> Result<u8> {
     let view = context.client.workflow(ids::workflow(id)?).await?;
-    if !context.printer.is_for_people() {
+    if !context.printer.is_human_readable() {
         context.printer.print(&view, |_, _| String::new())?;
         return Ok(exit::DONE);
     }
@@ -28,26 +28,26 @@ pub async fn once(id: &str, context: &Context) -> Result<u8> {
     Ok(exit::DONE)
 }
 
-/// Whether it succeeded or not: whoever looks has seen it.
+/// The exit code is 0 whether the workflow succeeded or not.
 pub async fn until_end(id: &str, context: &Context) -> Result<u8> {
     let id = ids::workflow(id)?;
-    match watch(id, context.printer.is_for_people(), context).await? {
+    match watch(id, context.printer.is_human_readable(), context).await? {
         Watched::Ended(view) => {
-            context.printer.print(&*view, last_words)?;
+            context.printer.print(&*view, summary)?;
             Ok(exit::DONE)
         }
         Watched::Interrupted => Ok(exit::INTERRUPTED),
-        Watched::Unread => Ok(exit::DONE),
+        Watched::OutputClosed => Ok(exit::DONE),
     }
 }
 
 fn page(view: &WorkflowView, children: &Children, width: usize, paint: Paint) -> String {
-    let look = Look { paint, width, height: None, frame: None };
-    let whole = Whole::new(view, children, Duration::ZERO);
-    let mut text: String = draw(&whole, look).into_iter().map(|line| line + "\n").collect();
+    let options = DrawOptions { paint, width, height: None, frame: None };
+    let tree = WorkflowTree::new(view, children, Duration::ZERO);
+    let mut text: String = draw(&tree, options).into_iter().map(|line| line + "\n").collect();
     text.push_str(&format!("\n{}", facts(view).render(paint)));
     if view.state.is_terminal() {
-        text.push_str(&format!("\n{}", last_words(view, paint)));
+        text.push_str(&format!("\n{}", summary(view, paint)));
     }
     text
 }
@@ -61,7 +61,7 @@ fn facts(view: &WorkflowView) -> Pairs {
     pairs.add("queue", view.queue);
     pairs.add_option("submitter", view.submitter.as_ref());
     pairs.add_option(
-        "part of",
+        "parent",
         view.parent.as_ref().map(|parent| {
             let task = parent.task.as_ref().map(|task| format!(", task {task}")).unwrap_or_default();
             format!("{}{task}", parent.workflow)
@@ -87,7 +87,7 @@ mod tests {
     use crate::workflows::tree::example;
 
     #[test]
-    fn a_page_is_the_tree_and_what_else_there_is_to_know() {
+    fn a_page_has_the_task_tree_and_the_details() {
         let view = example::workflow("succeeded");
         insta::assert_snapshot!(page(&view, &Children::new(), 80, Paint::NONE), @r#"
         build-and-test  succeeded  12s  2/2 tasks  wf_0000000000001

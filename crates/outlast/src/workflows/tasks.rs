@@ -1,14 +1,14 @@
-//! The tasks of a workflow as a list, or one of them with its result.
+//! Task list of a workflow, or one task with its result.
 
 use std::time::Duration;
 
 use anyhow::Result;
+use api::{Page, TaskView};
 use clap::Args;
 use client::workflows::TaskFilter;
-use model::view::{Page, TaskView};
 use model::workflow::TaskState;
 
-use super::tree::{elapsed, task_note, task_word};
+use super::tree::{elapsed, task_label, task_note};
 use crate::context::Context;
 use crate::paint::{Paint, Tone};
 use crate::table::{Align, Cell, Pairs, Table, shorten};
@@ -19,20 +19,21 @@ const NOTE_WIDTH: usize = 80;
 
 #[derive(Args)]
 pub struct Options {
+    /// Workflow id.
     id: String,
-    /// Only this task, with its result.
+    /// Show this task with its result.
     #[arg(value_name = "TASK", conflicts_with_all = ["state", "limit", "all"])]
     task: Option<String>,
-    /// With a task: this item of it, from 0.
+    /// With a task: its item N, from 0.
     #[arg(long, value_name = "N", requires = "task")]
     item: Option<u32>,
-    /// Only those in this state; may be repeated.
+    /// Only tasks in this state; repeatable.
     #[arg(long, value_name = "STATE")]
     state: Vec<TaskState>,
-    /// At most this many.
+    /// Maximum number of tasks.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     limit: usize,
-    /// All there are.
+    /// List all tasks.
     #[arg(long, conflicts_with = "limit")]
     all: bool,
 }
@@ -45,8 +46,11 @@ pub async fn run(options: &Options, context: &Context) -> Result<u8> {
     }
     let tasks = fetch(options, context).await?;
     context.printer.print(&tasks, |tasks: &Page<TaskView>, paint| table(&tasks.items, paint))?;
-    if context.printer.is_for_people() && tasks.next_cursor.is_some() {
-        eprintln!("{}", Paint::for_stderr().apply(Tone::Quiet, "there may be more: --limit N or --all shows them"));
+    if context.printer.is_human_readable() && tasks.next_cursor.is_some() {
+        eprintln!(
+            "{}",
+            Paint::for_stderr().apply(Tone::Quiet, "more tasks may exist; use --limit N or --all to list them")
+        );
     }
     Ok(exit::DONE)
 }
@@ -82,12 +86,12 @@ fn table(tasks: &[TaskView], paint: Paint) -> String {
         ("NOTE", Align::Left),
     ]);
     for task in tasks {
-        let (word, _, tone, _) = task_word(task);
+        let (label, _, tone, _) = task_label(task);
         let note = task_note(task);
         table.row([
             Cell::new(name(task)),
             Cell::new(task.kind.as_str()),
-            Cell::new(word).tone(tone),
+            Cell::new(label).tone(tone),
             Cell::option(elapsed(task, Duration::ZERO).map(duration::show)),
             Cell::option(task.items_total),
             Cell::option(task.job.map(|job| job.to_string()).or_else(|| task.child.map(|child| child.to_string()))),
@@ -98,12 +102,12 @@ fn table(tasks: &[TaskView], paint: Paint) -> String {
 }
 
 fn page(task: &TaskView, paint: Paint) -> String {
-    let (word, _, tone, _) = task_word(task);
+    let (label, _, tone, _) = task_label(task);
     let note = task_note(task);
     let mut pairs = Pairs::default();
     pairs.add_cell("task", Cell::new(name(task)).tone(Tone::Strong));
     pairs.add("kind", task.kind.as_str());
-    pairs.add_cell("state", Cell::new(word).tone(tone));
+    pairs.add_cell("state", Cell::new(label).tone(tone));
     pairs.add_option("note", (!note.is_empty()).then_some(note));
     pairs.add_option("took", elapsed(task, Duration::ZERO).map(duration::show));
     pairs.add_option("began", task.began_at);

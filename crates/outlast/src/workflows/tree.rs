@@ -1,7 +1,7 @@
-//! A workflow as a tree of lines: its tasks, the items of those that run for each of a list, and its sub-workflows.
+//! A workflow as a tree of lines: tasks, items and child workflows.
 //!
-//! [`branches`] says what there is to draw, [`fit`] leaves out what a small terminal has no room for, [`mod@draw`] makes
-//! lines of the rest. All of it is a function of what the server said: nothing here looks at a clock or a terminal.
+//! [`branches`] builds the tree, [`fit`] shortens it to the height of the terminal, [`mod@draw`] renders the lines. All
+//! functions are pure: nothing here reads a clock or a terminal.
 
 mod branches;
 mod draw;
@@ -12,20 +12,20 @@ mod line;
 #[cfg(test)]
 mod tests;
 
-pub use branches::{Children, Whole, elapsed, ended_words, reason_words, task_note, task_word};
-pub use draw::{Look, draw};
+pub use branches::{Children, WorkflowTree, describe_reason, elapsed, end_summary, task_label, task_note};
+pub use draw::{DrawOptions, draw};
 pub use line::width_of;
 
 use std::time::Duration;
 
 use crate::paint::Tone;
 
-/// One line of a tree, and the lines below it.
+/// A line of the tree with the lines below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Branch {
     pub mark: Mark,
     pub name: String,
-    /// One word for where it is.
+    /// State label.
     pub state: &'static str,
     pub tone: Tone,
     pub took: Option<Duration>,
@@ -33,28 +33,27 @@ pub struct Branch {
     pub note: String,
     pub urgency: Urgency,
     pub below: Vec<Branch>,
-    /// What is below it and not drawn: how many in which state.
+    /// Counts per state of the branches below it that are not drawn.
     pub rest: Counts,
 }
 
-/// The sign before a name.
+/// Symbol before a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
     Waiting,
     Busy,
-    /// For a moment, a signal, or another task.
-    Resting,
-    /// Somebody is asked.
-    Asking,
+    /// Waits for a time, a signal or another task.
+    Suspended,
+    ApprovalRequired,
     Good,
     Bad,
     Skipped,
     Cancelled,
-    /// A group of tasks.
+    /// An epoch.
     Group,
 }
 
-/// What is drawn first where there is not room for everything.
+/// Drawing priority if the terminal is too small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Urgency {
     Failed,
@@ -62,17 +61,17 @@ pub enum Urgency {
     Other,
 }
 
-/// How many of a list are done.
+/// Progress of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bar {
     pub done: u64,
     pub total: u64,
 }
 
-/// How many are in each state, without those that nobody is in.
+/// Non-zero counts per state.
 pub type Counts = Vec<(&'static str, u64)>;
 
-/// One more in a state.
+/// Adds to the count of a state.
 fn count(counts: &mut Counts, state: &'static str, more: u64) {
     match counts.iter_mut().find(|(name, _)| *name == state) {
         Some((_, number)) => *number += more,

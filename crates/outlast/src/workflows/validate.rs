@@ -1,13 +1,13 @@
-//! Checking the definition in a file, without a server.
+//! Validates a definition file without a server.
 
 use std::path::Path;
 
 use anyhow::Result;
-use model::view::ValidView;
+use api::ValidView;
 use serde::Serialize;
 
 use crate::context::Context;
-use crate::definition::{self, Invalid, Shown};
+use crate::definition::{self, FileDiagnostic, InvalidDefinition};
 use crate::exit;
 
 pub fn run(file: &Path, context: &Context) -> Result<u8> {
@@ -21,17 +21,17 @@ pub fn run(file: &Path, context: &Context) -> Result<u8> {
             })?;
             Ok(exit::DONE)
         }
-        Err(error) => match error.downcast::<Invalid>() {
-            // For programs it is an answer, for people an error.
-            Ok(invalid) if !context.printer.is_for_people() => {
+        Err(error) => match error.downcast::<InvalidDefinition>() {
+            // A result in JSON and YAML output, an error in table output.
+            Ok(invalid) if !context.printer.is_human_readable() => {
                 #[derive(Serialize)]
-                struct Answer<'a> {
+                struct Report<'a> {
                     valid: bool,
-                    diagnostics: &'a [Shown],
+                    diagnostics: &'a [FileDiagnostic],
                     more: usize,
                 }
-                let answer = Answer { valid: false, diagnostics: &invalid.diagnostics, more: invalid.more };
-                context.printer.print(&answer, |_, _| String::new())?;
+                let report = Report { valid: false, diagnostics: &invalid.diagnostics, more: invalid.more };
+                context.printer.print(&report, |_, _| String::new())?;
                 Ok(exit::USAGE)
             }
             Ok(invalid) => Err(invalid.into()),

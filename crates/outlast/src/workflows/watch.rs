@@ -1,127 +1,129 @@
-//! Looking at a workflow until it has ended.
+//! Watches a workflow until it has ended.
 //!
-//! The workflow outlasts its server, so the watching does, too: a server that is away is given some time to come back.
+//! The workflow survives a restart of its server, so watching tolerates short outages.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use api::WorkflowView;
 use client::workflows::TaskFilter;
 use client::{Client, Error};
 use model::id::WorkflowId;
-use model::view::WorkflowView;
 use model::workflow::TaskState;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::plain::Plain;
-use super::tree::{Children, Look, Whole, draw};
+use super::plain::ChangeLines;
+use super::tree::{Children, DrawOptions, WorkflowTree, draw};
 use crate::context::Context;
-use crate::interrupt::{Raced, race};
-use crate::logs::{Absence, is_absence};
+use crate::interrupt::{OrInterrupt, or_interrupt};
+use crate::logs::{Outage, is_outage};
 use crate::output;
 use crate::paint::{Paint, Tone};
 use crate::screen::{self, Screen};
 
-/// How long one request waits for the end, and so how often the tasks are looked at.
+/// Server-side wait of one request, and thus the poll interval of the tasks.
 const STEP: Duration = Duration::from_millis(400);
-/// The same where nobody looks.
+/// Poll interval without progress output.
 const SILENT_STEP: Duration = Duration::from_secs(30);
 const STEP_MAX: Duration = Duration::from_secs(5);
-/// A look at a large workflow costs its server something: between two looks is this many times as long as one takes.
+/// The interval between two polls is at least this many times the duration of one, to limit the load on the server.
 const COST_FACTOR: u32 = 10;
 const FRAME: Duration = Duration::from_millis(120);
-/// At most this many sub-workflows are looked at beside the workflow itself.
+/// Limit of child workflows fetched per poll.
 const CHILDREN_MAX: usize = 16;
-/// Of the tasks that the server leaves out of a large workflow, at most this many are asked for.
+/// Limit of tasks fetched in addition to those included in a large workflow.
 const URGENT_MAX: usize = 50;
-/// In at most this many requests.
+/// Limit of requests for them.
 const URGENT_PAGES_MAX: usize = 12;
 
-/// How the watching ended.
+/// Result of watching.
 pub enum Watched {
     Ended(Box<WorkflowView>),
-    /// By Ctrl-C; the workflow goes on.
+    /// Ctrl-C; the workflow continues.
     Interrupted,
-    /// Nobody reads what is shown any more; the workflow goes on.
-    Unread,
+    /// The reader closed the output; the workflow continues.
+    OutputClosed,
 }
 
-/// Shows what happens until the workflow has ended. `shows` is false where only the end matters.
+/// Shows progress until the workflow has ended. Without `shows`, only waits.
 pub async fn watch(id: WorkflowId, shows: bool, context: &Context) -> Result<Watched> {
-    let mut surface = Surface::new(shows);
+    let mut display = Display::new(shows);
     let work = async {
         tokio::select! {
-            // What is there in time counts, even if nobody reads it.
+            // A finished workflow takes precedence over a closed output.
             biased;
-            result = until_end(id, &context.client, &mut surface) => result,
-            () = output::unread(), if shows => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
+            result = until_end(id, &context.client, &mut display) => result,
+            () = output::closed(), if shows => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
         }
     };
-    match race(work).await {
-        Ok(Raced::Done(view)) => Ok(Watched::Ended(Box::new(view))),
-        Ok(Raced::Interrupted) => {
-            say(&format!("\nstill running: outlast workflows show {id}\nto stop it: outlast workflows cancel {id}"));
+    match or_interrupt(work).await {
+        Ok(OrInterrupt::Done(view)) => Ok(Watched::Ended(Box::new(view))),
+        Ok(OrInterrupt::Interrupted) => {
+            print_stderr(&format!(
+                "\nstill running: outlast workflows show {id}\nto stop it: outlast workflows cancel {id}"
+            ));
             Ok(Watched::Interrupted)
         }
         Err(error) if crate::exit::is_broken_pipe(&error) => {
-            say(&format!("still running: outlast workflows show {id}"));
-            Ok(Watched::Unread)
+            print_stderr(&format!("still running: outlast workflows show {id}"));
+            Ok(Watched::OutputClosed)
         }
         Err(error) => Err(error),
     }
 }
 
-/// Unlike `eprintln!`, without a panic where standard error went away together with standard output.
-pub fn say(words: &str) {
-    let _ = writeln!(io::stderr().lock(), "{words}");
+/// Unlike `eprintln!`, does not panic if standard error is closed.
+pub fn print_stderr(message: &str) {
+    let _ = writeln!(io::stderr().lock(), "{message}");
 }
 
-async fn until_end(id: WorkflowId, client: &Client, surface: &mut Surface) -> Result<WorkflowView> {
-    let mut absence = Absence::default();
+async fn until_end(id: WorkflowId, client: &Client, display: &mut Display) -> Result<WorkflowView> {
+    let mut outage = Outage::default();
     let mut children = Children::new();
     let mut step = Duration::ZERO;
     let mut ticks = interval(FRAME);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
-        let asked = Instant::now();
-        let answer = {
-            let mut ask = std::pin::pin!(look(client, id, step, std::mem::take(&mut children), surface.shows()));
+        let requested = Instant::now();
+        let response = {
+            let mut request = std::pin::pin!(fetch(client, id, step, std::mem::take(&mut children), display.shows()));
             loop {
                 tokio::select! {
-                    answer = &mut ask => break answer,
-                    _ = ticks.tick(), if surface.moves() => surface.tick()?,
+                    response = &mut request => break response,
+                    _ = ticks.tick(), if display.is_animated() => display.tick()?,
                 }
             }
         };
-        match answer {
+        match response {
             Ok((view, found)) => {
-                absence.end();
-                let cost = asked.elapsed().saturating_sub(step);
-                let usual = if surface.shows() { STEP } else { SILENT_STEP };
+                outage.end();
+                let cost = requested.elapsed().saturating_sub(step);
+                let usual = if display.shows() { STEP } else { SILENT_STEP };
                 step = usual.max((cost * COST_FACTOR).min(STEP_MAX));
                 let has_ended = view.state.is_terminal();
-                let view = surface.show(view, found)?;
+                let view = display.show(view, found)?;
                 if has_ended {
                     return Ok(view);
                 }
-                children = surface.children();
+                children = display.children();
             }
             Err(error) => {
-                if is_absence(&error) {
-                    surface.away(&error)?;
+                if is_outage(&error) {
+                    display.report_outage(&error)?;
                 }
-                absence.bear(error).await?;
-                children = surface.children();
-                // When it is back, what happened meanwhile is worth a look at once.
+                outage.wait_or_fail(error).await?;
+                children = display.children();
+                // Poll immediately after the outage.
                 step = Duration::ZERO;
             }
         }
     }
 }
 
-/// The workflow, with the sub-workflows that matter. Of `known` ones, those that have ended are not asked for again.
-async fn look(
+/// Fetches the workflow and its child workflows. Ended ones of the `known` children are not fetched again.
+async fn fetch(
     client: &Client,
     id: WorkflowId,
     wait: Duration,
@@ -139,26 +141,26 @@ async fn look(
     Ok((view, children))
 }
 
-/// The sub-workflows of a workflow and theirs, as far as that is bearable.
+/// Child workflows at all levels, up to a limit.
 pub async fn children_of(client: &Client, view: &WorkflowView, mut known: Children) -> Result<Children, Error> {
     let mut children = Children::new();
-    let mut wanted: VecDeque<WorkflowId> = started_by(view).collect();
-    let mut asked = 0;
-    while let Some(id) = wanted.pop_front() {
+    let mut pending: VecDeque<WorkflowId> = started_by(view).collect();
+    let mut requests = 0;
+    while let Some(id) = pending.pop_front() {
         let child = match known.remove(&id).filter(|child| child.state.is_terminal()) {
             Some(child) => child,
-            None if asked < CHILDREN_MAX => {
-                asked += 1;
+            None if requests < CHILDREN_MAX => {
+                requests += 1;
                 match client.workflow(id).await {
                     Ok(child) => child,
-                    // It may have been removed since.
+                    // It may have been deleted since.
                     Err(Error::Refused(problem)) if problem.status == 404 => continue,
                     Err(error) => return Err(error),
                 }
             }
             None => continue,
         };
-        wanted.extend(started_by(&child));
+        pending.extend(started_by(&child));
         children.insert(id, child);
     }
     Ok(children)
@@ -168,12 +170,12 @@ fn started_by(view: &WorkflowView) -> impl Iterator<Item = WorkflowId> + '_ {
     view.tasks.iter().flatten().filter_map(|task| task.child)
 }
 
-/// Adds tasks that run or failed to a workflow that is too large to be shown whole.
+/// Adds running and failed tasks to a workflow that is too large to include all tasks.
 async fn add_urgent(client: &Client, view: &mut WorkflowView) -> Result<(), Error> {
     let states = vec![TaskState::Failed, TaskState::Quarantined, TaskState::Running, TaskState::Listening];
     let mut filter = TaskFilter { states, limit: Some(URGENT_MAX), cursor: None };
     let mut urgent = Vec::new();
-    // A page may be short, or empty, and still have a next one.
+    // A page may be short or empty and still have a next one.
     for _ in 0..URGENT_PAGES_MAX {
         let page = client.workflow_tasks(view.id, &filter).await?;
         urgent.extend(page.items.into_iter().filter(|task| task.item.is_none()));
@@ -192,21 +194,21 @@ async fn add_urgent(client: &Client, view: &mut WorkflowView) -> Result<(), Erro
     Ok(())
 }
 
-fn say_back(is_away: &mut bool) {
-    if std::mem::take(is_away) {
-        say("the server is back");
+fn report_reconnect(is_unreachable: &mut bool) {
+    if std::mem::take(is_unreachable) {
+        print_stderr("the server is reachable again");
     }
 }
 
-/// Where changes are shown.
-enum Surface {
-    /// Only that the server is away is said.
+/// Output of progress.
+enum Display {
+    /// Reports only outages.
     Silent {
-        is_away: bool,
+        is_unreachable: bool,
     },
     Plain {
-        plain: Plain,
-        is_away: bool,
+        lines: ChangeLines,
+        is_unreachable: bool,
         children: Children,
     },
     Terminal(Box<Terminal>),
@@ -216,16 +218,18 @@ struct Terminal {
     screen: Screen,
     frame: usize,
     last: Option<(WorkflowView, Children, Instant)>,
-    trouble: Option<String>,
+    outage: Option<String>,
 }
 
-impl Surface {
+impl Display {
     fn new(shows: bool) -> Self {
         match (shows, screen::size()) {
-            (false, _) => Self::Silent { is_away: false },
-            (true, None) => Self::Plain { plain: Plain::default(), is_away: false, children: Children::new() },
+            (false, _) => Self::Silent { is_unreachable: false },
+            (true, None) => {
+                Self::Plain { lines: ChangeLines::default(), is_unreachable: false, children: Children::new() }
+            }
             (true, Some(_)) => {
-                Self::Terminal(Box::new(Terminal { screen: Screen::default(), frame: 0, last: None, trouble: None }))
+                Self::Terminal(Box::new(Terminal { screen: Screen::default(), frame: 0, last: None, outage: None }))
             }
         }
     }
@@ -237,14 +241,14 @@ impl Surface {
         }
     }
 
-    fn moves(&self) -> bool {
+    fn is_animated(&self) -> bool {
         match self {
             Self::Silent { .. } | Self::Plain { .. } => false,
             Self::Terminal(_) => true,
         }
     }
 
-    /// What is known of sub-workflows from the last time.
+    /// Child workflows of the last poll.
     fn children(&self) -> Children {
         match self {
             Self::Silent { .. } => Children::new(),
@@ -257,17 +261,17 @@ impl Surface {
 
     fn show(&mut self, view: WorkflowView, found: Children) -> Result<WorkflowView> {
         match self {
-            Self::Silent { is_away } => say_back(is_away),
-            Self::Plain { plain, is_away, children } => {
-                say_back(is_away);
-                let lines: String = plain.changes(&view, &found).into_iter().map(|line| line + "\n").collect();
+            Self::Silent { is_unreachable } => report_reconnect(is_unreachable),
+            Self::Plain { lines: change_lines, is_unreachable, children } => {
+                report_reconnect(is_unreachable);
+                let lines: String = change_lines.changes(&view, &found).into_iter().map(|line| line + "\n").collect();
                 *children = found;
                 if !lines.is_empty() {
                     output::write(lines.as_bytes())?;
                 }
             }
             Self::Terminal(terminal) => {
-                terminal.trouble = None;
+                terminal.outage = None;
                 terminal.last = Some((view.clone(), found, Instant::now()));
                 terminal.draw()?;
             }
@@ -275,16 +279,16 @@ impl Surface {
         Ok(view)
     }
 
-    fn away(&mut self, error: &Error) -> Result<()> {
-        let trouble = "the server is away: waiting up to a minute for it to come back";
+    fn report_outage(&mut self, error: &Error) -> Result<()> {
+        let outage = "the server is unreachable; retrying for up to a minute";
         match self {
-            Self::Silent { is_away } | Self::Plain { is_away, .. } => {
-                if !std::mem::replace(is_away, true) {
-                    say(&format!("{trouble} ({error})"));
+            Self::Silent { is_unreachable } | Self::Plain { is_unreachable, .. } => {
+                if !std::mem::replace(is_unreachable, true) {
+                    print_stderr(&format!("{outage} ({error})"));
                 }
             }
             Self::Terminal(terminal) => {
-                terminal.trouble = Some(trouble.to_owned());
+                terminal.outage = Some(outage.to_owned());
                 terminal.draw()?;
             }
         }
@@ -306,15 +310,15 @@ impl Surface {
 impl Terminal {
     fn draw(&mut self) -> Result<()> {
         let (Some((view, children, at)), Some(size)) = (&self.last, screen::size()) else { return Ok(()) };
-        // What a server that is away has said last does not grow older.
-        let age = if self.trouble.is_some() { Duration::ZERO } else { at.elapsed() };
-        let mut whole = Whole::new(view, children, age);
-        whole.remarks.extend(self.trouble.iter().map(|trouble| (Tone::Bad, trouble.clone())));
+        // During an outage the displayed times stop.
+        let age = if self.outage.is_some() { Duration::ZERO } else { at.elapsed() };
+        let mut tree = WorkflowTree::new(view, children, age);
+        tree.notices.extend(self.outage.iter().map(|outage| (Tone::Bad, outage.clone())));
         let frame = (!view.state.is_terminal()).then_some(self.frame);
-        // The last line is where the cursor stands.
+        // The cursor is on the last line.
         let height = Some(size.height.saturating_sub(1));
-        let look = Look { paint: Paint::for_stdout(), width: size.width, height, frame };
-        let lines = draw(&whole, look);
+        let options = DrawOptions { paint: Paint::for_stdout(), width: size.width, height, frame };
+        let lines = draw(&tree, options);
         self.screen.redraw(&lines, size)?;
         Ok(())
     }

@@ -1,11 +1,11 @@
-//! The benchmark gives the figures that others read.
+//! Report of `outlast bench`.
 
 use serde_json::Value;
 
 use crate::fixture::Server;
 
 #[test]
-fn every_kind_of_load_is_finished_and_counted() {
+fn every_workload_is_finished_and_counted() {
     let server = Server::start();
     for line in [
         "bench --json --jobs 500 --concurrency 4",

@@ -1,4 +1,4 @@
-//! A disk that is full: a clear word, and nothing lost that was accepted.
+//! A full disk: a clear error, and no accepted job is lost.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,19 +8,19 @@ use tempfile::TempDir;
 
 use crate::fixture::{Server, run_alone};
 
-/// A file system of its own; gone when dropped.
+/// A small file system, unmounted on drop.
 struct SmallDisk {
     directory: TempDir,
 }
 
 impl SmallDisk {
-    /// `None` where mounting is not allowed; the skip is written down for whoever runs the tests.
+    /// `None` without the right to mount; the skip is logged to `OUTLAST_SKIP_LOG`.
     fn new(mebibytes: u32) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         if mount(&["-t", "tmpfs", "-o", &format!("size={mebibytes}m"), "tmpfs"], directory.path()) {
             return Some(Self { directory });
         }
-        let why = "skipped: a small disk cannot be mounted here (it takes root and the right to mount)";
+        let why = "skipped: a small disk cannot be mounted here (requires root and the right to mount)";
         eprintln!("{why}");
         if let Some(log) = std::env::var_os("OUTLAST_SKIP_LOG") {
             let mut log = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
@@ -49,7 +49,7 @@ fn mount(arguments: &[&str], at: &Path) -> bool {
 }
 
 #[test]
-fn a_disk_without_room_is_said_at_the_start() {
+fn a_full_disk_is_reported_at_the_start() {
     let Some(disk) = SmallDisk::new(2) else { return };
     let data = disk.data().display().to_string();
     let ran = run_alone(["up", "--listen", "127.0.0.1:0", "--data-dir", &data]).expect(1);
@@ -57,12 +57,12 @@ fn a_disk_without_room_is_said_at_the_start() {
 }
 
 #[test]
-fn a_disk_that_fills_up_loses_nothing_that_was_accepted() {
+fn a_disk_that_fills_up_loses_no_accepted_job() {
     let Some(disk) = SmallDisk::new(24) else { return };
     let mut server = Server::start_at(&disk.data());
     let line = format!("{{\"run\":{{\"echo\":{{\"value\":\"{}\"}}}}}}\n", "x".repeat(2000));
     let mut accepted = 0;
-    // Each round is a part of a segment; there is no room for many.
+    // Each round fills a part of a segment; the disk has room for few.
     for _ in 0..50 {
         let ran = server.run_with_input(&["submit", "--file", "-"], &line.repeat(200));
         accepted += ran.stdout.lines().filter(|line| line.starts_with("job_")).count();

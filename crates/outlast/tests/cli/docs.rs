@@ -1,6 +1,6 @@
-//! The examples of the documentation, run as they stand.
+//! Runs the examples of the documentation unmodified.
 //!
-//! In a `console` block, lines that begin with `$ ` are commands, the others what they print; `…` stands for anything.
+//! In a `console` block, lines that begin with `$ ` are commands and the others their output; `…` matches anything.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use crate::fixture::{Server, finish, run_alone};
 
 const SEPARATOR: &str = "--- end of output ---";
 
-/// One command and what it should print.
+/// A command and its expected output.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Example {
     command: String,
@@ -35,7 +35,7 @@ fn blocks(text: &str) -> Vec<Vec<Example>> {
     blocks
 }
 
-/// Whether `text` is `pattern` with something in the place of each `…`.
+/// Whether `text` matches `pattern`, where `…` matches anything.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('…');
     let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
@@ -50,7 +50,7 @@ fn matches(pattern: &str, text: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// Runs the commands of a block in one shell and compares what each prints.
+/// Runs the commands of a block in one shell and compares their output.
 fn run(server: &Server, examples: &[Example]) {
     let script: String = examples.iter().map(|example| format!("{}\necho '{SEPARATOR}'\n", example.command)).collect();
     let binary = Path::new(env!("CARGO_BIN_EXE_outlast"));
@@ -78,9 +78,9 @@ fn page(name: &str) -> String {
 
 fn examples_work(page_name: &str, at_least: usize) {
     let blocks = blocks(&page(page_name));
-    assert!(blocks.len() >= at_least, "{page_name} has examples");
+    assert!(blocks.len() >= at_least, "{page_name} has too few examples");
     let server = Server::start();
-    // Some examples name files of the repository.
+    // Some examples refer to files of the repository.
     std::os::unix::fs::symlink(root().join("examples"), server.directory.path().join("examples")).unwrap();
     for block in &blocks {
         run(&server, block);
@@ -123,10 +123,10 @@ fn the_settings_in_the_docs_are_the_defaults() {
     };
     let yaml = examples.next().unwrap();
     let documented = read(yaml);
-    // The others are settings that a server takes.
+    // The others are valid settings.
     assert_eq!(examples.map(read).count(), 3);
     assert_eq!(format!("{documented:?}"), format!("{:?}", server::Options::default()));
-    // Every setting is there, in the order of the fields; what is executed as a spawner is not for files.
+    // All settings are documented in field order, except `spawner_program`, which cannot be set in a file.
     let names = |text: &str| -> Vec<String> {
         let fields = text.lines().filter_map(|line| Some(line.split_once(": ")?.0.trim().to_owned()));
         fields.filter(|name| name != "spawner_program").collect()
@@ -134,20 +134,23 @@ fn the_settings_in_the_docs_are_the_defaults() {
     assert_eq!(names(yaml), names(&format!("{:#?}", server::Options::default())));
 }
 
-/// `OUTLAST_BUILD_EXAMPLES=1` builds it anew after the text was changed.
+/// `OUTLAST_BUILD_EXAMPLES=1` rebuilds the component after a change of its source.
 #[test]
-fn the_example_component_is_what_its_text_says() {
+fn the_example_component_matches_its_source() {
     let examples = root().join("examples");
     let built = wat::parse_file(examples.join("hello.wat")).unwrap_or_else(|error| panic!("{error}"));
     let binary = examples.join("hello.wasm");
     if std::env::var_os("OUTLAST_BUILD_EXAMPLES").is_some() {
         std::fs::write(&binary, &built).unwrap();
     }
-    assert!(std::fs::read(&binary).unwrap() == built, "hello.wasm is not what hello.wat says");
+    assert!(
+        std::fs::read(&binary).unwrap() == built,
+        "hello.wasm is out of date; rebuild it with OUTLAST_BUILD_EXAMPLES=1"
+    );
 }
 
 #[test]
-fn anything_goes_where_the_dots_are() {
+fn an_ellipsis_matches_anything() {
     assert!(matches("a…c", "abbbc") && matches("…", "") && matches("a…b…c", "a1b2c") && matches("x", "x"));
     assert!(!matches("a…c", "ab") && !matches("x", "xy") && !matches("a…b…c", "ac"));
 }

@@ -1,4 +1,4 @@
-//! The workflows in `examples/workflows`, each as its README says.
+//! The workflows in `examples/workflows`, as described in their README.
 
 use std::path::{Path, PathBuf};
 
@@ -33,7 +33,7 @@ fn a_build_fans_out_and_in_again() {
 
 // FEATURES: B1
 #[test]
-fn a_pipeline_goes_epoch_by_epoch() {
+fn a_pipeline_runs_epoch_by_epoch() {
     let server = Server::start();
     let ran = server.run(["run", &example("data-pipeline.yaml"), "--wait", "--output", "json"]).expect(0).json();
     assert_eq!(ran["result"]["stored"], "today: 3 orders");
@@ -46,20 +46,24 @@ fn a_pipeline_goes_epoch_by_epoch() {
 
 // FEATURES: D5
 #[test]
-fn a_payment_that_fails_takes_everything_back() {
+fn a_failed_payment_compensates_the_earlier_tasks() {
     let server = Server::start();
     let file = example("order-saga.yaml");
     let ran = server.run(["run", &file, "--wait"]).expect(1);
-    let undone: Vec<&str> = ran.stdout.lines().filter(|line| line.ends_with(": undone")).collect();
-    assert_eq!(undone.len(), 2, "{}", ran.stdout);
-    assert!(undone[0].contains("invoice") && undone[1].contains("reserve"), "the last step first: {}", ran.stdout);
+    let compensated: Vec<&str> = ran.stdout.lines().filter(|line| line.ends_with(": compensated")).collect();
+    assert_eq!(compensated.len(), 2, "{}", ran.stdout);
+    assert!(
+        compensated[0].contains("invoice") && compensated[1].contains("reserve"),
+        "the last step first: {}",
+        ran.stdout
+    );
     let list = server.run(["workflows", "--output", "json"]).expect(0).json();
     assert_eq!(list["items"][0]["rollback"]["state"], "rolled_back");
     server.run(["run", &file, "--wait", "--input", "card=valid"]).expect(0);
 }
 
 #[test]
-fn a_deployment_waits_for_somebodys_word() {
+fn a_deployment_waits_for_approval() {
     let server = Server::start();
     let id = server.run(["run", &example("deployment.yaml"), "--input", "version=2.0"]).expect(0).line().to_owned();
     let job = await_task(&server, &id, "approve", |task| task["job_state"] == "approval_required")["job"].clone();
@@ -74,7 +78,7 @@ fn a_deployment_waits_for_somebodys_word() {
 }
 
 #[test]
-fn a_schedule_is_created_triggered_listed_and_removed() {
+fn a_schedule_is_created_triggered_listed_and_deleted() {
     let server = Server::start();
     let created = server.run(["schedules", "create", &example("nightly-schedule.yaml")]).expect(0).stdout;
     assert!(created.starts_with("sch_") && created.contains(" nightly: next at "), "{created}");

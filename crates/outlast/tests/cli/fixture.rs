@@ -1,4 +1,4 @@
-//! A server of its own for each test, and a way to run the command against it.
+//! A server process per test, and helpers to run the command against it.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a command left behind.
+/// Exit code and output of a command.
 #[derive(Debug)]
-pub struct Ran {
+pub struct Output {
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
 
-impl Ran {
-    /// Panics with everything that was said unless the exit code is `code`.
+impl Output {
+    /// Panics with the output unless the exit code is `code`.
     pub fn expect(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
         self
@@ -45,27 +45,27 @@ fn outlast() -> Command {
     command
 }
 
-/// Runs the command without any server.
-pub fn run_alone<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Ran {
+/// Runs the command without a server.
+pub fn run_alone<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Output {
     finish(outlast().args(arguments).spawn().unwrap())
 }
 
-pub fn finish(child: Child) -> Ran {
+pub fn finish(child: Child) -> Output {
     let output = child.wait_with_output().unwrap();
-    Ran {
+    Output {
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout).unwrap(),
         stderr: String::from_utf8(output.stderr).unwrap(),
     }
 }
 
-/// A running server; stopped when dropped.
+/// A running server, stopped on drop.
 pub struct Server {
     process: Child,
     pub url: String,
     pub directory: TempDir,
     data: PathBuf,
-    /// What it is told besides what every server here is told, as YAML.
+    /// Additional settings as YAML.
     settings: String,
 }
 
@@ -74,21 +74,29 @@ impl Server {
         Self::start_with(&[])
     }
 
-    /// Starts a server with more to say to `up`.
+    /// Starts a server with additional arguments of `up`.
     pub fn start_with(arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let data = directory.path().join("data");
         Self::up(directory, data, arguments, "")
     }
 
-    /// Starts a server with more settings, as YAML.
-    pub fn start_set(settings: &str) -> Self {
+    /// Starts a server with additional settings as YAML.
+    pub fn start_with_settings(settings: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let data = directory.path().join("data");
         Self::up(directory, data, &[], settings)
     }
 
-    /// Starts a server whose data is somewhere else.
+    /// Starts a server with additional settings and a directory that `prepare` fills; its `data` is the data directory.
+    pub fn start_prepared(settings: &str, prepare: impl FnOnce(&Path)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        prepare(directory.path());
+        let data = directory.path().join("data");
+        Self::up(directory, data, &[], settings)
+    }
+
+    /// Starts a server with this data directory.
     pub fn start_at(data: &Path) -> Self {
         Self::up(tempfile::tempdir().unwrap(), data.to_owned(), &[], "")
     }
@@ -99,29 +107,29 @@ impl Server {
         Self { process, url, directory, data, settings }
     }
 
-    /// Waits until the server has ended by itself, and returns what it has logged.
+    /// Waits until the server has exited on its own, and returns its log.
     pub fn wait_for_end(&mut self) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while self.process.try_wait().unwrap().is_none() {
-            assert!(Instant::now() < deadline, "the server does not end");
+            assert!(Instant::now() < deadline, "the server does not exit");
             std::thread::sleep(Duration::from_millis(10));
         }
         std::fs::read_to_string(self.directory.path().join("server.log")).unwrap()
     }
 
-    /// kill -9.
+    /// SIGKILL.
     pub fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
-    /// kill -9, and a new start on the same data and address.
+    /// SIGKILL and a restart with the same data and address.
     pub fn kill_and_restart(&mut self) {
         self.kill();
         self.start_again();
     }
 
-    /// Stops the server, whose processes go on, and starts it again on the same address.
+    /// SIGTERM, which leaves the processes running, and a restart on the same address.
     pub fn restart(&mut self) {
         self.stop();
         self.start_again();
@@ -133,8 +141,8 @@ impl Server {
         self.process = process;
     }
 
-    /// Starts the server again and kills it after a moment, whether it has come back by then or not.
-    pub fn start_in_vain(&mut self, moment: Duration) {
+    /// Restarts the server and kills it after `moment`, possibly before it is ready.
+    pub fn start_and_kill(&mut self, moment: Duration) {
         let address = self.url.trim_start_matches("http://").to_owned();
         let mut process = spawn(&self.data, &address, self.directory.path(), &[], &self.settings);
         let since = Instant::now();
@@ -146,18 +154,18 @@ impl Server {
     }
 
     pub fn stop(&mut self) -> Option<i32> {
-        self.end_with("-TERM")
+        self.stop_with("-TERM")
     }
 
-    /// Stops the server and everything that it runs, as Ctrl-C does.
+    /// SIGINT: stops the server and its processes, like Ctrl-C.
     pub fn interrupt(&mut self) -> Option<i32> {
-        self.end_with("-INT")
+        self.stop_with("-INT")
     }
 
-    fn end_with(&mut self, signal: &str) -> Option<i32> {
+    fn stop_with(&mut self, signal: &str) -> Option<i32> {
         let pid = self.process.id().to_string();
         Command::new("kill").args([signal, &pid]).status().unwrap();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             if let Some(status) = self.process.try_wait().unwrap() {
                 return status.code();
@@ -173,12 +181,12 @@ impl Server {
         command
     }
 
-    pub fn run<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Ran {
+    pub fn run<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Output {
         finish(self.command(arguments).spawn().unwrap())
     }
 
-    /// Runs the command with something on its standard input.
-    pub fn run_with_input(&self, arguments: &[&str], input: &str) -> Ran {
+    /// Runs the command with standard input.
+    pub fn run_with_input(&self, arguments: &[&str], input: &str) -> Output {
         let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         stdin.write_all(input.as_bytes()).unwrap();
@@ -186,9 +194,9 @@ impl Server {
         finish(child)
     }
 
-    /// Asks again and again until the job's state is one of `states`.
+    /// Polls until the job is in one of `states`.
     pub fn wait_for_state(&self, id: &str, states: &[&str]) -> Value {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let job = self.run(["jobs", "show", id, "--output", "json"]).expect(0).json();
             if states.contains(&job["state"].as_str().unwrap()) {
@@ -202,7 +210,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have been stopped already, and then there is nothing to do. Only an interrupt ends what it runs, too.
+        // Unless stopped already. Only SIGINT also stops its processes.
         if let Ok(None) = self.process.try_wait() {
             let _ = Command::new("kill").args(["-INT", &self.process.id().to_string()]).status();
             let deadline = Instant::now() + Duration::from_secs(10);
@@ -215,7 +223,7 @@ impl Drop for Server {
     }
 }
 
-/// Starts a server and waits for its greeting, which says where it is. Its jobs may run without a sandbox.
+/// Starts a server and reads its URL from the banner. Jobs may run without a sandbox.
 fn up(data: &Path, listen: &str, directory: &Path, arguments: &[&str], settings: &str) -> (Child, String) {
     let mut process = spawn(data, listen, directory, arguments, settings);
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();

@@ -1,8 +1,8 @@
-//! Policies, approvals, dead letters and the audit log, as operators use them.
+//! Policies, approvals, dead letters and the audit log.
 
 use std::path::{Path, PathBuf};
 
-use crate::fixture::{Ran, Server, finish, run_alone};
+use crate::fixture::{Output, Server, finish, run_alone};
 
 const RULES: &str = r#"
 package outlast.job
@@ -16,7 +16,7 @@ fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/policy")
 }
 
-/// A server with rules, and topics whose results are scanned.
+/// A server with policy rules and output scans.
 struct Governed {
     server: Server,
     _rules: tempfile::TempDir,
@@ -31,18 +31,18 @@ impl Governed {
              tenants: {{guests: {{max_running: 1}}}}\n",
             rules.path().display()
         );
-        Self { server: Server::start_set(&settings), _rules: rules }
+        Self { server: Server::start_with_settings(&settings), _rules: rules }
     }
 
-    fn run(&self, line: &[&str]) -> Ran {
+    fn run(&self, line: &[&str]) -> Output {
         self.server.run(line)
     }
 
-    fn run_as(&self, actor: &str, line: &[&str]) -> Ran {
+    fn run_as(&self, actor: &str, line: &[&str]) -> Output {
         finish(self.server.command(line).env("OUTLAST_ACTOR", actor).spawn().unwrap())
     }
 
-    /// A job of this topic, accepted.
+    /// Submits a job of this topic.
     fn submit(&self, topic: &str) -> String {
         self.run_as("ada", &["submit", "--topic", topic, "--echo", "1"]).expect(0).line().to_owned()
     }
@@ -54,7 +54,7 @@ impl Governed {
 
 // FEATURES: D2
 #[test]
-fn a_job_is_approved_by_somebody_with_a_reason() {
+fn a_job_is_approved_with_a_reason() {
     let governed = Governed::start();
     let id = governed.submit("deploy");
     governed.server.wait_for_state(&id, &["approval_required"]);
@@ -81,7 +81,7 @@ fn a_job_is_approved_by_somebody_with_a_reason() {
 }
 
 #[test]
-fn a_denied_job_that_is_waited_for_is_125_with_rule_and_reason() {
+fn submit_with_wait_of_a_denied_job_is_125_with_rule_and_reason() {
     let governed = Governed::start();
     let denied = governed.run(&["submit", "--wait", "--topic", "mining", "--", "true"]).expect(125);
     assert!(denied.stderr.contains("rule no-mining: mining is not what"), "{}", denied.stderr);
@@ -89,12 +89,12 @@ fn a_denied_job_that_is_waited_for_is_125_with_rule_and_reason() {
     governed.server.wait_for_state(&id, &["approval_required"]);
     governed.run_as("bob", &["approvals", "reject", &id, "--reason", "not today"]).expect(0);
     let why = governed.run(&["jobs", "show", &id, "--why"]).expect(0).stdout;
-    assert!(why.contains("bob has rejected it: not today."), "{why}");
+    assert!(why.contains("bob rejected the job: not today."), "{why}");
 }
 
 // FEATURES: D8
 #[test]
-fn dead_letters_are_looked_at_retried_and_purged() {
+fn dead_letters_are_listed_retried_and_purged() {
     let governed = Governed::start();
     let mined = governed.submit("mining");
     governed.server.wait_for_state(&mined, &["denied"]);
@@ -106,13 +106,13 @@ fn dead_letters_are_looked_at_retried_and_purged() {
     let of_topic = governed.run(&["dlq", "list", "--topic", "x"]).expect(0).stdout;
     assert!(!of_topic.contains(&mined) && of_topic.contains(failed), "{of_topic}");
     let page = governed.run(&["dlq", "show", failed]).expect(0).stdout;
-    assert!(page.starts_with("dead since") && page.contains("/nowhere/program"), "{page}");
+    assert!(page.starts_with("failed at") && page.contains("/nowhere/program"), "{page}");
     governed.run(&["dlq", "retry", failed]).expect(0);
     governed.run(&["dlq", "retry", &mined]).expect(1);
     governed.run(&["dlq", "purge"]).expect(2);
     governed.run(&["dlq", "purge", &mined, "--all"]).expect(2);
     governed.run(&["dlq", "purge", "--older-than", "7"]).expect(2);
-    assert_eq!(governed.run(&["dlq", "purge", "--older-than", "7d"]).expect(0).stdout, "0 purged\n");
+    assert_eq!(governed.run(&["dlq", "purge", "--older-than", "7d"]).expect(0).stdout, "0 deleted\n");
     governed.run(&["dlq", "purge", &mined]).expect(0);
     governed.run(&["dlq", "show", &mined]).expect(3);
     governed.server.wait_for_state(failed, &["failed"]);
@@ -160,12 +160,12 @@ fn the_audit_log_is_listed_exported_and_verified_without_the_server() {
 }
 
 #[test]
-fn the_policy_is_asked_about_a_job_and_tested_with_its_cases() {
+fn the_policy_is_checked_and_its_rules_are_tested() {
     let governed = Governed::start();
     let job = governed.file("job.yaml");
     std::fs::write(&job, "topic: mining\nrun: {echo: {value: 1}}\n").unwrap();
-    let said = governed.run(&["policy", "check", "--job", &job]).expect(5).stdout;
-    assert!(said.contains("verdict  deny\n") && said.contains("no-mining"), "{said}");
+    let check = governed.run(&["policy", "check", "--job", &job]).expect(5).stdout;
+    assert!(check.contains("verdict  deny\n") && check.contains("no-mining"), "{check}");
     let rules = examples().display().to_string();
     let local = run_alone(["policy", "check", "--job", &job, "--rules", &rules, "--output", "json"]).expect(0).json();
     assert_eq!((&local["verdict"], &local["rule"]), (&"allow_with_constraints".into(), &"tenant-limits".into()));
@@ -188,13 +188,13 @@ fn the_policy_is_asked_about_a_job_and_tested_with_its_cases() {
 #[test]
 fn a_quarantined_result_is_refused_until_it_is_released() {
     let governed = Governed::start();
-    // Built here, so that no scanner of source code takes it for one.
+    // Built at run time, so that no source code scanner reports it.
     let secret = format!("ghp_{}", "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8");
-    // The job itself does not contain it, only its output does.
+    // Only the output contains the secret, not the job.
     let script = format!("echo {}", secret.replacen("ghp", "gh''p", 1));
     let waited = governed.run(&["submit", "--wait", "--topic", "held", "--", "sh", "-c", &script]).expect(125);
-    assert_eq!(waited.stdout, "", "nothing of it is shown");
-    assert!(waited.stderr.contains("holds its result back"), "{}", waited.stderr);
+    assert_eq!(waited.stdout, "", "nothing is printed");
+    assert!(waited.stderr.contains("withholds its result"), "{}", waited.stderr);
     let list = governed.run(&["jobs", "--state", "quarantined", "--output", "json"]).expect(0).json();
     let id = list["items"][0]["id"].as_str().unwrap();
     governed.run(&["logs", id]).expect(5);

@@ -1,11 +1,11 @@
-//! Looking at jobs and deciding about them.
+//! Job lists, logs and actions.
 
 use std::io::{BufRead, BufReader};
 
 use crate::fixture::{Server, finish};
 
 #[test]
-fn lists_have_no_colour_in_pipes_and_are_json_where_asked() {
+fn lists_have_no_colour_in_pipes_and_are_json_on_request() {
     let server = Server::start();
     let id = server.run(["submit", "--topic", "colours", "--", "sh", "-c", "echo 'a b'"]).expect(0).line().to_owned();
     server.wait_for_state(&id, &["succeeded"]);
@@ -21,7 +21,7 @@ fn lists_have_no_colour_in_pipes_and_are_json_where_asked() {
         "{table}"
     );
     assert_eq!(server.run(["jobs", "--topic", "none"]).expect(0).stdout.lines().count(), 1);
-    // A list that ends just at the limit is not cut.
+    // A list that ends exactly at the limit is complete.
     assert_eq!(server.run(["jobs", "--limit", "1"]).expect(0).stderr, "");
     let page = server.run(["jobs", "list", "--state", "succeeded", "--output", "json"]).expect(0).json();
     assert_eq!(page["items"][0]["id"], id.as_str());
@@ -30,7 +30,7 @@ fn lists_have_no_colour_in_pipes_and_are_json_where_asked() {
 }
 
 #[test]
-fn pages_are_put_together() {
+fn pages_are_concatenated() {
     let server = Server::start();
     let input = "{\"run\":{\"echo\":{\"value\":1}}}\n".repeat(700);
     server.run_with_input(&["submit", "--file", "-"], &input).expect(0);
@@ -42,13 +42,13 @@ fn pages_are_put_together() {
     assert_eq!(count(&["jobs", "--all"]), (700, true));
     assert_eq!(count(&["jobs", "--limit", "650"]).0, 650);
     let cut = server.run(["jobs", "--limit", "3"]).expect(0);
-    assert!(cut.stderr.starts_with("there are more: "), "{}", cut.stderr);
+    assert!(cut.stderr.starts_with("more jobs exist"), "{}", cut.stderr);
     assert_eq!(server.run(["jobs", "--all"]).expect(0).stderr, "");
     assert_eq!(server.run(["jobs", "--limit", "3", "--output", "json"]).expect(0).stderr, "");
 }
 
 #[test]
-fn logs_are_shown_whole_by_their_end_and_as_they_come() {
+fn logs_are_printed_whole_by_tail_and_followed() {
     let server = Server::start();
     let directory = server.directory.path().display().to_string();
     let script =
@@ -68,7 +68,7 @@ fn logs_are_shown_whole_by_their_end_and_as_they_come() {
 }
 
 #[test]
-fn jobs_are_cancelled_retried_and_removed() {
+fn jobs_are_cancelled_retried_and_deleted() {
     let server = Server::start();
     let id = server.run(["submit", "--", "sleep", "60"]).expect(0).line().to_owned();
     server.wait_for_state(&id, &["running"]);
@@ -76,9 +76,9 @@ fn jobs_are_cancelled_retried_and_removed() {
     assert!(refused.stderr.starts_with("error: "), "{}", refused.stderr);
     server.run(["jobs", "cancel", &id]).expect(0);
     server.wait_for_state(&id, &["cancelled"]);
-    assert_eq!(server.run(["jobs", "rm", &id]).expect(0).line(), format!("{id} removed"));
+    assert_eq!(server.run(["jobs", "rm", &id]).expect(0).line(), format!("{id} deleted"));
     server.run(["jobs", "show", &id]).expect(3);
-    // A fatal failure leaves the retries that there were.
+    // A fatal failure does not use up the retries.
     let fatal = r#"{"run":{"echo":{"value":1,"fail":"fatal"}},"max_retries":1}"#;
     let failed = server.run_with_input(&["submit", "--file", "-"], fatal).expect(0).line().to_owned();
     server.wait_for_state(&failed, &["failed"]);
@@ -89,7 +89,7 @@ fn jobs_are_cancelled_retried_and_removed() {
 }
 
 #[test]
-fn what_fails_for_one_job_is_told_and_the_others_are_done() {
+fn a_failure_for_one_job_does_not_stop_the_others() {
     let server = Server::start();
     let submit = || server.run(["submit", "--delay", "1h", "true"]).expect(0).line().to_owned();
     let (first, last, unknown) = (submit(), submit(), "job_0000000000001");
@@ -102,14 +102,14 @@ fn what_fails_for_one_job_is_told_and_the_others_are_done() {
     server.wait_for_state(&last, &["cancelled"]);
     let running = submit();
     let ran = server.run(["jobs", "rm", &running, &first, &last]).expect(1);
-    assert_eq!(ran.stdout, format!("{first} removed\n{last} removed\n"));
+    assert_eq!(ran.stdout, format!("{first} deleted\n{last} deleted\n"));
     assert!(ran.stderr.contains(&running), "{ran:?}");
     server.run(["jobs", "retry", unknown, "nonsense"]).expect(3);
     server.run(["jobs", "retract", unknown, "nonsense"]).expect(3);
 }
 
 #[test]
-fn a_reader_that_leaves_early_is_no_failure() {
+fn a_closed_pipe_is_no_failure() {
     let server = Server::start();
     let input = "{\"run\":{\"echo\":{\"value\":1}}}\n".repeat(2000);
     server.run_with_input(&["submit", "--file", "-"], &input).expect(0);

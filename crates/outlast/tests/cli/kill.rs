@@ -1,4 +1,4 @@
-//! kill -9 of the real server, at any moment: what was accepted is finished or goes on.
+//! SIGKILL of the server at arbitrary moments: accepted jobs are finished or continue.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use client::jobs::{Filter, List};
+use client::jobs::{Filter, JobList};
 use client::{Client, Options};
 use model::id::JobId;
 use model::json::Json;
@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 
 use crate::fixture::Server;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
@@ -34,7 +34,7 @@ fn echo(key: &str, delay_ms: u64) -> JobSpec {
     spec
 }
 
-/// Submits keyed jobs one after the other, each again and again until it is answered.
+/// Submits jobs with idempotency keys in sequence, each retried until there is a response.
 async fn submit_until(client: Client, name: usize, stop: Arc<AtomicBool>) -> BTreeMap<String, JobId> {
     let mut accepted = BTreeMap::new();
     for number in 0.. {
@@ -46,7 +46,7 @@ async fn submit_until(client: Client, name: usize, stop: Arc<AtomicBool>) -> BTr
                     accepted.insert(key, view.id);
                     break;
                 }
-                // Nobody knows whether it was accepted: the key makes asking again safe.
+                // The job may have been accepted: the key makes a retry safe.
                 Err(_) if !stop.load(Ordering::Relaxed) => tokio::time::sleep(Duration::from_millis(5)).await,
                 Err(_) => return accepted,
             }
@@ -59,7 +59,7 @@ async fn submit_until(client: Client, name: usize, stop: Arc<AtomicBool>) -> BTr
 }
 
 async fn wait_until_drained(client: &Client) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let queues = client.queues(None, None).await.unwrap();
         if queues.items.iter().all(|queue| queue.counters.active == 0) {
@@ -70,12 +70,12 @@ async fn wait_until_drained(client: &Client) {
     }
 }
 
-/// Every key of every job there is, and how many jobs have it.
+/// All jobs by idempotency key.
 async fn jobs_by_key(client: &Client) -> BTreeMap<String, Vec<JobId>> {
     let mut found: BTreeMap<String, Vec<JobId>> = BTreeMap::new();
     let mut filter = Filter { limit: Some(1000), ..Filter::default() };
     loop {
-        let page = client.jobs(List::All, &filter).await.unwrap();
+        let page = client.jobs(JobList::All, &filter).await.unwrap();
         for job in page.items {
             assert_eq!(job.state, State::Succeeded, "{job:?}");
             let key = job.idempotency_key.unwrap();
@@ -89,14 +89,14 @@ async fn jobs_by_key(client: &Client) -> BTreeMap<String, Vec<JobId>> {
     }
 }
 
-fn nothing_is_lost_or_doubled(shards: &str) {
+fn no_job_is_lost_or_duplicated(shards: &str) {
     let mut server = Server::start_with(&["--shards", shards]);
     let runtime = runtime();
     let stop = Arc::new(AtomicBool::new(false));
     let submitters: Vec<_> =
         (0..8).map(|name| runtime.spawn(submit_until(client(&server), name, stop.clone()))).collect();
     for round in 0..12u64 {
-        // Some commits, then the axe at a moment that nothing in the server knows of.
+        // Some commits, then SIGKILL at an arbitrary moment.
         let target = Duration::from_millis(20 + round * 37 % 120);
         let since = Instant::now();
         while since.elapsed() < target {
@@ -117,20 +117,20 @@ fn nothing_is_lost_or_doubled(shards: &str) {
         for (key, id) in &accepted {
             assert_eq!(found.get(key), Some(&vec![*id]), "{key}");
         }
-        assert!(found.values().all(|ids| ids.len() == 1), "a key has made two jobs");
+        assert!(found.values().all(|ids| ids.len() == 1), "one key made two jobs");
     });
 }
 
 // FEATURES: B2, B3, B4
 #[test]
-fn accepted_jobs_survive_kill_9_and_no_key_makes_two() {
-    nothing_is_lost_or_doubled("1");
+fn accepted_jobs_survive_sigkill_and_no_key_makes_two() {
+    no_job_is_lost_or_duplicated("1");
 }
 
 // FEATURES: B2, B3, B4
 #[test]
-fn accepted_jobs_survive_kill_9_with_four_shards() {
-    nothing_is_lost_or_doubled("4");
+fn accepted_jobs_survive_sigkill_with_four_shards() {
+    no_job_is_lost_or_duplicated("4");
 }
 
 fn submit(server: &Server, job: &str) -> String {
@@ -138,7 +138,7 @@ fn submit(server: &Server, job: &str) -> String {
 }
 
 fn wait_for_file(path: &Path) -> String {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         match std::fs::read_to_string(path) {
             Ok(text) if text.ends_with('\n') => return text.trim().to_owned(),
@@ -148,7 +148,7 @@ fn wait_for_file(path: &Path) -> String {
     }
 }
 
-/// Alive, and not merely waiting to be buried.
+/// Running, and not a zombie.
 fn is_running(pid: &str) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| !rest.trim_start().starts_with('Z')))
@@ -156,10 +156,10 @@ fn is_running(pid: &str) -> bool {
 
 // FEATURES: B2, B3
 #[test]
-fn a_process_dies_with_its_spawner_and_runs_again_alone() {
+fn a_process_is_killed_with_its_spawner_and_restarted_once() {
     let mut server = Server::start();
     let directory = server.directory.path().to_owned();
-    // It leaves a grandchild in a session of its own behind, which must go, too.
+    // Leaves a grandchild in its own session, which must be killed too.
     let script = format!(
         "cd {0}; setsid sh -c 'echo $$ > {0}/far.$OUTLAST_ATTEMPT; sleep 600' & \
          echo $$ > {0}/near.$OUTLAST_ATTEMPT; while [ ! -e {0}/go ]; do sleep 0.02; done; echo done",
@@ -173,7 +173,7 @@ fn a_process_dies_with_its_spawner_and_runs_again_alone() {
     assert!(std::process::Command::new("kill").args(["-KILL", &spawner]).status().unwrap().success());
     server.start_again();
     wait_for_file(&directory.join("near.2"));
-    assert!(!is_running(&near) && !is_running(&far), "the first attempt runs beside the second");
+    assert!(!is_running(&near) && !is_running(&far), "the first attempt still runs beside the second");
     std::fs::write(directory.join("go"), "").unwrap();
     let job = server.wait_for_state(&id, &["succeeded"]);
     assert_eq!((&job["attempt"], &job["retries"]), (&Value::from(2), &Value::from(0)));
@@ -181,7 +181,7 @@ fn a_process_dies_with_its_spawner_and_runs_again_alone() {
 
 // FEATURES: B3, D11, B10
 #[test]
-fn every_state_comes_back_as_it_was_even_twice() {
+fn every_state_survives_two_restarts() {
     let mut server = Server::start();
     let finished = submit(&server, r#"{"run":{"echo":{"value":"kept"}}}"#);
     server.wait_for_state(&finished, &["succeeded"]);

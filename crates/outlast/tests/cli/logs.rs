@@ -1,4 +1,4 @@
-//! Output, followed: complete, once, and in order, whatever becomes of the server meanwhile.
+//! Followed output is complete, in order and printed once, across server restarts.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout};
@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use crate::fixture::{Server, finish};
 
-/// Says lines of both streams in three parts, the second and third when they are asked for ([`allow`]).
+/// Prints lines to both streams in three parts, the second and third on request ([`allow`]).
 const IN_PARTS: &str = "\
 say() { i=$1; while [ $i -lt $2 ]; do echo out $i; echo err $i >&2; i=$((i + 1)); done; }
 say 0 300
@@ -27,7 +27,7 @@ fn expected(name: &str) -> String {
     lines.concat()
 }
 
-/// The outputs are the only place that a sandboxed job and its host share.
+/// `outputs/` is the only directory a sandboxed job shares with its host.
 fn allow(server: &Server, id: &str, part: &str) {
     let outputs = server.directory.path().join(format!("data/scratch/{id}.1/outputs"));
     std::fs::write(outputs.join(part), "").unwrap();
@@ -37,7 +37,7 @@ fn submit(server: &Server, script: &str) -> String {
     server.run(["submit", "--artifact", "*.none", "--", "sh", "-c", script]).expect(0).line().to_owned()
 }
 
-/// A command that follows, as a process of its own, with everything that it has said so far.
+/// A process that follows a log, with its output so far.
 struct Follower {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -50,7 +50,7 @@ impl Follower {
         let mut child = server.command(arguments).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let mut errors = child.stderr.take().unwrap();
-        // Read beside, so that neither stream waits for the other.
+        // Read on another thread, so that neither stream blocks the other.
         let stderr = std::thread::spawn(move || {
             let mut text = String::new();
             errors.read_to_string(&mut text).unwrap();
@@ -61,11 +61,11 @@ impl Follower {
 
     fn read_to(&mut self, line: &str) {
         while !self.seen.ends_with(line) {
-            assert_ne!(self.stdout.read_line(&mut self.seen).unwrap(), 0, "it ended after {}", self.seen);
+            assert_ne!(self.stdout.read_line(&mut self.seen).unwrap(), 0, "the output ended after {}", self.seen);
         }
     }
 
-    /// Everything that it has said on its two streams.
+    /// Waits for the exit and returns the output of both streams.
     fn end(mut self, code: i32) -> (String, String) {
         self.stdout.read_to_string(&mut self.seen).unwrap();
         finish(self.child).expect(code);
@@ -73,7 +73,7 @@ impl Follower {
     }
 }
 
-/// Three followers of one job, whose server goes away by `end` and comes back.
+/// Three followers of one job, whose server is stopped by `end` and restarted.
 fn follow_across(end: impl Fn(&mut Server)) {
     let mut server = Server::start();
     let mut waiting =
@@ -86,7 +86,7 @@ fn follow_across(end: impl Fn(&mut Server)) {
     both.read_to("out 299\n");
     errors.read_to("err 299\n");
     end(&mut server);
-    // Nobody listens while the second part is written.
+    // The server is down while the second part is written.
     allow(&server, &id, "second");
     server.start_again();
     both.read_to("out 599\n");
@@ -99,22 +99,22 @@ fn follow_across(end: impl Fn(&mut Server)) {
     let tail = &expected("err")[expected("err").find("err 297\n").unwrap()..];
     assert_eq!(errors.end(0), (tail.to_owned(), String::new()));
     let job = server.wait_for_state(&id, &["succeeded"]);
-    assert_eq!((&job["attempt"], &job["retries"]), (&1.into(), &0.into()), "it went on as the same attempt");
+    assert_eq!((&job["attempt"], &job["retries"]), (&1.into(), &0.into()), "it continued as the same attempt");
     assert_eq!(server.run(["logs", &id]).expect(0).stdout, expected("out"));
 }
 
 #[test]
-fn followed_output_is_complete_and_said_once_across_kill_9() {
+fn followed_output_is_complete_and_printed_once_across_sigkill() {
     follow_across(Server::kill);
 }
 
 #[test]
-fn followed_output_is_complete_and_said_once_when_the_server_is_replaced() {
+fn followed_output_is_complete_and_printed_once_across_a_restart() {
     follow_across(|server| assert_eq!(server.stop(), Some(0)));
 }
 
 #[test]
-fn an_interrupted_server_ends_its_processes_and_their_jobs_begin_again() {
+fn an_interrupted_server_stops_its_processes_and_their_jobs_restart() {
     let mut server = Server::start();
     let id = submit(&server, "echo attempt $OUTLAST_ATTEMPT; [ $OUTLAST_ATTEMPT = 2 ] || sleep 600");
     let mut follower = Follower::start(&server, &["logs", "-f", &id]);
@@ -123,11 +123,11 @@ fn an_interrupted_server_ends_its_processes_and_their_jobs_begin_again() {
     server.start_again();
     assert_eq!(follower.end(0).0, "attempt 1\nattempt 2\n");
     let job = server.wait_for_state(&id, &["succeeded"]);
-    assert_eq!((&job["attempt"], &job["retries"]), (&2.into(), &0.into()), "being stopped in order costs no retry");
+    assert_eq!((&job["attempt"], &job["retries"]), (&2.into(), &0.into()), "a clean stop uses no retry");
 }
 
 #[test]
-fn streams_are_told_apart_and_lines_have_their_time() {
+fn streams_are_separate_and_lines_have_timestamps() {
     let server = Server::start();
     let id = submit(&server, "echo one; printf 'two '; echo oops >&2; sleep 0.1; echo two");
     server.wait_for_state(&id, &["succeeded"]);
@@ -139,13 +139,13 @@ fn streams_are_told_apart_and_lines_have_their_time() {
     assert_eq!(texts, ["one", "two two", "oops"]);
     let created = server.run(["jobs", "show", &id, "--output", "json"]).expect(0).json();
     let created = created["created_at"].as_str().unwrap().to_owned();
-    // Times of one form compare as texts.
+    // Timestamps of this format compare as strings.
     assert!(lines.iter().all(|line| line.starts_with("20") && line[..24] >= created[..]), "{created} {lines:?}");
     server.run(["logs", "--both", "--stderr", &id]).expect(2);
 }
 
 #[test]
-fn bytes_that_are_no_text_arrive_as_they_are() {
+fn binary_output_is_unchanged() {
     let server = Server::start();
     let script = "head -c 700000 /dev/zero; printf '\\377\\376\\n'; head -c 100 /dev/zero | tr '\\0' '\\377'";
     let id = submit(&server, script);
@@ -155,21 +155,24 @@ fn bytes_that_are_no_text_arrive_as_they_are() {
     assert!(output.stdout == expected, "{} bytes, {:?}", output.stdout.len(), String::from_utf8_lossy(&output.stderr));
     let tail = server.command(["logs", "--tail", "1", &id]).output().unwrap();
     assert_eq!(tail.stdout, [0xff; 100]);
-    // The line before is large, and as text every byte of it takes six.
+    // The previous line is large, and its JSON escapes take six bytes per byte.
     let tail = server.command(["logs", "--tail", "2", &id]).output().unwrap();
     assert!(tail.stdout == expected, "{} bytes", tail.stdout.len());
 }
 
 #[test]
-fn what_was_not_kept_is_marked_beside_the_output() {
+fn dropped_output_is_reported_on_standard_error() {
     let server = Server::start();
-    // More than is kept of one attempt, in lines that number themselves.
+    // Numbered lines, more than are stored of one attempt.
     let id = submit(&server, "seq 1 4000000");
     server.wait_for_state(&id, &["succeeded"]);
     let ran = server.run(["logs", &id]).expect(0);
-    assert!(ran.stdout.starts_with("1\n2\n") && ran.stdout.ends_with("\n4000000\n"), "beginning and end are kept");
+    assert!(
+        ran.stdout.starts_with("1\n2\n") && ran.stdout.ends_with("\n4000000\n"),
+        "the beginning and the end are stored"
+    );
     let whole: u64 = (1..=4_000_000_u64).map(|number| number.to_string().len() as u64 + 1).sum();
     let missing = whole - ran.stdout.len() as u64;
     assert!(missing > 0);
-    assert_eq!(ran.stderr, format!("[outlast: {missing} bytes of stdout were not kept]\n"));
+    assert_eq!(ran.stderr, format!("[outlast: {missing} bytes of stdout were dropped]\n"));
 }

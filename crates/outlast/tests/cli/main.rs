@@ -1,6 +1,6 @@
-//! The real command against a real server, as people and scripts use it.
+//! End-to-end tests of the command line against a server process.
 
-#![expect(clippy::unwrap_used, reason = "the helpers of a test say no by panicking, too")]
+#![expect(clippy::unwrap_used, reason = "test helpers fail by panicking")]
 
 mod bench;
 mod disk;

@@ -1,9 +1,9 @@
-//! Queues from making to removing.
+//! Life cycle of queues.
 
 use crate::fixture::Server;
 
 #[test]
-fn a_queue_is_made_used_drained_and_removed() {
+fn a_queue_is_created_used_drained_and_deleted() {
     let server = Server::start();
     let queue =
         server.run(["queues", "create", "--tag", "nightly", "--max-running", "2", "--output", "json"]).expect(0).json();

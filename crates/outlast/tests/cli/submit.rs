@@ -1,4 +1,4 @@
-//! Submitting: one job, many jobs, and waiting for them.
+//! Submission of single jobs and batches, and --wait.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use crate::fixture::{Server, finish, run_alone};
 
 #[test]
-fn a_waiting_submit_streams_and_exits_as_the_job_does() {
+fn submit_with_wait_streams_output_and_returns_the_exit_code() {
     let server = Server::start();
     let ran = server
         .run(["submit", "--wait", "--retries", "0", "--", "sh", "-c", "echo out; echo err >&2; exit 3"])
@@ -22,7 +22,7 @@ fn a_waiting_submit_streams_and_exits_as_the_job_does() {
 }
 
 #[test]
-fn a_waiting_submit_of_an_echo_prints_its_result() {
+fn submit_with_wait_prints_the_result_of_an_echo_job() {
     let server = Server::start();
     let ran = server.run(["submit", "--wait", "--echo", r#"{"b": 1, "a": [2.50]}"#]).expect(0);
     assert_eq!(ran.stdout, "{\"b\": 1, \"a\": [2.50]}\n");
@@ -31,18 +31,18 @@ fn a_waiting_submit_of_an_echo_prints_its_result() {
 }
 
 #[test]
-fn a_job_that_fails_without_an_exit_code_says_why() {
+fn a_failure_without_an_exit_code_is_explained() {
     let server = Server::start();
     let job = r#"{"run":{"echo":{"value":1,"fail":"fatal"}}}"#;
     let ran = server.run_with_input(&["submit", "--wait", "--file", "-"], job).expect(1);
     assert!(ran.stderr.starts_with("error: job_"), "{}", ran.stderr);
     let ran = server.run(["submit", "--wait", "--retries", "0", "--timeout", "200ms", "--", "sleep", "30"]);
-    assert!(ran.stderr.contains("ran out of time"), "{ran:?}");
+    assert!(ran.stderr.contains("timed out"), "{ran:?}");
     assert_ne!(ran.code, Some(0));
 }
 
 #[test]
-fn a_submit_prints_the_id_alone() {
+fn submit_prints_only_the_id() {
     let server = Server::start();
     let ran = server.run(["submit", "--topic", "t", "--label", "a=b", "--key", "k", "--", "true"]).expect(0);
     let again = server.run(["submit", "--topic", "t", "--label", "a=b", "--key", "k", "--", "true"]).expect(0);
@@ -55,7 +55,7 @@ fn a_submit_prints_the_id_alone() {
 }
 
 #[test]
-fn a_delayed_job_waits_its_time() {
+fn a_delayed_job_is_not_started() {
     let server = Server::start();
     let id = server.run(["submit", "--delay", "1h", "--echo", "1"]).expect(0).line().to_owned();
     let job = server.run(["jobs", "show", &id, "--output", "json"]).expect(0).json();
@@ -65,7 +65,7 @@ fn a_delayed_job_waits_its_time() {
 }
 
 #[test]
-fn files_of_every_notation_are_submitted() {
+fn files_of_every_format_are_submitted() {
     let server = Server::start();
     let write = |name: &str, text: &str| {
         fs::write(server.directory.path().join(name), text).unwrap();
@@ -84,7 +84,7 @@ fn files_of_every_notation_are_submitted() {
 }
 
 #[test]
-fn a_stream_of_jobs_tells_which_lines_were_refused() {
+fn a_stream_of_jobs_reports_the_refused_lines() {
     let server = Server::start();
     let good = "{\"run\":{\"echo\":{\"value\":1}}}\n";
     let mut input = good.repeat(1500);
@@ -101,7 +101,7 @@ fn a_stream_of_jobs_tells_which_lines_were_refused() {
 }
 
 #[test]
-fn what_a_job_may_use_is_said_and_shown() {
+fn limits_of_a_job_are_set_and_shown() {
     let server = Server::start();
     let arguments = ["submit", "--sandbox", "none", "--memory", "512M", "--cpu", "1m", "--artifact", "*.txt", "true"];
     let id = server.run(arguments).expect(0).line().to_owned();
@@ -113,7 +113,7 @@ fn what_a_job_may_use_is_said_and_shown() {
 }
 
 #[test]
-fn options_that_make_no_sense_together_are_bad_usage() {
+fn conflicting_options_are_invalid_usage() {
     let blob = format!("blob:{}", "0".repeat(64));
     for arguments in [
         &["--echo", "1", "--memory", "5M"][..],
@@ -135,7 +135,7 @@ fn options_that_make_no_sense_together_are_bad_usage() {
 }
 
 #[test]
-fn an_interrupted_wait_leaves_the_job_running_and_says_how_to_stop_it() {
+fn an_interrupted_wait_leaves_the_job_running_with_a_hint() {
     let server = Server::start();
     let mut child = server.command(["submit", "--wait", "--", "sh", "-c", "echo started; sleep 60"]).spawn().unwrap();
     let mut first = [0; 8];
@@ -150,7 +150,7 @@ fn an_interrupted_wait_leaves_the_job_running_and_says_how_to_stop_it() {
 }
 
 #[test]
-fn a_wait_outlasts_its_server() {
+fn a_wait_survives_a_server_restart() {
     let mut server = Server::start();
     let script = "echo try >> tries; n=$(wc -l < tries); echo attempt; while [ ! -e go ]; do sleep 0.05; done; exit 7";
     let directory = server.directory.path().to_owned();
@@ -163,7 +163,7 @@ fn a_wait_outlasts_its_server() {
     child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
     server.restart();
     fs::write(directory.join("go"), "").unwrap();
-    // Whether the attempt is run again or given up is the server's to decide; the wait must end with the job's own end.
+    // The server may retry or abandon the attempt; the wait must return the final outcome of the job.
     let ran = finish(child);
     let job = &server.run(["jobs", "history", "--output", "json"]).expect(0).json()["items"][0];
     match job["exit_code"].as_i64() {
@@ -174,7 +174,7 @@ fn a_wait_outlasts_its_server() {
 }
 
 #[test]
-fn a_command_needs_no_dashes_before_it_and_keeps_those_behind() {
+fn a_command_needs_no_separator_and_keeps_its_own_options() {
     let server = Server::start();
     let print = ["printf", "%s,", "--wait", "-x", "--", "--output", "json"];
     let ran = server.run(["submit", "--wait"].iter().chain(&print)).expect(0);
@@ -189,7 +189,7 @@ fn a_command_needs_no_dashes_before_it_and_keeps_those_behind() {
 }
 
 #[test]
-fn a_process_reads_what_it_was_given() {
+fn a_process_reads_its_standard_input() {
     let server = Server::start();
     fs::write(server.directory.path().join("lines"), "b\na\n").unwrap();
     assert_eq!(server.run(["submit", "--wait", "--stdin", "lines", "sort"]).expect(0).stdout, "a\nb\n");
@@ -203,8 +203,8 @@ fn a_process_reads_what_it_was_given() {
     server.run(["submit", "--stdin", "lines", "--file", "lines"]).expect(2);
 }
 
-/// A wait whose reader leaves after two lines, as `head -2` does; the script says what the job does then.
-fn wait_with_a_reader_that_leaves(script: &str) {
+/// A wait whose reader closes the pipe after two lines, like `head -2`.
+fn wait_with_closed_pipe(script: &str) {
     let server = Server::start();
     let mut child = server.command(["submit", "--wait", "sh", "-c", script]).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -212,23 +212,23 @@ fn wait_with_a_reader_that_leaves(script: &str) {
     drop(lines);
     let ran = finish(child).expect(141);
     let id = ran.stderr.split(' ').next().unwrap();
-    assert!(ran.stderr.starts_with("job_") && ran.stderr.contains(" goes on. "), "{}", ran.stderr);
+    assert!(ran.stderr.starts_with("job_") && ran.stderr.contains(" continues. "), "{}", ran.stderr);
     server.run(["jobs", "cancel", id]).expect(0);
     server.wait_for_state(id, &["cancelled"]);
 }
 
 #[test]
-fn a_wait_ends_when_nobody_reads_it_any_more() {
-    wait_with_a_reader_that_leaves("while :; do echo y; sleep 0.05; done");
+fn a_wait_ends_when_its_output_is_closed() {
+    wait_with_closed_pipe("while :; do echo y; sleep 0.05; done");
 }
 
 #[test]
-fn a_wait_ends_without_a_reader_even_if_the_job_is_silent() {
-    wait_with_a_reader_that_leaves("echo y; echo y; sleep 60");
+fn a_wait_ends_when_its_output_is_closed_even_if_the_job_is_silent() {
+    wait_with_closed_pipe("echo y; echo y; sleep 60");
 }
 
 #[test]
-fn a_single_refused_job_names_the_field() {
+fn a_refused_job_is_reported_with_the_field() {
     let server = Server::start();
     let ran = server.run(["submit", "--topic", "", "true"]).expect(1);
     assert!(ran.stderr.starts_with("error: topic: "), "{}", ran.stderr);

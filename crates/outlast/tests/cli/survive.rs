@@ -1,4 +1,4 @@
-//! Processes outlive their server: the next one on the same data takes them over, under the same attempt.
+//! Processes outlive their server: the next one with the same data adopts them, with the same attempt.
 
 use std::time::{Duration, Instant};
 
@@ -6,14 +6,14 @@ use serde_json::Value;
 
 use crate::fixture::Server;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn show(server: &Server, id: &str) -> Value {
     server.run(["jobs", "show", id, "--output", "json"]).expect(0).json()
 }
 
 fn await_job(server: &Server, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     loop {
         let job = show(server, id);
         if wanted(&job) {
@@ -29,35 +29,35 @@ fn submit(server: &Server, script: &str) -> String {
 }
 
 fn await_output(server: &Server, id: &str, text: &str) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while !server.run(["logs", id]).stdout.contains(text) {
         assert!(Instant::now() < until);
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// A server's spawner and the first processes of its attempts, which have the same command line; each with the leader of
-/// its group.
-fn keepers(server: &Server) -> Vec<(String, String)> {
+/// Process id and process group of a server's spawner and of the init processes of its attempts, which have the same
+/// command line.
+fn spawner_processes(server: &Server) -> Vec<(String, String)> {
     let data = server.directory.path().join("data/scratch").display().to_string();
-    let keeper = |entry: std::fs::DirEntry| {
+    let process = |entry: std::fs::DirEntry| {
         let line = String::from_utf8_lossy(&std::fs::read(entry.path().join("cmdline")).ok()?).into_owned();
         let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
         let group = stat.rsplit_once(") ")?.1.split(' ').nth(2)?.to_owned();
         let pid = entry.file_name().into_string().ok()?;
         (line.starts_with("outlast-spawner") && line.contains(&data)).then_some((pid, group))
     };
-    std::fs::read_dir("/proc").unwrap().flatten().filter_map(keeper).collect()
+    std::fs::read_dir("/proc").unwrap().flatten().filter_map(process).collect()
 }
 
-/// The spawner of a server: it leads its group.
+/// The spawner of a server: the leader of its process group.
 pub fn spawner(server: &Server) -> Option<String> {
-    keepers(server).into_iter().find(|(pid, group)| pid == group).map(|(pid, _)| pid)
+    spawner_processes(server).into_iter().find(|(pid, group)| pid == group).map(|(pid, _)| pid)
 }
 
 // FEATURES: C1
 #[test]
-fn a_process_goes_on_while_its_server_is_replaced() {
+fn a_process_continues_while_its_server_restarts() {
     let mut server = Server::start();
     let id = submit(&server, "echo before; sleep 2; echo after");
     await_output(&server, &id, "before");
@@ -69,17 +69,17 @@ fn a_process_goes_on_while_its_server_is_replaced() {
 }
 
 #[test]
-fn what_ends_between_two_servers_is_told_by_the_next() {
+fn an_attempt_that_ends_between_two_servers_is_reported_to_the_next() {
     let mut server = Server::start();
     let id = submit(&server, "echo up; sleep 0.5; echo done; exit 7");
     await_output(&server, &id, "up");
     server.kill();
-    let until = Instant::now() + PATIENCE;
-    while keepers(&server).len() > 1 {
-        assert!(Instant::now() < until, "it does not end");
+    let until = Instant::now() + TIMEOUT;
+    while spawner_processes(&server).len() > 1 {
+        assert!(Instant::now() < until, "the attempt does not end");
         std::thread::sleep(Duration::from_millis(10));
     }
-    // It has ended, and nobody has committed it: only its spawner knows.
+    // The end is not committed yet: only the spawner knows it.
     server.start_again();
     let job = await_job(&server, &id, |job| job["state"] == "failed");
     assert_eq!((&job["attempt"], &job["exit_code"]), (&Value::from(1), &Value::from(7)));
@@ -87,7 +87,7 @@ fn what_ends_between_two_servers_is_told_by_the_next() {
 }
 
 #[test]
-fn an_adopted_process_can_be_cancelled_with_its_whole_tree() {
+fn an_adopted_process_is_cancelled_with_its_whole_tree() {
     let mut server = Server::start();
     let id = submit(&server, "setsid sleep 1000 & echo up; sleep 1000");
     await_output(&server, &id, "up");
@@ -97,7 +97,7 @@ fn an_adopted_process_can_be_cancelled_with_its_whole_tree() {
 }
 
 #[test]
-fn a_graceful_replacement_leaves_processes_alone_and_ctrl_c_ends_them() {
+fn sigterm_keeps_processes_running_and_ctrl_c_stops_them() {
     let mut server = Server::start();
     let id = submit(&server, "echo up; sleep 1; echo on");
     await_output(&server, &id, "up");
@@ -108,26 +108,26 @@ fn a_graceful_replacement_leaves_processes_alone_and_ctrl_c_ends_them() {
     await_output(&server, &id, "up");
     let spawner = spawner(&server).unwrap();
     server.interrupt();
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while std::path::Path::new("/proc").join(&spawner).exists() {
-        assert!(Instant::now() < until, "the spawner does not end");
+        assert!(Instant::now() < until, "the spawner does not exit");
         std::thread::sleep(Duration::from_millis(10));
     }
     server.start_again();
-    // It was given back and runs again, at no cost.
+    // The attempt was retracted and the job runs again without using a retry.
     let job = await_job(&server, &id, |job| job["state"] == "running");
     assert_eq!((&job["attempt"], &job["retries"]), (&Value::from(2), &Value::from(0)));
 }
 
 #[test]
-fn with_its_spawner_a_process_dies_and_its_job_begins_again() {
+fn a_job_is_restarted_after_its_spawner_is_killed() {
     let server = Server::start();
     let id = submit(&server, "echo up; sleep 3");
     await_output(&server, &id, "up");
     let pid = spawner(&server).unwrap();
     assert!(std::process::Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
     let job = await_job(&server, &id, |job| job["state"] == "succeeded");
-    // Through no fault of its own: no retry was used, of which it has none.
+    // An infrastructure failure: no retry of the job is used.
     assert_eq!((&job["attempt"], &job["retries"]), (&Value::from(2), &Value::from(0)));
     assert_ne!(spawner(&server).unwrap(), pid);
 }

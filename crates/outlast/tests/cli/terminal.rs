@@ -1,4 +1,4 @@
-//! What a person sees on a terminal: a tree that is drawn again and again in the same place.
+//! Output on a terminal: a tree that is redrawn in place.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
@@ -13,24 +13,24 @@ use crate::fixture::Server;
 const ROWS: u16 = 10;
 const COLUMNS: u16 = 60;
 
-/// Both sides of a small terminal: the one of whoever looks, and the one of whoever draws.
+/// Both ends of a small pseudo-terminal.
 fn terminal() -> (File, OwnedFd) {
-    let looks = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&looks).unwrap();
-    unlockpt(&looks).unwrap();
-    let name = ptsname(&looks, Vec::new()).unwrap();
+    let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&controller).unwrap();
+    unlockpt(&controller).unwrap();
+    let name = ptsname(&controller, Vec::new()).unwrap();
     let path = std::ffi::OsStr::from_bytes(name.as_bytes());
-    let draws: OwnedFd = OpenOptions::new().read(true).write(true).open(path).unwrap().into();
-    tcsetwinsize(draws.as_fd(), Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
-    (File::from(looks), draws)
+    let terminal_end: OwnedFd = OpenOptions::new().read(true).write(true).open(path).unwrap().into();
+    tcsetwinsize(terminal_end.as_fd(), Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+    (File::from(controller), terminal_end)
 }
 
-/// Everything that is drawn until nobody draws any more, which is an error of its own on a terminal.
-fn read_all(mut looks: File) -> String {
+/// Reads until the other end is closed, which a pseudo-terminal reports as an error.
+fn read_all(mut controller: File) -> String {
     let mut drawn = Vec::new();
-    let mut piece = [0; 4096];
-    while let Ok(count @ 1..) = looks.read(&mut piece) {
-        drawn.extend_from_slice(&piece[..count]);
+    let mut buffer = [0; 4096];
+    while let Ok(count @ 1..) = controller.read(&mut buffer) {
+        drawn.extend_from_slice(&buffer[..count]);
     }
     String::from_utf8(drawn).unwrap()
 }
@@ -41,21 +41,21 @@ fn a_tree_is_drawn_in_place_and_never_higher_than_the_terminal() {
     let tasks: String = (0..30).map(|number| format!("  task-{number}: {{run: {{echo: {{}}}}}}\n")).collect();
     let text = format!("name: wide\ntasks:\n{tasks}  slow: {{run: {{echo: {{delay_ms: 900}}}}}}\noutputs: 42\n");
     fs::write(server.directory.path().join("flow.yaml"), text).unwrap();
-    let (looks, draws) = terminal();
+    let (controller, terminal_end) = terminal();
     let mut command = server.command(["run", "flow.yaml", "--wait"]);
-    let mut child = command.env("TERM", "xterm").env("NO_COLOR", "1").stdout(draws).spawn().unwrap();
-    // It holds a copy of the terminal, which would never end.
+    let mut child = command.env("TERM", "xterm").env("NO_COLOR", "1").stdout(terminal_end).spawn().unwrap();
+    // The command holds a copy of the terminal, which would keep it open.
     drop(command);
-    let drawn = read_all(looks);
+    let drawn = read_all(controller);
     assert_eq!(child.wait().unwrap().code(), Some(0), "{drawn}");
     let frames: Vec<&str> = drawn.split("\x1b[J").collect();
     let (last, frames) = frames.split_last().unwrap();
-    assert!(frames.len() > 2, "it is drawn again while it runs: {drawn:?}");
+    assert!(frames.len() > 2, "it is redrawn while it runs: {drawn:?}");
     for frame in frames {
         let lines: Vec<&str> = frame.split_terminator("\x1b[K\r\n").collect();
         assert!(lines.len() < usize::from(ROWS), "{frame:?}");
         assert!(lines.iter().all(|line| line.trim_start_matches("\x1b[9A\r").chars().count() <= usize::from(COLUMNS)));
-        assert!(frame.contains(" more: "), "what has no room is counted: {frame:?}");
+        assert!(frame.contains(" more: "), "hidden tasks are counted: {frame:?}");
     }
     assert!(frames[1..].iter().all(|frame| frame.starts_with("\x1b[9A\r")), "in the same place: {drawn:?}");
     assert!(last.starts_with("wide succeeded in ") && last.ends_with("cpu\r\n42\r\n"), "{last:?}");

@@ -1,11 +1,11 @@
-//! Exit codes and words when things are not as they should be.
+//! Exit codes and messages of failures.
 
 use std::net::TcpListener;
 
 use crate::fixture::{Server, run_alone};
 
 #[test]
-fn bad_usage_is_2_and_122_where_the_exit_code_is_the_jobs() {
+fn invalid_usage_is_2_and_122_with_wait() {
     for line in
         ["", "submit", "jobs --state nonsense", "submit --timeout 10 -- true", "submit --echo nonsense", "frobnicate"]
     {
@@ -34,7 +34,7 @@ fn an_unreachable_server_is_4_with_a_hint_and_124_with_wait() {
 }
 
 #[test]
-fn what_is_not_there_is_3() {
+fn missing_resources_are_3() {
     let server = Server::start();
     let unknown = "job_0000000000001";
     for line in [
@@ -56,7 +56,7 @@ fn what_is_not_there_is_3() {
 }
 
 #[test]
-fn a_server_greets_answers_its_doctor_and_stops_cleanly() {
+fn a_server_passes_the_doctor_and_stops_cleanly() {
     let mut server = Server::start();
     let data = server.directory.path().join("data");
     let arguments = ["doctor", "--output", "json", "--data-dir", data.to_str().unwrap()];
@@ -80,7 +80,7 @@ fn a_server_greets_answers_its_doctor_and_stops_cleanly() {
 }
 
 #[test]
-fn a_second_server_on_the_same_address_says_what_is_wrong() {
+fn a_second_server_on_the_same_address_fails_with_a_hint() {
     let server = Server::start();
     let other = server.directory.path().join("other");
     let listen = server.url.trim_start_matches("http://");

@@ -22,7 +22,7 @@ fn write(path: &Path, text: &str, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// A directory that can be registered.
+/// A directory to register.
 fn worker(server: &Server) -> PathBuf {
     let directory = server.directory.path().join("tools");
     write(&directory.join("bin/greet"), SCRIPT, 0o755);
@@ -34,17 +34,17 @@ fn worker(server: &Server) -> PathBuf {
 
 // FEATURES: C10
 #[test]
-fn a_directory_becomes_a_worker_whose_function_runs_and_whose_files_come_back() {
+fn a_registered_directory_runs_its_function_and_returns_artifacts() {
     let server = Server::start();
     let root = server.directory.path();
     let directory = worker(&server);
     let registered = server.run(["workers", "register", directory.to_str().unwrap()]).expect(0);
     let id = registered.line().to_owned();
     assert!(id.starts_with("w_"), "{registered:?}");
-    assert!(registered.stderr.starts_with("1 of 1 files sent"), "{registered:?}");
+    assert!(registered.stderr.starts_with("1 of 1 files uploaded"), "{registered:?}");
     let again = server.run(["workers", "register", "tools"]).expect(0);
     assert_eq!(again.line(), id);
-    assert!(again.stderr.starts_with("0 of 1 files sent"), "{again:?}");
+    assert!(again.stderr.starts_with("0 of 1 files uploaded"), "{again:?}");
 
     write(&root.join("names.txt"), "names\n", 0o644);
     write(&root.join("more/deep/a.txt"), "deep\n", 0o644);
@@ -75,23 +75,23 @@ fn a_directory_becomes_a_worker_whose_function_runs_and_whose_files_come_back() 
     assert_eq!(fetched.stdout, "back/bin/tool\nback/plain.txt\n");
     assert_eq!(fs::read_to_string(root.join("back/plain.txt")).unwrap(), "plain\n");
     let mode = |name: &str| fs::metadata(root.join("back").join(name)).unwrap().permissions().mode() & 0o111;
-    assert_ne!(mode("bin/tool"), 0, "it can be executed");
+    assert_ne!(mode("bin/tool"), 0, "it must be executable");
     assert_eq!(mode("plain.txt"), 0);
-    assert!(!root.join("back/left.log").exists(), "nobody asked for it");
-    // What is there is not overwritten unless that is said.
+    assert!(!root.join("back/left.log").exists(), "it matches no pattern");
+    // Existing files are not replaced without --force.
     server.run(["jobs", "artifacts", &job, "--to", "back"]).expect(2);
     let fetched = server.run(["jobs", "artifacts", &job, "--to", "back", "--force", "--output", "json"]).expect(0);
     assert_eq!((&fetched.json()[0]["path"], &fetched.json()[0]["file"]), (&"bin/tool".into(), &"back/bin/tool".into()));
-    // Nothing is written through a link, wherever it leads.
+    // Symbolic links are not followed.
     fs::create_dir(root.join("trap")).unwrap();
     std::os::unix::fs::symlink("/tmp", root.join("trap/bin")).unwrap();
     let refused = server.run(["jobs", "artifacts", &job, "--to", "trap"]).expect(1);
-    assert!(refused.stderr.contains("is a link"), "{refused:?}");
+    assert!(refused.stderr.contains("is a symbolic link"), "{refused:?}");
 }
 
 // FEATURES: C10
 #[test]
-fn workers_are_listed_shown_and_removed() {
+fn workers_are_listed_shown_and_deleted() {
     let server = Server::start();
     worker(&server);
     let id = server.run(["workers", "register", "tools", "--output", "json"]).expect(0).json()["id"].clone();
@@ -105,8 +105,8 @@ fn workers_are_listed_shown_and_removed() {
     let shown = server.run(["workers", "show", id]).expect(0).stdout;
     assert!(shown.contains("bin/greet") && shown.contains("GREETING=hello"), "{shown}");
     let refused = server.run(["submit", "--worker", id, "--function", "bow"]).expect(1);
-    assert!(refused.stderr.contains("it has: greet"), "{refused:?}");
-    assert_eq!(server.run(["workers", "rm", id]).expect(0).line(), format!("{id} removed"));
+    assert!(refused.stderr.contains("its functions are: greet"), "{refused:?}");
+    assert_eq!(server.run(["workers", "rm", id]).expect(0).line(), format!("{id} deleted"));
     server.run(["workers", "show", id]).expect(3);
     server.run(["workers", "show", "nonsense"]).expect(3);
     server.run(["workers", "rm", id]).expect(3);
@@ -115,7 +115,7 @@ fn workers_are_listed_shown_and_removed() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_a_worker_says_why() {
+fn an_invalid_worker_directory_is_rejected_with_a_reason() {
     let server = Server::start();
     server.run(["workers", "register", "none"]).expect(3);
     let directory = worker(&server);
@@ -127,7 +127,7 @@ fn a_directory_that_cannot_be_a_worker_says_why() {
 
 // FEATURES: C11
 #[test]
-fn blobs_go_there_and_come_back() {
+fn blobs_are_uploaded_and_downloaded() {
     let server = Server::start();
     let root = server.directory.path();
     let content: String = (0..700_000).map(|number| format!("{number}\n")).collect();
@@ -141,8 +141,9 @@ fn blobs_go_there_and_come_back() {
     server.run(["blobs", "get", &id, "--to", "copy.txt"]).expect(0);
     assert_eq!(fs::read_to_string(root.join("copy.txt")).unwrap(), content);
     server.run(["blobs", "get", &id, "--to", "copy.txt"]).expect(2);
-    let got = server.run(["blobs", "get", &id, "--to", "copy.txt", "--force", "--output", "json"]).expect(0).json();
-    assert_eq!(got["bytes"], content.len());
+    let downloaded =
+        server.run(["blobs", "get", &id, "--to", "copy.txt", "--force", "--output", "json"]).expect(0).json();
+    assert_eq!(downloaded["bytes"], content.len());
     server.run(["blobs", "get", &absent]).expect(3);
     server.run(["blobs", "get", "nonsense"]).expect(3);
     server.run(["blobs", "get", &absent, "--to", "none.txt"]).expect(3);
@@ -156,7 +157,7 @@ fn blobs_go_there_and_come_back() {
     assert!(ran.stdout.starts_with("700000 "), "{ran:?}");
 }
 
-/// The smallest component: it imports nothing and does what `body` says.
+/// A minimal component without imports that runs `body`.
 fn component(body: &str) -> Vec<u8> {
     let text = format!(
         "(component
@@ -187,14 +188,14 @@ fn a_component_runs_from_its_file() {
 }
 
 #[test]
-fn a_node_says_what_it_takes_and_what_protects_it() {
+fn a_node_is_shown_with_its_capacity_and_protections() {
     let server = Server::start();
     let page = server.run(["nodes", "--output", "json"]).expect(0).json();
     let id = page["items"][0]["id"].as_str().unwrap().to_owned();
     let table = server.run(["nodes", "list"]).expect(0).stdout;
     assert!(table.starts_with("ID ") && table.contains(&id), "{table}");
     let shown = server.run(["nodes", "show", &id]).expect(0).stdout;
-    assert!(shown.contains("at once") && shown.contains("PROTECTION"), "{shown}");
+    assert!(shown.contains("at a time") && shown.contains("PROTECTION"), "{shown}");
     server.run(["nodes", "show", "node_0000000000001"]).expect(3);
     server.run(["nodes", "show", "nonsense"]).expect(3);
 }

@@ -1,4 +1,4 @@
-//! kill -9 of the real server at every point of a workflow's life: it ends as it would have without.
+//! SIGKILL of the server at every point of a workflow: it ends as without the kill.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::fixture::Server;
 use crate::workflows::{await_task, await_workflow, ended};
 
-/// Processes, echo jobs, items, a delay, epochs and a sub-workflow; `PAY` says how the last step ends.
+/// Processes, echo jobs, items, a delay, epochs and a child workflow; `PAY` is the exit code of the last task.
 const ORDER: &str = r#"
 name: order
 on_failure: compensate
@@ -34,11 +34,14 @@ fn start(server: &Server, text: &str) -> String {
     server.run_with_input(&["run", "-"], text).expect(0).line().to_owned()
 }
 
-/// What is seen of a workflow in the end, whatever happened on the way: states, results, and what was undone.
+/// Final states, results and compensations of a workflow, independent of timing.
 fn outcome(workflow: &Value) -> Vec<String> {
     let mut seen = vec![format!("{} {}", workflow["state"], workflow["result"])];
     let rollback = &workflow["rollback"];
-    seen.push(format!("{} {} {} {}", rollback["state"], rollback["total"], rollback["undone"], rollback["failed"]));
+    seen.push(format!(
+        "{} {} {} {}",
+        rollback["state"], rollback["total"], rollback["compensated"], rollback["failed"]
+    ));
     for task in workflow["tasks"].as_array().unwrap() {
         seen.push(format!("{} {} {}", task["name"], task["state"], task["compensation"]["state"]));
         for item in task["items"].as_array().into_iter().flatten() {
@@ -48,40 +51,40 @@ fn outcome(workflow: &Value) -> Vec<String> {
     seen
 }
 
-fn killed_anywhere(pay: &str, state: &str) {
+fn survives_kills(pay: &str, state: &str) {
     let text = ORDER.replace("PAY", pay);
     let mut server = Server::start();
     let first = start(&server, &text);
     let since = Instant::now();
     let expected = ended(&server, &first);
-    let whole = since.elapsed();
+    let duration = since.elapsed();
     assert_eq!(expected["state"], state, "{expected}");
     let expected = outcome(&expected);
     for round in 0..12u32 {
         let id = start(&server, &text);
-        // At twelve moments of its life, in each of which nothing in the server knows what comes.
+        // Twelve moments spread over the duration of the workflow.
         let since = Instant::now();
-        while since.elapsed() < whole * round / 12 {
+        while since.elapsed() < duration * round / 12 {
             std::thread::yield_now();
         }
         server.kill();
         for _ in 0..round % 3 {
-            // Again while it is coming back.
-            server.start_in_vain(Duration::from_millis(u64::from(10 + round * 17 % 60)));
+            // Again during the restart.
+            server.start_and_kill(Duration::from_millis(u64::from(10 + round * 17 % 60)));
         }
         server.start_again();
         let seen = ended(&server, &id);
         assert_eq!(outcome(&seen), expected, "killed in round {round}: {seen}");
         let history = server.run(["workflows", "history", &id, "--output", "json"]).expect(0).json();
-        undone_in_order(&server, &history);
+        compensated_in_order(&server, &history);
     }
 }
 
-/// One at a time: each compensation begins after the one before it has ended.
-fn undone_in_order(server: &Server, history: &Value) {
+/// Compensations run one at a time: each starts after the previous one has ended.
+fn compensated_in_order(server: &Server, history: &Value) {
     let entries = history["items"].as_array().or(history.as_array()).expect("a list of events");
-    let undone = entries.iter().filter(|entry| entry["kind"] == "compensation");
-    let jobs = undone.filter_map(|entry| entry["job"].as_str());
+    let compensations = entries.iter().filter(|entry| entry["kind"] == "compensation");
+    let jobs = compensations.filter_map(|entry| entry["job"].as_str());
     let mut spans: Vec<(String, String)> = jobs
         .map(|job| {
             let job = server.run(["jobs", "show", job, "--output", "json"]).expect(0).json();
@@ -97,17 +100,17 @@ fn undone_in_order(server: &Server, history: &Value) {
 
 // FEATURES: B11
 #[test]
-fn a_workflow_killed_at_any_moment_ends_as_it_would_have() {
-    killed_anywhere("0", "succeeded");
+fn a_workflow_ends_the_same_despite_a_kill_at_any_moment() {
+    survives_kills("0", "succeeded");
 }
 
 // FEATURES: B11, D5
 #[test]
-fn a_rollback_killed_at_any_moment_undoes_everything_once() {
-    killed_anywhere("1", "failed");
+fn a_rollback_compensates_every_task_once_despite_a_kill_at_any_moment() {
+    survives_kills("1", "failed");
 }
 
-/// A step that waits for a file, so that the server can be killed while it is where the test wants it.
+/// A command that waits for a file, so that the server can be killed at a defined point.
 fn gate(server: &Server, name: &str) -> String {
     format!("cd {} && while [ ! -e {name} ]; do sleep 0.02; done; echo {name}", server.directory.path().display())
 }
@@ -118,7 +121,7 @@ fn open(server: &Server, name: &str) {
 
 // FEATURES: B11, B3
 #[test]
-fn every_point_of_a_tasks_life_survives_two_kills_in_a_row() {
+fn every_state_of_a_task_survives_two_kills_in_a_row() {
     let mut server = Server::start();
     let queue = server.run(["queues", "create", "--max-running", "1", "--output", "json"]).expect(0).json();
     let queue = queue["id"].as_str().unwrap().to_owned();
@@ -148,8 +151,8 @@ fn every_point_of_a_tasks_life_survives_two_kills_in_a_row() {
     await_task(&server, &id, "told", |task| task["state"] == "listening");
     twice(&mut server);
     server.run(["workflows", "signal", &id, "word", "1"]).expect(0);
-    // The last to be undone, and it takes its time.
-    let undoing = |workflow: &Value| {
+    // The last compensation, which waits for a file.
+    let compensating = |workflow: &Value| {
         workflow["state"] == "rolling_back"
             && workflow["tasks"]
                 .as_array()
@@ -157,14 +160,14 @@ fn every_point_of_a_tasks_life_survives_two_kills_in_a_row() {
                 .iter()
                 .any(|task| task["name"] == "running" && task["compensation"]["state"] == "running")
     };
-    await_workflow(&server, &id, undoing);
+    await_workflow(&server, &id, compensating);
     twice(&mut server);
-    assert!(undoing(&await_workflow(&server, &id, |_| true)));
+    assert!(compensating(&await_workflow(&server, &id, |_| true)));
     open(&server, "back");
     let workflow = ended(&server, &id);
     assert_eq!(
         (&workflow["state"], &workflow["rollback"]["state"]),
         (&Value::from("failed"), &Value::from("rolled_back"))
     );
-    assert_eq!(workflow["rollback"]["undone"], 2);
+    assert_eq!(workflow["rollback"]["compensated"], 2);
 }

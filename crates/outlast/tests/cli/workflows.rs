@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::fixture::{Ran, Server, finish, run_alone};
+use crate::fixture::{Output, Server, finish, run_alone};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Looks again and again until the workflow is as wanted.
+/// Polls until the workflow satisfies `wanted`.
 pub fn await_workflow(server: &Server, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     loop {
         let workflow = server.run(["workflows", "show", id, "--output", "json"]).expect(0).json();
         if wanted(&workflow) {
@@ -47,7 +47,7 @@ fn start(server: &Server, text: &str) -> String {
     server.run(["run", &file]).expect(0).line().to_owned()
 }
 
-/// Its second task begins when there is a file `go`.
+/// The second task ends once the file `go` exists.
 fn gated(server: &Server) -> String {
     let directory = server.directory.path().display();
     format!(
@@ -60,7 +60,7 @@ fn gated(server: &Server) -> String {
 const SLEEPS: &str = "name: sleeps\ntasks:\n  long: {delay: 1h}\n  after: {needs: long, run: 'true'}\n";
 
 #[test]
-fn a_run_prints_the_id_alone_and_says_how_to_watch() {
+fn run_prints_only_the_id_with_a_hint() {
     let server = Server::start();
     let file = write(&server, "flow.yaml", "name: x\ntasks:\n  a: {run: 'true'}\n");
     let ran = server.run(["run", &file, "--key", "k", "--label", "a=b"]).expect(0);
@@ -73,7 +73,7 @@ fn a_run_prints_the_id_alone_and_says_how_to_watch() {
 
 // FEATURES: B1
 #[test]
-fn a_waiting_run_tells_every_change_in_a_line_and_ends_with_the_result() {
+fn run_with_wait_prints_one_line_per_change_and_the_result() {
     let server = Server::start();
     let text = "name: small\ninputs: {who: string}\ntasks:\n  greet: {run: {echo: {value: 'hello, ${inputs.who}'}}}\n  \
                 never: {when: '${false}', run: 'true'}\noutputs: {greeting: '${tasks.greet.result}'}\n";
@@ -89,7 +89,7 @@ fn a_waiting_run_tells_every_change_in_a_line_and_ends_with_the_result() {
 }
 
 #[test]
-fn the_exit_code_of_a_waiting_run_is_that_of_the_workflow() {
+fn the_exit_code_of_run_with_wait_follows_the_workflow() {
     let server = Server::start();
     let failing = write(&server, "failing.yaml", "name: x\ntasks:\n  a: {retry: 0, run: exit 7}\n");
     let ran = server.run(["run", &failing, "--wait"]).expect(1);
@@ -106,7 +106,7 @@ fn the_exit_code_of_a_waiting_run_is_that_of_the_workflow() {
 }
 
 #[test]
-fn outlasts_own_failures_are_moved_up_while_waiting() {
+fn own_failures_are_offset_by_120_with_wait() {
     let server = Server::start();
     let good = write(&server, "good.yaml", "name: x\ninputs: {n: integer}\ntasks:\n  a: {run: 'true'}\n");
     let bad = write(&server, "bad.yaml", "name: x\ntasks:\n  a: {needs: [b], run: 'true'}\n");
@@ -129,7 +129,7 @@ fn outlasts_own_failures_are_moved_up_while_waiting() {
 }
 
 #[test]
-fn problems_name_file_line_column_field_and_help() {
+fn problems_have_file_line_column_field_and_suggestion() {
     let server = Server::start();
     let text =
         "name: x\ntasks:\n  build:\n    run: 'true'\n  test:\n    needs: [biuld]\n    run: 'true'\n    retyr: 3\n";
@@ -153,7 +153,7 @@ fn path(server: &Server, name: &str) -> String {
 }
 
 #[test]
-fn sub_workflows_come_from_files_and_are_drawn_with_their_tasks() {
+fn child_workflows_are_embedded_from_files_and_drawn_with_their_tasks() {
     let server = Server::start();
     let leaf = "name: leaf\ninputs: {n: integer}\ntasks:\n  double: {run: {echo: {value: '${inputs.n * 2}'}}}\n\
                 outputs: '${tasks.double.result}'\n";
@@ -165,7 +165,7 @@ fn sub_workflows_come_from_files_and_are_drawn_with_their_tasks() {
     assert!(ran.stdout.contains("  part/double succeeded") && ran.stdout.ends_with("\n42\n"), "{}", ran.stdout);
     let list = server.run(["workflows", "list", "--output", "json"]).expect(0).json();
     let id = list["items"][0]["id"].as_str().unwrap();
-    assert_eq!(list["items"].as_array().unwrap().len(), 1, "parts are left out: {list}");
+    assert_eq!(list["items"].as_array().unwrap().len(), 1, "child workflows are not listed: {list}");
     let all = server.run(["workflows", "list", "--children"]).expect(0).stdout;
     assert_eq!(all.lines().count(), 3, "{all}");
     let page = server.run(["workflows", "show", id]).expect(0).stdout;
@@ -189,7 +189,7 @@ fn an_interrupted_wait_leaves_the_workflow_running() {
 }
 
 #[test]
-fn a_wait_ends_when_nobody_reads_it_any_more() {
+fn a_wait_ends_when_its_output_is_closed() {
     let server = Server::start();
     let file = write(&server, "flow.yaml", SLEEPS);
     let mut child = server.command(["run", &file, "--wait"]).stderr(Stdio::piped()).spawn().unwrap();
@@ -201,31 +201,31 @@ fn a_wait_ends_when_nobody_reads_it_any_more() {
 }
 
 #[test]
-fn a_wait_outlasts_its_server_and_says_so() {
+fn a_wait_survives_a_server_restart_and_reports_the_outage() {
     let mut server = Server::start();
     let text = gated(&server);
     let file = write(&server, "flow.yaml", &text);
     let mut child = server.command(["run", &file, "--wait"]).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
-    let mut said = String::new();
-    while !said.contains("second running") {
-        assert_ne!(stdout.read_line(&mut said).unwrap(), 0, "{said}");
+    let mut output = String::new();
+    while !output.contains("second running") {
+        assert_ne!(stdout.read_line(&mut output).unwrap(), 0, "{output}");
     }
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     server.kill();
-    let mut away = String::new();
-    stderr.read_line(&mut away).unwrap();
-    assert!(away.starts_with("the server is away"), "{away}");
+    let mut outage = String::new();
+    stderr.read_line(&mut outage).unwrap();
+    assert!(outage.starts_with("the server is unreachable"), "{outage}");
     server.start_again();
     fs::write(server.directory.path().join("go"), "").unwrap();
-    std::io::Read::read_to_string(&mut stdout, &mut said).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(0), "{said}");
-    assert_eq!(said.matches("first succeeded").count(), 1, "nothing is said twice: {said}");
-    assert!(said.contains("third succeeded") && said.ends_with("{\n  \"said\": \"three\"\n}\n"), "{said}");
+    std::io::Read::read_to_string(&mut stdout, &mut output).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{output}");
+    assert_eq!(output.matches("first succeeded").count(), 1, "nothing is reported twice: {output}");
+    assert!(output.contains("third succeeded") && output.ends_with("{\n  \"said\": \"three\"\n}\n"), "{output}");
 }
 
 #[test]
-fn a_workflow_is_paused_resumed_cancelled_and_removed() {
+fn a_workflow_is_paused_resumed_cancelled_and_deleted() {
     let server = Server::start();
     let text = gated(&server);
     let id = start(&server, &text);
@@ -241,12 +241,12 @@ fn a_workflow_is_paused_resumed_cancelled_and_removed() {
     server.run(["workflows", "resume", &id]).expect(0);
     assert_eq!(ended(&server, &id)["state"], "succeeded");
     server.run(["workflows", "cancel", &id]).expect(1);
-    assert_eq!(server.run(["workflows", "rm", &id]).expect(0).stdout, format!("{id} removed\n"));
+    assert_eq!(server.run(["workflows", "rm", &id]).expect(0).stdout, format!("{id} deleted\n"));
     server.run(["workflows", "show", &id]).expect(3);
 }
 
 #[test]
-fn a_cancelled_workflow_can_be_undone() {
+fn a_cancelled_workflow_can_be_rolled_back() {
     let server = Server::start();
     let text =
         "name: x\ntasks:\n  book: {run: echo booked, compensation: echo unbooked}\n  wait: {needs: book, delay: 1h}\n";
@@ -254,20 +254,20 @@ fn a_cancelled_workflow_can_be_undone() {
     await_task(&server, &id, "wait", |task| task["state"] == "sleeping");
     server.run(["workflows", "cancel", &id, "--compensate"]).expect(0);
     let workflow = ended(&server, &id);
-    assert_eq!((&workflow["state"], &workflow["rollback"]["undone"]), (&"cancelled".into(), &1.into()));
+    assert_eq!((&workflow["state"], &workflow["rollback"]["compensated"]), (&"cancelled".into(), &1.into()));
     let page = server.run(["workflows", "show", &id]).expect(0).stdout;
-    assert!(page.contains("rolled back: 1 of 1 steps undone") && page.contains("  undone"), "{page}");
+    assert!(page.contains("rolled back: 1 of 1 steps compensated") && page.contains("  compensated"), "{page}");
 }
 
 #[test]
-fn a_signal_lets_a_waiting_task_go_on() {
+fn a_signal_completes_a_waiting_task() {
     let server = Server::start();
     let text = "name: x\ntasks:\n  go: {wait_for: start}\noutputs: '${tasks.go.result}'\n";
     let id = start(&server, text);
     await_task(&server, &id, "go", |task| task["state"] == "listening");
     server.run(["workflows", "signal", &id, "start", "not json"]).expect(2);
     let signalled = server.run(["workflows", "signal", &id, "start", r#"{"by": "ada"}"#]).expect(0).stdout;
-    assert_eq!(signalled, format!("{id} has got the signal start\n"));
+    assert_eq!(signalled, format!("signal start sent to {id}\n"));
     assert_eq!(ended(&server, &id)["result"]["by"], "ada");
     server.run(["workflows", "signal", &id, "start"]).expect(1);
     let id = start(&server, text);
@@ -277,7 +277,7 @@ fn a_signal_lets_a_waiting_task_go_on() {
 }
 
 #[test]
-fn a_failed_workflow_is_run_again_from_where_it_failed() {
+fn a_failed_workflow_is_rerun_from_the_failed_task() {
     let server = Server::start();
     let directory = server.directory.path().display();
     let text = format!(
@@ -305,20 +305,20 @@ fn a_failed_workflow_is_run_again_from_where_it_failed() {
 }
 
 #[test]
-fn a_watched_workflow_is_shown_until_its_end() {
+fn a_watched_workflow_is_shown_until_it_ends() {
     let server = Server::start();
     let text = gated(&server);
     let id = start(&server, &text);
     let mut child = server.command(["workflows", "show", &id, "--watch"]).spawn().unwrap();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
-    let mut said = String::new();
-    while !said.contains("second running") {
-        assert_ne!(stdout.read_line(&mut said).unwrap(), 0, "{said}");
+    let mut output = String::new();
+    while !output.contains("second running") {
+        assert_ne!(stdout.read_line(&mut output).unwrap(), 0, "{output}");
     }
     fs::write(server.directory.path().join("go"), "").unwrap();
-    std::io::Read::read_to_string(&mut stdout, &mut said).unwrap();
+    std::io::Read::read_to_string(&mut stdout, &mut output).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    assert!(said.contains("gated succeeded in "), "{said}");
+    assert!(output.contains("gated succeeded in "), "{output}");
 }
 
 #[test]
@@ -339,7 +339,7 @@ fn definitions_are_drawn_and_described() {
 }
 
 #[test]
-fn what_is_not_there_is_3() {
+fn missing_resources_are_3() {
     let server = Server::start();
     for line in [
         "workflows show wf_0000000000001",
@@ -365,7 +365,7 @@ fn what_is_not_there_is_3() {
 }
 
 #[test]
-fn a_schedule_is_paused_and_resumed_and_its_name_is_its_own() {
+fn a_schedule_is_paused_and_resumed_and_its_name_is_unique() {
     let server = Server::start();
     let text = "name: hourly\ncron: '@hourly'\nworkflow:\n  name: tick\n  tasks:\n    a: {run: 'true'}\n";
     let file = write(&server, "hourly.yaml", text);
@@ -382,6 +382,6 @@ fn a_schedule_is_paused_and_resumed_and_its_name_is_its_own() {
     let page = server.run(["schedules", "show", "hourly"]).expect(0).stdout;
     assert!(page.contains("cron") && page.contains("@hourly") && page.contains("next"), "{page}");
     let bad = write(&server, "bad.yaml", &text.replace("@hourly", "99 * * * *"));
-    let refused: Ran = server.run(["schedules", "create", &bad]).expect(2);
+    let refused: Output = server.run(["schedules", "create", &bad]).expect(2);
     assert!(refused.stderr.contains("bad.yaml:2:7: cron: "), "{}", refused.stderr);
 }

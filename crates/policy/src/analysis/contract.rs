@@ -1,17 +1,17 @@
-//! What rules must look like so that their verdicts are heard. A verdict in the wrong place would otherwise be a rule
-//! that nobody asks, and nobody would notice.
+//! Contract of rules: packages and forms of verdicts. Without these checks a misplaced verdict would silently never
+//! apply.
 
-use super::tree::{Head, Module, Place, Rule};
+use super::tree::{Head, Module, Position, Rule};
 use crate::error::LoadError;
 
-/// One of the two packages that are asked.
+/// A package that is evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Package {
     Job,
     Output,
 }
 
-/// Says what the answer is where no rule speaks.
+/// Verdict if no rule applies.
 pub(crate) const DEFAULT_VERDICT: &str = "default_verdict";
 
 impl Package {
@@ -24,7 +24,7 @@ impl Package {
         }
     }
 
-    /// Its verdicts, the strongest first.
+    /// Its verdicts, strongest first.
     pub fn verdicts(self) -> &'static [&'static str] {
         match self {
             Self::Job => &["deny", "require_approval", "throttle", "constrain", "allow"],
@@ -44,13 +44,13 @@ impl Package {
     }
 }
 
-/// Whether every rule that means to be heard will be.
+/// Checks that every verdict takes effect.
 pub(crate) fn check(modules: &[Module]) -> Result<(), LoadError> {
     for module in modules {
         match Package::of(module) {
             Some(package) => module.rules.iter().try_for_each(|rule| check_rule(module, package, rule))?,
             None if module.package.starts_with(&["outlast".to_owned(), "lib".to_owned()]) => {}
-            None => return Err(at(module, module.package_place, wrong_package(module))),
+            None => return Err(error_at(module, module.package_position, wrong_package(module))),
         }
     }
     if Package::ALL.into_iter().all(|package| defined(modules, package).is_empty()) {
@@ -61,14 +61,14 @@ pub(crate) fn check(modules: &[Module]) -> Result<(), LoadError> {
     Ok(())
 }
 
-pub(super) fn at(module: &Module, place: Place, message: String) -> LoadError {
-    LoadError::At { file: module.file.clone(), line: place.line, column: place.column, message }
+pub(super) fn error_at(module: &Module, position: Position, message: String) -> LoadError {
+    LoadError::At { file: module.file.clone(), line: position.line, column: position.column, message }
 }
 
 fn wrong_package(module: &Module) -> String {
     format!(
-        "nobody asks `package {}`: rules for jobs belong into `package outlast.job`, rules for results into `package \
-         outlast.output`, what they share into packages below `outlast.lib`",
+        "`package {}` is not evaluated: rules for jobs belong in `package outlast.job`, rules for results in `package \
+         outlast.output`, shared rules in packages below `outlast.lib`",
         module.package.join(".")
     )
 }
@@ -77,24 +77,22 @@ fn check_rule(module: &Module, package: Package, rule: &Rule) -> Result<(), Load
     let name = rule.name.as_str();
     let is_verdict = package.verdicts().contains(&name);
     let is_default = name == DEFAULT_VERDICT;
-    let refuse = |message: String| Err(at(module, rule.place, message));
-    if is_verdict && (rule.head != Head::Set || rule.has_longer_head) {
-        return refuse(format!(
+    let reject = |message: String| Err(error_at(module, rule.position, message));
+    if is_verdict && (rule.head != Head::Set || rule.has_compound_head) {
+        return reject(format!(
             "`{name}` must be a set: write `{name} contains {{\"rule\": \"…\", \"reason\": \"…\"}} if {{ … }}`"
         ));
     }
     if is_default && !package.has_default() {
-        return refuse("results have no default verdict: where no rule speaks they are let out".to_owned());
+        return reject("results have no default verdict: they are allowed if no rule applies".to_owned());
     }
-    if is_default && (!matches!(rule.head, Head::Value | Head::Default) || rule.has_longer_head) {
-        return refuse(format!("`{name}` must be one text: write `{name} := \"deny\"`"));
+    if is_default && (!matches!(rule.head, Head::Value | Head::Default) || rule.has_compound_head) {
+        return reject(format!("`{name}` must be a string: write `{name} := \"deny\"`"));
     }
     let looks_like_a_verdict = rule.head == Head::Set && ["rule", "reason"].iter().all(|key| rule.has_key(key));
     if looks_like_a_verdict && !is_verdict {
         let known = package.verdicts().join("`, `");
-        return refuse(format!(
-            "`{name}` looks like a verdict, but there is none of that name here: use one of `{known}`"
-        ));
+        return reject(format!("`{name}` looks like a verdict, but is not one of `{known}`"));
     }
     Ok(())
 }
@@ -105,7 +103,7 @@ impl Rule {
     }
 }
 
-/// Those names with a meaning that the rules of a package define, the strongest verdict first.
+/// Verdict names that the rules of a package define, strongest first.
 pub(crate) fn defined(modules: &[Module], package: Package) -> Vec<&'static str> {
     let rules =
         || modules.iter().filter(|module| Package::of(module) == Some(package)).flat_map(|module| &module.rules);

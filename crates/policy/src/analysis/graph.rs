@@ -1,23 +1,23 @@
-//! Which rules need which, how deep that goes, and what is read on the way.
+//! Dependency graph of the rules: depth, cycles, and the parts of `input` that they read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::contract::{self, Package};
-use super::tree::{Module, Place, Reference};
+use super::tree::{Module, Position, Reference};
 use crate::error::LoadError;
 use crate::limits;
-use crate::reads::Reads;
+use crate::read_set::ReadSet;
 
-/// What a reference may lead to.
+/// Target of a reference.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// A part of the input.
     Input(Vec<String>),
-    /// Rules, as their places in the graph.
+    /// Rules, by node index.
     Rules(Vec<usize>),
-    /// A path below `data` that no rule has.
+    /// A path below `data` without rules.
     Data,
-    /// A variable or a function of the language.
+    /// A variable or a built-in function.
     Local,
 }
 
@@ -25,8 +25,8 @@ pub(super) enum Target {
 struct Node {
     name: String,
     file: String,
-    place: Place,
-    needs: BTreeSet<usize>,
+    position: Position,
+    dependencies: BTreeSet<usize>,
     reads: Vec<Vec<String>>,
 }
 
@@ -44,8 +44,8 @@ impl Graph {
                 let path: Vec<String> = module.package.iter().chain([&rule.name]).cloned().collect();
                 graph.by_path.entry(path).or_insert_with_key(|path| {
                     let (name, file) = (path.join("."), module.file.clone());
-                    let (needs, reads) = (BTreeSet::new(), Vec::new());
-                    graph.nodes.push(Node { name, file, place: rule.place, needs, reads });
+                    let (dependencies, reads) = (BTreeSet::new(), Vec::new());
+                    graph.nodes.push(Node { name, file, position: rule.position, dependencies, reads });
                     graph.nodes.len() - 1
                 });
             }
@@ -59,7 +59,7 @@ impl Graph {
                 for target in targets {
                     match target {
                         Target::Input(path) => node.reads.push(path),
-                        Target::Rules(rules) => node.needs.extend(rules),
+                        Target::Rules(rules) => node.dependencies.extend(rules),
                         Target::Data | Target::Local => {}
                     }
                 }
@@ -68,7 +68,7 @@ impl Graph {
         graph
     }
 
-    /// What a reference leads to, as seen from its module. A variable that is called like a rule counts as the rule.
+    /// Resolves a reference within its module. A variable with the name of a rule counts as the rule.
     pub fn resolve(&self, module: &Module, reference: &Reference) -> Target {
         let imported = module.imports.iter().find(|(name, _)| *name == reference.base).map(|(_, import)| import);
         let base = imported.map_or(&reference.base, |import| &import.base);
@@ -77,7 +77,7 @@ impl Graph {
         match base.as_str() {
             "input" => Target::Input(path),
             "data" => self.below(&path),
-            // The clock of the language is the time of the question.
+            // The built-in clock is `input.time`.
             "time" if path.first().is_none_or(|name| name == "now_ns") => Target::Input(vec!["time".to_owned()]),
             name => {
                 let package = module.package.iter().map(String::as_str).chain([name]).map(str::to_owned);
@@ -89,7 +89,7 @@ impl Graph {
         }
     }
 
-    /// All rules that a path below `data` passes or that lie below it.
+    /// All rules on a path below `data`, or below its end.
     fn below(&self, path: &[String]) -> Target {
         let passed = (0..path.len()).filter_map(|length| self.by_path.get(&path[..length]));
         let reached = self.by_path.range(path.to_vec()..).take_while(|(known, _)| known.starts_with(path));
@@ -97,61 +97,61 @@ impl Graph {
         if rules.is_empty() { Target::Data } else { Target::Rules(rules) }
     }
 
-    /// Refuses rules that need themselves, and those that go too deep: it is the stack of whoever asks.
+    /// Rejects cycles and chains that are too long: the evaluation recurses on the caller's stack.
     pub fn check_depth(&self) -> Result<(), LoadError> {
         let mut depths = vec![None; self.nodes.len()];
         (0..self.nodes.len()).try_for_each(|node| self.depth(node, &mut Vec::new(), &mut depths).map(drop))
     }
 
-    fn depth(&self, at: usize, way: &mut Vec<usize>, depths: &mut [Option<usize>]) -> Result<usize, LoadError> {
-        let refuse = |message: String| {
-            let Node { file, place, .. } = &self.nodes[at];
-            Err(LoadError::At { file: file.clone(), line: place.line, column: place.column, message })
+    fn depth(&self, node: usize, path: &mut Vec<usize>, depths: &mut [Option<usize>]) -> Result<usize, LoadError> {
+        let reject = |message: String| {
+            let Node { file, position, .. } = &self.nodes[node];
+            Err(LoadError::At { file: file.clone(), line: position.line, column: position.column, message })
         };
-        if let Some(place) = way.iter().position(|known| *known == at) {
-            let circle: Vec<&str> =
-                way[place..].iter().chain([&at]).map(|node| self.nodes[*node].name.as_str()).collect();
-            return refuse(format!(
-                "a rule that needs itself never ends: {}. If one of these is a variable, give it another name",
-                circle.join(" → ")
+        if let Some(start) = path.iter().position(|known| *known == node) {
+            let cycle: Vec<&str> =
+                path[start..].iter().chain([&node]).map(|node| self.nodes[*node].name.as_str()).collect();
+            return reject(format!(
+                "rules depend on each other in a cycle: {}. If one of these is a variable, rename it",
+                cycle.join(" → ")
             ));
         }
-        let known = depths[at];
-        if way.len() + known.unwrap_or(1) > limits::RULE_DEPTH_MAX {
-            return refuse(format!(
-                "more than {} rules need each other in a row: bring some of them together",
+        let known = depths[node];
+        if path.len() + known.unwrap_or(1) > limits::RULE_DEPTH_MAX {
+            return reject(format!(
+                "a chain of more than {} rules that depend on each other: merge some of them",
                 limits::RULE_DEPTH_MAX
             ));
         }
         if let Some(known) = known {
             return Ok(known);
         }
-        way.push(at);
+        path.push(node);
         let mut depth = 1;
-        for need in &self.nodes[at].needs {
-            depth = depth.max(1 + self.depth(*need, way, depths)?);
+        for dependency in &self.nodes[node].dependencies {
+            depth = depth.max(1 + self.depth(*dependency, path, depths)?);
         }
-        way.pop();
-        depths[at] = Some(depth);
+        path.pop();
+        depths[node] = Some(depth);
         Ok(depth)
     }
 
-    /// What these rules of a package read, with all rules that they need.
-    pub fn reads(&self, package: Package, names: &[&str]) -> Reads {
-        let mut reads = Reads::default();
+    /// Input paths that these rules of a package read, directly or through their dependencies.
+    pub fn reads(&self, package: Package, names: &[&str]) -> ReadSet {
+        let mut reads = ReadSet::default();
         let path = |name: &str| package.path().into_iter().chain([name]).map(str::to_owned).collect::<Vec<_>>();
-        let mut open: Vec<usize> = names.iter().filter_map(|name| self.by_path.get(&path(name))).copied().collect();
-        let mut seen: BTreeSet<usize> = open.iter().copied().collect();
-        while let Some(node) = open.pop() {
+        let mut pending: Vec<usize> = names.iter().filter_map(|name| self.by_path.get(&path(name))).copied().collect();
+        let mut seen: BTreeSet<usize> = pending.iter().copied().collect();
+        while let Some(node) = pending.pop() {
             let node = &self.nodes[node];
             node.reads.iter().for_each(|path| reads.add(path.iter().map(String::as_str)));
-            open.extend(node.needs.iter().filter(|need| seen.insert(**need)));
+            pending.extend(node.dependencies.iter().filter(|dependency| seen.insert(**dependency)));
         }
         reads
     }
 }
 
-/// Where a problem is, for those who look at references.
-pub(super) fn at(module: &Module, reference: &Reference, message: String) -> LoadError {
-    contract::at(module, reference.place, message)
+/// Error at the position of a reference.
+pub(super) fn error_at(module: &Module, reference: &Reference, message: String) -> LoadError {
+    contract::error_at(module, reference.position, message)
 }

@@ -1,12 +1,12 @@
-//! The parser's tree, cut into modules and rules, with every reference in them.
+//! Modules and rules with their references, from the parser's syntax tree.
 
 use serde_json::Value;
 
 use crate::error::LoadError;
 
-/// A place in a file.
+/// Position in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     pub line: usize,
     pub column: usize,
 }
@@ -16,13 +16,13 @@ pub(crate) struct Place {
 pub(crate) struct Module {
     pub file: String,
     pub package: Vec<String>,
-    pub package_place: Place,
-    /// What names stand for, by imports.
+    pub package_position: Position,
+    /// Imported names.
     pub imports: Vec<(String, Reference)>,
     pub rules: Vec<Rule>,
 }
 
-/// How a rule gives its value.
+/// Form of a rule head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Head {
     /// `name contains value`
@@ -35,27 +35,27 @@ pub(crate) enum Head {
     Function,
 }
 
-/// One rule, or one of several with the same name.
+/// One rule, possibly one of several with the same name.
 #[derive(Debug)]
 pub(crate) struct Rule {
     pub name: String,
     pub head: Head,
-    pub place: Place,
+    pub position: Position,
     /// Whether its head is more than a name: `name.more` or `name[more]`.
-    pub has_longer_head: bool,
-    /// The names in the object that it adds to a set, where it adds one that is written out.
+    pub has_compound_head: bool,
+    /// Keys of the object that it adds to a set, if that is an object literal.
     pub object_keys: Vec<String>,
     pub references: Vec<Reference>,
     pub calls: Vec<Call>,
 }
 
-/// A name with what follows it: `input.job["topic"]`.
+/// A reference: `input.job["topic"]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reference {
     pub base: String,
-    /// The names that follow, up to the first that is only known when the rule is run.
+    /// The literal names after the base, up to the first dynamic one.
     pub path: Vec<String>,
-    pub place: Place,
+    pub position: Position,
 }
 
 impl Reference {
@@ -69,21 +69,21 @@ impl Reference {
     }
 }
 
-/// A call of a function.
+/// A function call.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub function: Reference,
-    /// The first argument, if it is a text that is written out.
-    pub first_text: Option<String>,
+    /// The first argument, if it is a string literal.
+    pub first_literal: Option<String>,
 }
 
-/// Reads the tree that the parser has written.
+/// Reads the parser's syntax tree.
 pub(crate) fn parse(json: &str) -> Result<Vec<Module>, LoadError> {
-    let wrong = |error: serde_json::Error| LoadError::In {
+    let error = |cause: serde_json::Error| LoadError::In {
         file: "the rules".to_owned(),
-        message: format!("an expression is nested too deeply ({error}): give parts of it a name of their own"),
+        message: format!("an expression is nested too deeply ({cause}): split it into named parts"),
     };
-    let files: Vec<Value> = serde_json::from_str(json).map_err(wrong)?;
+    let files: Vec<Value> = serde_json::from_str(json).map_err(error)?;
     Ok(files.iter().map(module).collect())
 }
 
@@ -92,16 +92,16 @@ fn module(file: &Value) -> Module {
     let tree = &file["ast"];
     let package = reference(&tree["package"]["refr"]).map(|(reference, _)| reference);
     let mut names = Vec::new();
-    let mut package_place = Place { line: 1, column: 1 };
-    if let Some(Reference { base, path, place }) = package {
+    let mut package_position = Position { line: 1, column: 1 };
+    if let Some(Reference { base, path, position }) = package {
         names.push(base);
         names.extend(path);
-        package_place = place;
+        package_position = position;
     }
     Module {
         file: file["source"]["file"].as_str().unwrap_or_default().to_owned(),
         package: names,
-        package_place,
+        package_position,
         imports: array(&tree["imports"]).filter_map(|import| imported(import, text)).collect(),
         rules: array(&tree["rules"]).filter_map(rule).collect(),
     }
@@ -114,8 +114,8 @@ fn array(value: &Value) -> impl Iterator<Item = &Value> {
 fn imported(import: &Value, text: &str) -> Option<(String, Reference)> {
     let (reference, _) = reference(&import["refr"])?;
     let offset = |name: &str| usize::try_from(import["as"][name].as_u64()?).ok();
-    let written = offset("start").zip(offset("end")).and_then(|(start, end)| text.get(start..end));
-    let name = written.or(reference.path.last().map(String::as_str)).unwrap_or(&reference.base).to_owned();
+    let alias = offset("start").zip(offset("end")).and_then(|(start, end)| text.get(start..end));
+    let name = alias.or(reference.path.last().map(String::as_str)).unwrap_or(&reference.base).to_owned();
     Some((name, reference))
 }
 
@@ -133,66 +133,66 @@ fn rule(rule: &Value) -> Option<Rule> {
         }
     };
     let (name, keys) = reference(&content["refr"])?;
-    let mut found = Found::default();
-    keys.into_iter().for_each(|key| found.visit(key));
-    // The name of the rule itself is no reference; all the rest of it may be.
-    content.as_object()?.iter().filter(|(field, _)| *field != "refr").for_each(|(_, value)| found.visit(value));
+    let mut collector = Collector::default();
+    keys.into_iter().for_each(|key| collector.visit(key));
+    // The name of the rule itself is not a reference; everything else may be one.
+    content.as_object()?.iter().filter(|(field, _)| *field != "refr").for_each(|(_, value)| collector.visit(value));
     if head != Head::Default {
-        found.visit(&rule.as_object()?.values().next()?["bodies"]);
+        collector.visit(&rule.as_object()?.values().next()?["bodies"]);
     }
     let object = &content["key"]["Object"]["fields"];
     Some(Rule {
-        has_longer_head: !name.path.is_empty() || content["refr"].get("Var").is_none(),
+        has_compound_head: !name.path.is_empty() || content["refr"].get("Var").is_none(),
         name: name.base,
         head,
-        place: name.place,
+        position: name.position,
         object_keys: array(object).filter_map(|field| literal(&field[1])).collect(),
-        references: found.references,
-        calls: found.calls,
+        references: collector.references,
+        calls: collector.calls,
     })
 }
 
-/// The text of a literal.
+/// Value of a string literal.
 fn literal(expression: &Value) -> Option<String> {
     ["String", "RawString"].iter().find_map(|kind| expression.get(kind)?["value"].as_str()).map(str::to_owned)
 }
 
-fn place(content: &Value) -> Place {
+fn position(content: &Value) -> Position {
     let number = |name: &str| content["span"][name].as_u64().and_then(|number| usize::try_from(number).ok());
-    Place { line: number("line").unwrap_or(1), column: number("col").unwrap_or(1) }
+    Position { line: number("line").unwrap_or(1), column: number("col").unwrap_or(1) }
 }
 
-/// What an expression refers to if it begins with a name, and the keys in it that are expressions themselves.
+/// The reference in an expression that starts with a name, and its dynamic keys.
 fn reference(expression: &Value) -> Option<(Reference, Vec<&Value>)> {
-    let (mut parts, mut keys, mut at) = (Vec::new(), Vec::new(), expression);
-    let (base, place) = loop {
-        if let Some(dot) = at.get("RefDot") {
+    let (mut parts, mut keys, mut node) = (Vec::new(), Vec::new(), expression);
+    let (base, position) = loop {
+        if let Some(dot) = node.get("RefDot") {
             parts.push(dot["field"][1].as_str().map(str::to_owned));
-            at = &dot["refr"];
-        } else if let Some(bracket) = at.get("RefBrack") {
+            node = &dot["refr"];
+        } else if let Some(bracket) = node.get("RefBrack") {
             let known = literal(&bracket["index"]);
             if known.is_none() {
                 keys.push(&bracket["index"]);
             }
             parts.push(known);
-            at = &bracket["refr"];
+            node = &bracket["refr"];
         } else {
-            let name = at.get("Var")?;
-            break (name["value"].as_str()?.to_owned(), place(name));
+            let name = node.get("Var")?;
+            break (name["value"].as_str()?.to_owned(), position(name));
         }
     };
     let path = parts.into_iter().rev().map_while(|part| part).collect();
-    Some((Reference { base, path, place }, keys))
+    Some((Reference { base, path, position }, keys))
 }
 
 /// Collects references and calls.
 #[derive(Default)]
-struct Found {
+struct Collector {
     references: Vec<Reference>,
     calls: Vec<Call>,
 }
 
-impl Found {
+impl Collector {
     fn visit(&mut self, node: &Value) {
         match node {
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
@@ -206,7 +206,7 @@ impl Found {
                 if let Some(call) = fields.get("Call")
                     && let Some((function, keys)) = reference(&call["fcn"])
                 {
-                    self.calls.push(Call { function, first_text: literal(&call["params"][0]) });
+                    self.calls.push(Call { function, first_literal: literal(&call["params"][0]) });
                     keys.into_iter().for_each(|key| self.visit(key));
                     self.visit(&call["params"]);
                     return;

@@ -1,4 +1,4 @@
-//! A cached answer is always the one that the rules would give.
+//! A cached decision always equals the evaluated one.
 
 use model::json::Json;
 use model::spec::{EchoRun, JobSpec, Priority, ProcessRun, Run, Sandbox};
@@ -18,7 +18,7 @@ fn policy(rules: &str) -> (TempDir, Policy) {
 }
 
 #[test]
-fn what_rules_read_is_found_in_every_form() {
+fn input_paths_are_found_in_every_form_of_reference() {
     let deny = |body: &str| format!("deny contains {{\"rule\": \"d\", \"reason\": \"r\"}} if {{ {body} }}");
     for (body, reads) in [
         ("input.topic == \"x\"", vec!["input.topic"]),
@@ -52,7 +52,7 @@ fn what_rules_read_is_found_in_every_form() {
 }
 
 #[test]
-fn what_depends_on_the_time_is_not_cached() {
+fn time_dependent_rules_are_not_cached() {
     for body in ["input.time.hour == 3", "time.now_ns() > 5", "input == 1", "x := input[input.topic]; x == 1", "late"] {
         let rules = job_rules(&format!(
             "deny contains {{\"rule\": \"d\", \"reason\": \"r\"}} if {{ {body} }}\nlate if input.time.hour > 20"
@@ -69,7 +69,7 @@ fn what_depends_on_the_time_is_not_cached() {
 }
 
 #[test]
-fn jobs_that_differ_only_in_what_nobody_reads_share_an_answer() {
+fn jobs_that_differ_only_in_unread_fields_share_an_answer() {
     let (_directory, policy) = policy("deny contains {\"rule\": \"d\", \"reason\": \"r\"} if input.topic == \"x\"");
     let mut spec = echo();
     assert_eq!(policy.cached(&JobFacts::of(&spec), NOW), None);
@@ -81,7 +81,7 @@ fn jobs_that_differ_only_in_what_nobody_reads_share_an_answer() {
 }
 
 #[test]
-fn a_cached_throttle_counts_from_when_it_is_asked_for() {
+fn a_cached_throttle_starts_at_the_time_of_the_lookup() {
     let (_directory, policy) = policy("throttle contains {\"rule\": \"t\", \"reason\": \"r\", \"for_ms\": 10}");
     let spec = echo();
     policy.decide(&JobFacts::of(&spec), NOW);
@@ -90,7 +90,7 @@ fn a_cached_throttle_counts_from_when_it_is_asked_for() {
 }
 
 #[test]
-fn what_is_no_answer_is_not_cached() {
+fn an_error_is_not_cached() {
     let (_directory, policy) = policy("deny contains 1");
     let spec = echo();
     assert_eq!(policy.decide(&JobFacts::of(&spec), NOW).rule, "policy_error");
@@ -98,19 +98,19 @@ fn what_is_no_answer_is_not_cached() {
 }
 
 #[test]
-fn a_job_of_which_too_much_is_read_is_not_cached() {
+fn a_job_beyond_the_key_size_limit_is_not_cached() {
     let (_directory, policy) = policy("deny contains {\"rule\": \"d\", \"reason\": \"r\"} if input.labels.x == \"y\"");
     let mut spec = echo();
-    // Beside the text: the version, two objects, two keys and three lengths.
-    let around = 16 + 4 + 3 * 9 + "labels".len() + "x".len();
-    for (bytes, is_cached) in [(CACHE_KEY_BYTES_MAX - around, true), (CACHE_KEY_BYTES_MAX - around + 1, false)] {
+    // Overhead of the key: the version, two objects, two keys and three lengths.
+    let overhead = 16 + 4 + 3 * 9 + "labels".len() + "x".len();
+    for (bytes, is_cached) in [(CACHE_KEY_BYTES_MAX - overhead, true), (CACHE_KEY_BYTES_MAX - overhead + 1, false)] {
         spec.labels.insert("x".to_owned(), "z".repeat(bytes));
         policy.decide(&JobFacts::of(&spec), NOW);
         assert_eq!(policy.cached(&JobFacts::of(&spec), NOW).is_some(), is_cached);
     }
 }
 
-/// Bodies of rules, with all the ways to read something.
+/// Rule bodies with all forms of reads.
 const BODIES: [&str; 16] = [
     "input.topic == \"b\"",
     "input.labels.env == \"b\"",
@@ -150,7 +150,7 @@ fn rules() -> impl Strategy<Value = String> {
     })
 }
 
-fn word() -> impl Strategy<Value = String> {
+fn name() -> impl Strategy<Value = String> {
     prop::sample::select(vec!["a", "b", "env", "gpu"]).prop_map(str::to_owned)
 }
 
@@ -160,17 +160,17 @@ fn run() -> impl Strategy<Value = Run> {
         let value = Json::parse(value.as_bytes()).unwrap();
         Run::Echo(EchoRun { value, delay_ms, fail: None })
     });
-    let process = prop::collection::vec(word(), 1..3)
+    let process = prop::collection::vec(name(), 1..3)
         .prop_map(|command| Run::Process(ProcessRun { command, ..ProcessRun::default() }));
     prop_oneof![echo, process]
 }
 
 fn job() -> impl Strategy<Value = (JobSpec, Option<String>, Option<String>)> {
-    let labels = prop::collection::btree_map(word(), word(), 0..3);
+    let labels = prop::collection::btree_map(name(), name(), 0..3);
     let sandbox = prop::sample::select(vec![None, Some(Sandbox::Strict), Some(Sandbox::None)]);
     let priority = prop::sample::select(Priority::ALL.to_vec());
-    let rest = (prop::option::of(word()), prop::option::of(word()));
-    (run(), word(), word(), labels, prop::collection::vec(word(), 0..2), sandbox, priority, rest).prop_map(
+    let rest = (prop::option::of(name()), prop::option::of(name()));
+    (run(), name(), name(), labels, prop::collection::vec(name(), 0..2), sandbox, priority, rest).prop_map(
         |(run, topic, tenant, labels, requires, sandbox, priority, (submitter, queue))| {
             (JobSpec { topic, tenant, labels, requires, sandbox, priority, ..JobSpec::new(run) }, submitter, queue)
         },
@@ -180,19 +180,19 @@ fn job() -> impl Strategy<Value = (JobSpec, Option<String>, Option<String>)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn the_cached_answer_is_always_the_one_that_the_rules_would_give(
+    fn a_cached_decision_equals_an_evaluated_one(
         rules in rules(),
         jobs in prop::collection::vec((job(), 0..86_400_000_u64), 1..40),
     ) {
         let (_directory, policy) = policy(&rules);
-        // The same rules with one more that reads everything: they are shown all of each job and cached never.
+        // The same rules plus one that reads all of `input`: never cached, evaluated with the whole job.
         let all = format!("{rules}\ndeny contains {{\"rule\": \"never\", \"reason\": \"r\"}} if input.nothing == input");
-        let shown_all = job_rules(&all);
-        prop_assert!(!shown_all.is_cacheable());
+        let uncached = job_rules(&all);
+        prop_assert!(!uncached.is_cacheable());
         for ((spec, submitter, queue), later) in &jobs {
             let facts = JobFacts { spec, submitter: submitter.as_deref(), queue: queue.clone() };
             let now = NOW + Millis(*later);
-            let mut fresh = shown_all.decide(&facts, now);
+            let mut fresh = uncached.decide(&facts, now);
             fresh.policy = Some(policy.rules().version());
             prop_assert_eq!(&policy.rules().decide(&facts, now), &fresh, "{}", &rules);
             if let Some(cached) = policy.cached(&facts, now) {

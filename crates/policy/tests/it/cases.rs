@@ -1,4 +1,4 @@
-//! Cases beside rules.
+//! Test cases for rules.
 
 use policy::limits::CASES_MAX;
 use policy::{Report, run_cases};
@@ -15,7 +15,7 @@ fn run(cases: &str) -> Report {
 }
 
 #[test]
-fn what_is_as_expected_passes() {
+fn a_case_passes_if_all_expectations_are_met() {
     let report = run("
 - {name: denied, job: {topic: x}, expect: {verdict: deny, rule: no-x, reason_contains: not for you}}
 - {name: allowed, job: {}, expect: {verdict: allow, rule: default}}
@@ -29,7 +29,7 @@ fn what_is_as_expected_passes() {
 }
 
 #[test]
-fn what_is_not_says_what_was_expected_and_what_came() {
+fn a_failed_case_shows_the_unmet_expectations_and_the_decision() {
     let report = run("
 - {name: verdict, job: {topic: x}, expect: {verdict: allow}}
 - {name: rule, job: {topic: x}, expect: {verdict: deny, rule: other}}
@@ -47,9 +47,9 @@ fn what_is_not_says_what_was_expected_and_what_came() {
     assert_eq!(shown[2].0, "a reason with `sorry`");
     assert_eq!(shown[3].0, "constraints {\"max_retries\":2}");
     assert!(shown[3].1.contains("constraints {\"max_retries\":1}"));
-    assert!(shown[4].1.ends_with("rules that spoke: short (constrain), no-x (deny)"), "{}", shown[4].1);
+    assert!(shown[4].1.ends_with("all rule verdicts: short (constrain), no-x (deny)"), "{}", shown[4].1);
     assert!(shown[5].1.contains("unknown field `tpic`"), "{}", shown[5].1);
-    assert!(shown[6].1.contains("would not be accepted"), "{}", shown[6].1);
+    assert!(shown[6].1.contains("would reject"), "{}", shown[6].1);
     assert!(!report.passed());
 }
 
@@ -62,15 +62,15 @@ fn cases_may_be_json_and_in_any_directory() {
 }
 
 #[test]
-fn a_file_without_cases_is_an_error_that_names_it() {
+fn an_invalid_case_file_is_an_error_that_names_it() {
     for text in ["- {name: n}", "{", "- {name: n, job: {}, expect: {verdict: allow, colour: red}}"] {
         let error = run_cases(directory(&[("a.rego", RULES), ("a_test.yaml", text)]).path()).unwrap_err().to_string();
-        assert!(error.starts_with("a_test.yaml: these are no cases"), "{error}");
+        assert!(error.starts_with("a_test.yaml: invalid test cases"), "{error}");
     }
 }
 
 #[test]
-fn cases_are_counted_at_the_limit() {
+fn cases_are_limited_in_number() {
     let case = r#"{"name": "n", "job": {}, "expect": {"verdict": "allow"}}"#;
     let many = |count: usize| format!("[{}]", vec![case; count].join(","));
     let run = |count: usize| run_cases(directory(&[("a.rego", RULES), ("a_test.json", &many(count))]).path());

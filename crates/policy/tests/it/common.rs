@@ -1,4 +1,4 @@
-//! A directory of rules that lasts as long as its test, and jobs to ask about.
+//! Temporary directories of rules, and jobs.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use model::verdict::Decision;
 use policy::{JobFacts, LoadError, Rules};
 use tempfile::TempDir;
 
-/// Noon of a Wednesday.
+/// A Wednesday noon.
 pub const NOW: Millis = Millis(1_767_787_200_000);
 
 /// A directory with these files.
@@ -27,7 +27,7 @@ pub fn write(directory: &Path, name: &str, content: &[u8]) {
     fs::write(path, content).unwrap();
 }
 
-/// Rules for jobs, without the line that names their package.
+/// Loads rules for jobs. `text` has no package line.
 pub fn job_rules(text: &str) -> Rules {
     load(&[("a.rego", &format!("package outlast.job\n{text}"))]).unwrap()
 }
@@ -36,10 +36,10 @@ pub fn load(files: &[(&str, &str)]) -> Result<Rules, LoadError> {
     Rules::load(directory(files).path())
 }
 
-/// What is wrong with these rules for jobs.
-pub fn problem(text: &str) -> String {
+/// The load error of rules for jobs.
+pub fn load_error(text: &str) -> String {
     match load(&[("a.rego", &format!("package outlast.job\n{text}"))]) {
-        Ok(_) => panic!("nothing is wrong with {text}"),
+        Ok(_) => panic!("loaded without an error: {text}"),
         Err(error) => error.to_string(),
     }
 }

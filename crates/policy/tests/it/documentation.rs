@@ -1,4 +1,4 @@
-//! The page about policies: every piece of Rego in it is loaded, every list of cases in it is run.
+//! `docs/policy.md`: all Rego snippets load, all test cases pass.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use policy::{Rules, run_cases};
 
 use crate::common::directory;
 
-/// The texts between fences of this language, one after another.
+/// Code blocks of a language, in order.
 fn snippets(page: &str, language: &str) -> Vec<String> {
     let fence = format!("```{language}\n");
     page.split(&fence).skip(1).filter_map(|rest| rest.split("```").next()).map(str::to_owned).collect()
@@ -17,7 +17,7 @@ fn page() -> String {
 }
 
 #[test]
-fn every_piece_of_rego_on_the_page_is_a_policy() {
+fn every_rego_snippet_is_a_valid_policy() {
     let snippets = snippets(&page(), "rego");
     assert!(snippets.len() >= 5);
     for snippet in &snippets {
@@ -26,7 +26,7 @@ fn every_piece_of_rego_on_the_page_is_a_policy() {
 }
 
 #[test]
-fn the_cases_on_the_page_pass_with_all_of_its_rules() {
+fn the_cases_pass_with_all_rules_of_the_page() {
     let page = page();
     let (rules, cases) = (snippets(&page, "rego"), snippets(&page, "yaml"));
     assert!(!cases.is_empty());

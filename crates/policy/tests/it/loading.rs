@@ -1,4 +1,4 @@
-//! Which files make a set, and what is wrong with those that do not.
+//! Loading of rule files, and load errors.
 
 use std::fs;
 
@@ -7,13 +7,13 @@ use policy::limits::{
 };
 use policy::{LoadError, Rules};
 
-use crate::common::{decide, directory, echo, job_rules, load, problem, write};
+use crate::common::{decide, directory, echo, job_rules, load, load_error, write};
 
 const DENY: &str = "package outlast.job\ndeny contains {\"rule\": \"d\", \"reason\": \"r\"}\n";
 
 #[test]
-fn mistakes_are_named_with_file_line_and_column() {
-    for (text, said) in [
+fn load_errors_have_file_line_and_column() {
+    for (text, expected) in [
         ("deny contains {", "a.rego:2:"),
         ("deny = if", "a.rego:2:8: unexpected keyword `if`"),
         (
@@ -25,38 +25,38 @@ fn mistakes_are_named_with_file_line_and_column() {
         ("default deny := false", "`deny` must be a set"),
         ("throttle(x) := x", "`throttle` must be a set"),
         ("denny contains {\"rule\": \"d\", \"reason\": \"r\"}", "a.rego:2:1: `denny` looks like a verdict"),
-        ("default_verdict contains \"deny\"", "`default_verdict` must be one text"),
+        ("default_verdict contains \"deny\"", "`default_verdict` must be a string"),
         ("x := 1", "no rule gives a verdict"),
-        ("deny contains 1 if foo(1)", "a.rego:2:20: there is no function `foo`"),
-        ("deny contains 1 if data.outlast.lib.foo(1)", "there is no function `data.outlast.lib.foo`"),
-        ("deny contains 1 if rand.intn(\"a\", 5) == 1", "a.rego:2:20: `rand.intn` has no place in rules"),
-        ("deny contains 1 if http.send({}).x", "has no place in rules"),
-        ("deny contains 1 if f(1) with f as rand.intn\nf(x) := x", "has no place in rules"),
+        ("deny contains 1 if foo(1)", "a.rego:2:20: unknown function `foo`"),
+        ("deny contains 1 if data.outlast.lib.foo(1)", "unknown function `data.outlast.lib.foo`"),
+        ("deny contains 1 if rand.intn(\"a\", 5) == 1", "a.rego:2:20: `rand.intn` is forbidden in rules"),
+        ("deny contains 1 if http.send({}).x", "is forbidden in rules"),
+        ("deny contains 1 if f(1) with f as rand.intn\nf(x) := x", "is forbidden in rules"),
         ("deny contains sprintf(\"%10000d\", [1])", "more than 3 digits"),
-        ("deny contains sprintf(input.topic, [1])", "must be a text that is written out"),
-        ("deny contains 1 if f(1) with f as sprintf\nf(x) := x", "can only be called"),
-        ("deny contains a\na := b\nb := a", "needs itself never ends: outlast.job.a → outlast.job.b → outlast.job.a"),
-        ("deny contains f(1)\nf(x) := f(x - 1)", "never ends"),
-        ("deny contains data.outlast.job", "never ends"),
+        ("deny contains sprintf(input.topic, [1])", "must be a string literal"),
+        ("deny contains 1 if f(1) with f as sprintf\nf(x) := x", "can only be called directly"),
+        ("deny contains a\na := b\nb := a", "in a cycle: outlast.job.a → outlast.job.b → outlast.job.a"),
+        ("deny contains f(1)\nf(x) := f(x - 1)", "in a cycle"),
+        ("deny contains data.outlast.job", "in a cycle"),
     ] {
-        let problem = problem(text);
-        assert!(problem.contains(said), "{text}: {problem}");
+        let error = load_error(text);
+        assert!(error.contains(expected), "{text}: {error}");
     }
 }
 
 #[test]
-fn a_package_that_nobody_asks_is_refused() {
+fn a_package_that_is_not_evaluated_is_rejected() {
     for package in ["outlast.jobs", "job", "outlast", "outlast.job.more"] {
         let error =
             load(&[("a.rego", DENY), ("b.rego", &format!("package {package}\nx := 1"))]).unwrap_err().to_string();
-        assert!(error.starts_with("b.rego:1:9: nobody asks"), "{error}");
+        assert!(error.starts_with("b.rego:1:9: `package"), "{error}");
     }
     let error = load(&[("a.rego", "x := 1")]).unwrap_err().to_string();
     assert!(error.starts_with("a.rego:1:1: "), "{error}");
 }
 
 #[test]
-fn a_directory_without_rules_is_refused() {
+fn a_directory_without_rules_is_rejected() {
     assert!(matches!(load(&[]).unwrap_err(), LoadError::Empty { .. }));
     assert!(matches!(load(&[("readme.md", "x"), ("a_test.rego", DENY)]).unwrap_err(), LoadError::Empty { .. }));
     let gone = directory(&[]).path().join("gone");
@@ -64,20 +64,20 @@ fn a_directory_without_rules_is_refused() {
 }
 
 #[test]
-fn files_of_other_kinds_and_hidden_ones_are_left_alone() {
+fn other_files_and_hidden_ones_are_ignored() {
     let rules = load(&[
         ("b/c.rego", DENY),
-        ("b/c_test.rego", "nonsense"),
-        ("b/c_test.json", "nonsense"),
-        (".git/x.rego", "nonsense"),
-        ("x.txt", "nonsense"),
+        ("b/c_test.rego", "not valid"),
+        ("b/c_test.json", "not valid"),
+        (".git/x.rego", "not valid"),
+        ("x.txt", "not valid"),
     ])
     .unwrap();
     assert_eq!(rules.files(), ["b/c.rego"]);
 }
 
 #[test]
-fn the_version_is_that_of_all_names_and_contents() {
+fn the_version_depends_on_all_names_and_contents() {
     let version = |files: &[(&str, &str)]| load(files).unwrap().version();
     let first = version(&[("a.rego", DENY), ("d.json", "{}")]);
     assert_eq!(first, version(&[("d.json", "{}"), ("a.rego", DENY), ("a_test.yaml", "[]")]));
@@ -87,7 +87,7 @@ fn the_version_is_that_of_all_names_and_contents() {
 }
 
 #[test]
-fn what_is_no_text_is_refused() {
+fn a_file_that_is_not_utf8_is_rejected() {
     let directory = directory(&[("a.rego", DENY)]);
     write(directory.path(), "b.rego", b"package outlast.job\n# \xff\n");
     let error = Rules::load(directory.path()).unwrap_err().to_string();
@@ -95,25 +95,25 @@ fn what_is_no_text_is_refused() {
 }
 
 #[test]
-fn data_must_be_an_object_that_contradicts_nothing() {
-    for (data, said) in [
+fn data_must_be_an_object_without_conflicts() {
+    for (data, expected) in [
         ("[1]", "d.json: data must be a JSON object"),
-        ("{", "d.json: it is not JSON"),
-        (r#"{"outlast": {}}"#, "belongs to the rules"),
-        (r#"{"x": 2}"#, "contradicts"),
+        ("{", "d.json: invalid JSON"),
+        (r#"{"outlast": {}}"#, "is reserved for rules"),
+        (r#"{"x": 2}"#, "conflict with"),
     ] {
         let error = load(&[("a.rego", DENY), ("c.json", r#"{"x": 1}"#), ("d.json", data)]).unwrap_err().to_string();
-        assert!(error.contains(said), "{data}: {error}");
+        assert!(error.contains(expected), "{data}: {error}");
     }
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_refused() {
+fn an_unreadable_file_is_rejected() {
     let directory = directory(&[("a.rego", DENY)]);
     std::os::unix::fs::symlink("nowhere", directory.path().join("b.rego")).unwrap();
     let error = Rules::load(directory.path()).unwrap_err();
     assert!(error.to_string().contains("b.rego"), "{error}");
-    // Root may read anything, so this half holds for others only.
+    // Root may read any file.
     if !rustix::process::geteuid().is_root() {
         fs::remove_file(directory.path().join("b.rego")).unwrap();
         let closed = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o000);
@@ -123,23 +123,23 @@ fn a_file_that_cannot_be_read_is_refused() {
 }
 
 #[test]
-fn links_are_followed_but_not_in_circles() {
+fn links_are_followed_but_cycles_are_rejected() {
     let directory = directory(&[("..data/a.rego", DENY)]);
     let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, directory.path().join(name)).unwrap();
     link("..data/a.rego", "a.rego");
     assert_eq!(Rules::load(directory.path()).unwrap().files(), ["a.rego"]);
-    link(".", "circle");
+    link(".", "cycle");
     assert!(matches!(Rules::load(directory.path()).unwrap_err(), LoadError::TooDeep { .. }));
-    link(".", "circle2");
+    link(".", "cycle2");
     assert!(Rules::load(directory.path()).is_err());
-    fs::remove_file(directory.path().join("circle")).unwrap();
-    fs::remove_file(directory.path().join("circle2")).unwrap();
+    fs::remove_file(directory.path().join("cycle")).unwrap();
+    fs::remove_file(directory.path().join("cycle2")).unwrap();
     link("b.rego", "b.rego");
-    assert!(matches!(Rules::load(directory.path()).unwrap_err(), LoadError::Io { action: "look at", .. }));
+    assert!(matches!(Rules::load(directory.path()).unwrap_err(), LoadError::Io { action: "read the metadata of", .. }));
 }
 
 #[test]
-fn depth_files_and_entries_are_counted_at_the_limit() {
+fn depth_files_and_entries_are_limited() {
     let deep = |depth: usize| directory(&[(&format!("{}a.rego", "d/".repeat(depth)), DENY)]);
     assert!(Rules::load(deep(DIRECTORY_DEPTH_MAX).path()).is_ok());
     assert!(matches!(Rules::load(deep(DIRECTORY_DEPTH_MAX + 1).path()).unwrap_err(), LoadError::TooDeep { .. }));
@@ -158,7 +158,7 @@ fn depth_files_and_entries_are_counted_at_the_limit() {
 }
 
 #[test]
-fn a_file_is_measured_at_the_limit() {
+fn files_are_limited_in_size() {
     let padded = |bytes: usize| {
         let mut text = DENY.to_owned();
         while text.len() < bytes {
@@ -174,7 +174,7 @@ fn a_file_is_measured_at_the_limit() {
 }
 
 #[test]
-fn a_set_is_measured_at_the_limit() {
+fn a_set_is_limited_in_size() {
     let directory = directory(&[("a.rego", DENY)]);
     let spaces = |bytes: usize| format!("{{{}}}", " ".repeat(bytes - 2));
     let full = SET_BYTES_MAX / FILE_BYTES_MAX - 1;
@@ -186,17 +186,17 @@ fn a_set_is_measured_at_the_limit() {
 }
 
 #[test]
-fn rules_in_a_row_are_counted_at_the_limit() {
-    let row = |length: usize| {
+fn chains_of_rules_are_limited() {
+    let chain = |length: usize| {
         let links: String = (1..length).map(|n| format!("r{n} := r{}\n", n + 1)).collect();
         format!("deny contains {{\"rule\": \"d\", \"reason\": r1}}\n{links}r{length} := \"end\"\n")
     };
-    assert_eq!(decide(&job_rules(&row(RULE_DEPTH_MAX - 1)), &echo()).message.as_deref(), Some("end"));
-    assert!(problem(&row(RULE_DEPTH_MAX)).contains("more than 16 rules need each other in a row"));
+    assert_eq!(decide(&job_rules(&chain(RULE_DEPTH_MAX - 1)), &echo()).message.as_deref(), Some("end"));
+    assert!(load_error(&chain(RULE_DEPTH_MAX)).contains("a chain of more than 16 rules"));
 }
 
 #[test]
-fn thousands_of_rules_are_loaded_and_asked() {
+fn thousands_of_rules_are_loaded_and_evaluated() {
     let rules: String = (0..5_000)
         .map(|n| format!("deny contains {{\"rule\": \"r{n}\", \"reason\": \"x\"}} if input.topic == \"t{n}\"\n"))
         .collect();

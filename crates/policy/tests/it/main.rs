@@ -1,14 +1,15 @@
-//! What operators see of a policy: loading, verdicts, nonsense, limits, caching, reloading, cases, documentation.
+//! Policies as operators use them: loading, verdicts, invalid answers, limits, caching, reloading, cases,
+//! documentation.
 #![expect(clippy::unwrap_used, reason = "in a test an unwrap that fails is a failed test")]
 
 mod caching;
 mod cases;
 mod common;
 mod documentation;
-mod hostile;
+mod examples;
+mod invalid_answers;
 mod loading;
-mod nonsense;
 mod output;
 mod reloading;
-mod samples;
+mod resource_limits;
 mod verdicts;

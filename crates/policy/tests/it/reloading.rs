@@ -1,4 +1,4 @@
-//! New rules while the old ones are in force.
+//! Reloading of changed rules.
 
 use std::fs;
 
@@ -23,14 +23,14 @@ fn rule(policy: &Policy) -> String {
 }
 
 #[test]
-fn changed_files_are_noticed_and_taken() {
+fn changed_files_are_detected_and_loaded() {
     let (directory, policy) = opened();
     assert!(!policy.needs_reload());
     assert_eq!(rule(&policy), "old");
     write(directory.path(), "a.rego", deny("newer").as_bytes());
     assert!(policy.needs_reload());
     assert_eq!(rule(&policy), "old");
-    let Reloaded::Changed(version) = policy.reload(NOW + Millis(5)) else { panic!("they have changed") };
+    let Reloaded::Changed(version) = policy.reload(NOW + Millis(5)) else { panic!("the rules have changed") };
     assert_eq!(rule(&policy), "newer");
     assert!(!policy.needs_reload());
     let status = policy.status();
@@ -39,7 +39,7 @@ fn changed_files_are_noticed_and_taken() {
 }
 
 #[test]
-fn new_and_removed_files_are_noticed() {
+fn new_and_removed_files_are_detected() {
     let (directory, policy) = opened();
     write(directory.path(), "more/b.rego", deny("another").as_bytes());
     assert!(policy.needs_reload());
@@ -49,20 +49,20 @@ fn new_and_removed_files_are_noticed() {
     assert!(policy.needs_reload());
     assert!(matches!(policy.reload(NOW), Reloaded::Changed(_)));
     assert_eq!(rule(&policy), "another");
-    // Cases and other files are no rules.
+    // Test cases are not part of the rules.
     write(directory.path(), "a_test.yaml", b"[]");
     assert!(!policy.needs_reload());
 }
 
 #[test]
-fn rules_with_a_mistake_leave_the_old_ones_in_force() {
+fn invalid_rules_leave_the_old_ones_in_force() {
     let (directory, policy) = opened();
     write(directory.path(), "a.rego", b"package outlast.job\ndeny contains {");
-    let Reloaded::Refused(LoadError::At { line, .. }) = policy.reload(NOW) else { panic!("there is a mistake") };
+    let Reloaded::Refused(LoadError::At { line, .. }) = policy.reload(NOW) else { panic!("the rules are invalid") };
     assert_eq!(line, 2);
     assert_eq!(rule(&policy), "old");
     assert!(policy.status().error.unwrap().starts_with("a.rego:2:"));
-    // It is not tried again and again.
+    // No reload until the next change.
     assert!(!policy.needs_reload());
     write(directory.path(), "a.rego", deny("old").as_bytes());
     assert!(matches!(policy.reload(NOW), Reloaded::Unchanged));
@@ -70,9 +70,9 @@ fn rules_with_a_mistake_leave_the_old_ones_in_force() {
 }
 
 #[test]
-fn a_directory_that_disappears_leaves_the_old_rules_in_force() {
+fn a_removed_directory_leaves_the_old_rules_in_force() {
     let (directory, policy) = opened();
-    let (path, aside) = (directory.path().join("a.rego"), deny("old"));
+    let (path, text) = (directory.path().join("a.rego"), deny("old"));
     fs::remove_dir_all(directory.path()).unwrap();
     assert!(policy.needs_reload());
     assert!(matches!(policy.reload(NOW), Reloaded::Refused(LoadError::Io { .. })));
@@ -80,14 +80,14 @@ fn a_directory_that_disappears_leaves_the_old_rules_in_force() {
     assert_eq!(rule(&policy), "old");
     assert!(policy.status().error.is_some());
     fs::create_dir_all(directory.path()).unwrap();
-    fs::write(path, aside).unwrap();
+    fs::write(path, text).unwrap();
     assert!(policy.needs_reload());
     assert!(matches!(policy.reload(NOW), Reloaded::Unchanged));
     assert_eq!(policy.status().error, None);
 }
 
 #[test]
-fn the_status_can_be_shown() {
+fn the_status_serialises_to_json() {
     let (_directory, policy) = opened();
     let json = serde_json::to_value(policy.status()).unwrap();
     assert_eq!(json["version"], policy.rules().version().to_string());

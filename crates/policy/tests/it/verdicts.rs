@@ -1,4 +1,4 @@
-//! What rules can say of a job, and which of it counts.
+//! Verdicts on jobs and their combination.
 
 use model::limits::NAME_BYTES_MAX;
 use model::spec::Sandbox;
@@ -31,7 +31,7 @@ fn the_strongest_verdict_wins() {
 }
 
 #[test]
-fn a_decision_carries_its_time_and_the_version_of_its_rules() {
+fn a_decision_has_its_time_and_policy_version() {
     let rules = job_rules(ALL[0].1);
     let decision = decide(&rules, &echo());
     assert_eq!(decision.at, NOW);
@@ -40,30 +40,30 @@ fn a_decision_carries_its_time_and_the_version_of_its_rules() {
 }
 
 #[test]
-fn where_no_rule_speaks_the_default_does() {
+fn the_default_verdict_holds_if_no_rule_applies() {
     let never = r#"deny contains {"rule": "d", "reason": "no"} if input.topic == "never""#;
     let decision = decide(&job_rules(never), &echo());
     assert_eq!((decision.verdict, decision.rule.as_str()), (Verdict::Allow, "default"));
-    for (word, verdict) in
+    for (text, verdict) in
         [("allow", Verdict::Allow), ("deny", Verdict::Deny), ("require_approval", Verdict::RequireApproval)]
     {
-        let rules = job_rules(&format!("{never}\ndefault_verdict := \"{word}\""));
+        let rules = job_rules(&format!("{never}\ndefault_verdict := \"{text}\""));
         let decision = decide(&rules, &echo());
         assert_eq!((decision.verdict, decision.rule.as_str()), (verdict, "default"));
     }
-    // One that applies only sometimes.
+    // A conditional default.
     let rules = job_rules("default_verdict := \"deny\" if input.topic == \"secret\"");
     assert_eq!(decide(&rules, &echo()).verdict, Verdict::Allow);
     let mut secret = echo();
     secret.topic = "secret".to_owned();
     assert_eq!(decide(&rules, &secret).verdict, Verdict::Deny);
-    // A rule that allows speaks as well.
+    // An allow overrides the default.
     let rules = job_rules(&format!("{}\ndefault_verdict := \"deny\"", ALL[4].1));
     assert_eq!(decide(&rules, &echo()).rule, "a");
 }
 
 #[test]
-fn of_several_constraints_the_strictest_of_each_counts() {
+fn the_strictest_value_of_each_constraint_counts() {
     let rules = job_rules(
         r#"constrain contains {"rule": "b", "reason": "second", "max_runtime_ms": 10, "max_retries": 5,
                "sandbox": "standard", "network": true, "max_concurrent": 3}
@@ -84,14 +84,14 @@ fn of_several_constraints_the_strictest_of_each_counts() {
 }
 
 #[test]
-fn an_approval_does_not_lift_the_limits_of_other_rules() {
+fn constraints_of_other_rules_apply_after_an_approval() {
     let decision = decide(&job_rules(&format!("{}\n{}", ALL[1].1, ALL[3].1)), &echo());
     assert_eq!(decision.verdict, Verdict::RequireApproval);
     assert_eq!(decision.constraints.unwrap().max_retries, Some(1));
 }
 
 #[test]
-fn a_throttled_job_waits_for_the_longest_from_now_on() {
+fn the_longest_throttle_counts_from_now() {
     let rules = job_rules(
         r#"throttle contains {"rule": "short", "reason": "x", "for_ms": 10}
            throttle contains {"rule": "long", "reason": "y", "for_ms": 20}"#,
@@ -101,21 +101,21 @@ fn a_throttled_job_waits_for_the_longest_from_now_on() {
 }
 
 #[test]
-fn rules_that_say_the_same_are_all_named_within_the_limit() {
+fn all_rules_with_the_winning_verdict_are_named_within_the_limit() {
     let name = |letter: char| letter.to_string().repeat(60);
-    let ask =
+    let rule =
         |letter: char| format!("require_approval contains {{\"rule\": \"{}\", \"reason\": \"r\"}}\n", name(letter));
-    let both = decide(&job_rules(&(ask('a') + &ask('b'))), &echo());
+    let both = decide(&job_rules(&(rule('a') + &rule('b'))), &echo());
     assert_eq!(both.rule, format!("{}, {}", name('a'), name('b')));
-    let three = decide(&job_rules(&(ask('a') + &ask('b') + &ask('c'))), &echo()).rule;
+    let three = decide(&job_rules(&(rule('a') + &rule('b') + &rule('c'))), &echo()).rule;
     assert_eq!(three.len(), NAME_BYTES_MAX);
-    // Cut, but still another name: an approval of the one set of rules is none of the other.
-    let others = decide(&job_rules(&(ask('a') + &ask('b') + &ask('d'))), &echo()).rule;
+    // Truncated, but still distinct: an approval is bound to one set of rules.
+    let others = decide(&job_rules(&(rule('a') + &rule('b') + &rule('d'))), &echo()).rule;
     assert_ne!(three, others);
 }
 
 #[test]
-fn rules_see_the_job_its_submitter_its_queue_and_the_time() {
+fn input_has_the_job_its_submitter_its_queue_and_the_time() {
     let rules = job_rules(
         r#"deny contains {"rule": "seen", "reason": reason} if {
                reason := json.marshal([input.tenant, input.topic, input.labels, input.requires, input.submitter,
@@ -138,7 +138,7 @@ fn rules_see_the_job_its_submitter_its_queue_and_the_time() {
 }
 
 #[test]
-fn everything_in_a_job_is_shown_as_the_api_shows_it() {
+fn input_job_has_the_json_form_of_the_api() {
     let rules = job_rules(r#"deny contains {"rule": "seen", "reason": json.marshal(input.job)}"#);
     let blob = model::blob::BlobId::of(b"x");
     for text in [
@@ -157,11 +157,12 @@ fn everything_in_a_job_is_shown_as_the_api_shows_it() {
 }
 
 #[test]
-fn an_explanation_names_every_rule_that_spoke() {
+fn an_explanation_lists_all_rule_verdicts() {
     let rules = job_rules(&format!("{}\n{}\n{}", ALL[0].1, ALL[2].1, ALL[3].1));
     let explained = rules.explain(&JobFacts::of(&echo()), NOW);
-    let spoke: Vec<(&str, &str)> = explained.spoke.iter().map(|said| (said.verdict, said.rule.as_str())).collect();
-    assert_eq!(spoke, [("constrain", "c"), ("deny", "d"), ("throttle", "t")]);
+    let verdicts: Vec<(&str, &str)> =
+        explained.rule_verdicts.iter().map(|verdict| (verdict.verdict, verdict.rule.as_str())).collect();
+    assert_eq!(verdicts, [("constrain", "c"), ("deny", "d"), ("throttle", "t")]);
     assert_eq!((explained.verdict, explained.rule.as_str()), ("deny", "d"));
     let json = serde_json::to_value(&explained).unwrap();
     assert_eq!(json["spoke"][2]["for_ms"], 5);
@@ -169,7 +170,7 @@ fn an_explanation_names_every_rule_that_spoke() {
 }
 
 #[test]
-fn what_rules_print_is_part_of_the_explanation() {
+fn an_explanation_has_the_print_output() {
     let rules =
         job_rules("deny contains {\"rule\": \"d\", \"reason\": \"r\"} if { print(\"topic is\", input.topic); false }");
     let explained = rules.explain(&JobFacts::of(&echo()), NOW);
@@ -178,7 +179,7 @@ fn what_rules_print_is_part_of_the_explanation() {
 }
 
 #[test]
-fn data_and_helpers_are_found_below_data() {
+fn data_files_and_libraries_are_available() {
     let rules = load(&[
         ("a.rego", "package outlast.job\nimport data.outlast.lib.h\ndeny contains {\"rule\": \"d\", \"reason\": h.why} if h.bad(input.topic)"),
         ("lib/h.rego", "package outlast.lib.h\nwhy := data.reasons.topic\nbad(topic) if topic in data.topics"),

@@ -1,123 +1,151 @@
-//! Attempts: stopped on request, all of them when the runner stops, and nothing left of them.
+//! Life cycle of attempts: stop on request and with the runner, and removal of their files.
 
 use std::time::Duration;
 
 use model::job::End;
-use model::message::{Capacity, RunnerWord, ToRunner};
-use runner::Departure;
+use model::message::{Capacity, RunnerMessage, ToRunner};
+use runner::StopMode;
 use runner::logs::{Reader, Stream};
 use serde_json::json;
 
-use crate::common::{Bench, echo, endless, shell, ticket};
+use crate::common::{Fixture, attempt_ref, echo, endless, shell};
 
 #[tokio::test]
-async fn a_stop_of_what_is_unknown_is_confirmed_and_keeps_it_from_running() {
-    let mut bench = Bench::roomy().await;
-    bench.tell(ToRunner::Stop { ticket: ticket(1) });
-    bench.stopped(ticket(1)).await;
-    // The order to run it comes late: the order to stop it counts.
-    bench.run(ticket(1), &echo());
-    bench.tell(ToRunner::Stop { ticket: ticket(1) });
-    let (repeated, _) = bench.inventory().await;
-    assert_eq!(repeated.len(), 2, "the hello and one end: {repeated:?}");
+async fn a_stop_of_an_unknown_attempt_is_confirmed_and_prevents_a_later_run() {
+    let mut fixture = Fixture::with_slots().await;
+    fixture.send(ToRunner::Stop { attempt_ref: attempt_ref(1) });
+    fixture.stopped(attempt_ref(1)).await;
+    // A late run message: the stop wins.
+    fixture.run(attempt_ref(1), &echo());
+    fixture.send(ToRunner::Stop { attempt_ref: attempt_ref(1) });
+    let (retransmitted, _) = fixture.inventory().await;
+    assert_eq!(retransmitted.len(), 2, "the registration and one end: {retransmitted:?}");
+}
+
+/// Acceptance, start and end are different things: what cannot be set up was never started.
+#[tokio::test]
+async fn a_program_that_cannot_be_started_is_accepted_and_ends_without_a_start() {
+    let mut fixture = Fixture::with_slots().await;
+    let missing_program = json!({"run": {"process": {"command": ["/no/such/program"]}}, "sandbox": "none"});
+    fixture.run(attempt_ref(1), &missing_program);
+    let accepted = fixture.message().await;
+    assert!(matches!(accepted.message, RunnerMessage::Accepted { .. }), "{accepted:?}");
+    let ended = fixture.message().await;
+    assert!(matches!(ended.message, RunnerMessage::Ended { .. }), "{ended:?}");
+    fixture.run(attempt_ref(2), &shell("exit 0"));
+    let mut kinds = Vec::new();
+    while kinds.last() != Some(&"ended") {
+        kinds.push(match fixture.message().await.message {
+            RunnerMessage::Register { .. } => "register",
+            RunnerMessage::Accepted { .. } => "accepted",
+            RunnerMessage::Started { .. } => "started",
+            RunnerMessage::Ended { .. } => "ended",
+        });
+    }
+    assert_eq!(kinds, ["accepted", "started", "ended"]);
 }
 
 #[tokio::test]
 async fn a_stop_ends_an_attempt_once() {
-    let mut bench = Bench::roomy().await;
+    let mut fixture = Fixture::with_slots().await;
     for (job, run) in [(1, endless()), (2, shell("exec sleep 600"))] {
-        bench.run(ticket(job), &run);
-        bench.started(ticket(job)).await;
+        fixture.run(attempt_ref(job), &run);
+        fixture.started(attempt_ref(job)).await;
         for _ in 0..3 {
-            bench.tell(ToRunner::Stop { ticket: ticket(job) });
+            fixture.send(ToRunner::Stop { attempt_ref: attempt_ref(job) });
         }
-        bench.stopped(ticket(job)).await;
-        assert_eq!(bench.settle().await, []);
+        fixture.stopped(attempt_ref(job)).await;
+        assert_eq!(fixture.commit_all().await, []);
     }
 }
 
 #[tokio::test]
-async fn an_echo_ends_after_its_delay_whatever_comes_before_it() {
-    let mut bench = Bench::roomy().await;
-    bench.run(ticket(1), &endless());
-    bench.started(ticket(1)).await;
+async fn delayed_echo_jobs_end_in_order_of_their_delays() {
+    let mut fixture = Fixture::with_slots().await;
+    fixture.run(attempt_ref(1), &endless());
+    fixture.started(attempt_ref(1)).await;
     for (job, delay_ms) in [(2, 60), (3, 20)] {
-        bench.run(ticket(job), &json!({"run": {"echo": {"value": job, "delay_ms": delay_ms}}}));
-        bench.started(ticket(job)).await;
+        fixture.run(attempt_ref(job), &json!({"run": {"echo": {"value": job, "delay_ms": delay_ms}}}));
+        fixture.started(attempt_ref(job)).await;
     }
     for job in [3, 2] {
-        let outcome = bench.ended(ticket(job)).await;
+        let outcome = fixture.ended(attempt_ref(job)).await;
         assert_eq!((outcome.end, outcome.result.unwrap().as_str()), (End::Succeeded, job.to_string().as_str()));
     }
 }
 
 #[tokio::test]
-async fn a_program_is_judged_by_its_end_and_its_output_is_kept() {
-    let mut bench = Bench::roomy().await;
-    bench.run(ticket(1), &shell("echo out; echo err >&2; exit 5"));
-    bench.started(ticket(1)).await;
-    let outcome = bench.ended(ticket(1)).await;
+async fn exit_code_and_output_of_a_program_are_reported() {
+    let mut fixture = Fixture::with_slots().await;
+    fixture.run(attempt_ref(1), &shell("echo out; echo err >&2; exit 5"));
+    fixture.started(attempt_ref(1)).await;
+    let outcome = fixture.ended(attempt_ref(1)).await;
     assert_eq!((outcome.end, outcome.exit_code, outcome.signal), (End::Error, Some(5), None));
-    let mut reader = Reader::open(&bench.log(ticket(1))).unwrap().unwrap();
-    let mut pieces = Vec::new();
-    while let Some(piece) = reader.next().unwrap() {
-        pieces.push((piece.stream, piece.bytes));
+    let mut reader = Reader::open(&fixture.log(attempt_ref(1))).unwrap().unwrap();
+    let mut chunks = Vec::new();
+    while let Some(chunk) = reader.next().unwrap() {
+        chunks.push((chunk.stream, chunk.bytes));
     }
-    pieces.sort_by_key(|(stream, _)| *stream == Stream::Stderr);
-    assert_eq!(pieces, [(Stream::Stdout, "out\n".into()), (Stream::Stderr, "err\n".into())]);
-    assert!(outcome.log.is_some(), "and kept as a blob");
-    let scratch = bench.directory.path().join("scratch");
-    assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 1, "nothing goes before its end is safe");
-    bench.settle().await;
-    while std::fs::read_dir(&scratch).unwrap().count() > 0 || bench.log(ticket(1)).exists() {
+    chunks.sort_by_key(|(stream, _)| *stream == Stream::Stderr);
+    assert_eq!(chunks, [(Stream::Stdout, "out\n".into()), (Stream::Stderr, "err\n".into())]);
+    assert!(outcome.log.is_some(), "the log is stored as a blob");
+    let scratch = fixture.directory.path().join("scratch");
+    assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 1, "nothing is removed before the end is committed");
+    fixture.commit_all().await;
+    while std::fs::read_dir(&scratch).unwrap().count() > 0 || fixture.log(attempt_ref(1)).exists() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
 #[tokio::test]
-async fn a_program_that_needs_its_grace_gets_it() {
-    let mut bench = Bench::roomy().await;
-    bench.run(ticket(1), &shell("trap 'echo cleaned up; exit 0' TERM; echo ready; while :; do sleep 0.01; done"));
-    bench.started(ticket(1)).await;
-    let log = bench.log(ticket(1));
-    let said = || -> String {
+async fn a_program_can_clean_up_during_the_grace_period() {
+    let mut fixture = Fixture::with_slots().await;
+    fixture
+        .run(attempt_ref(1), &shell("trap 'echo cleaned up; exit 0' TERM; echo ready; while :; do sleep 0.01; done"));
+    fixture.started(attempt_ref(1)).await;
+    let log = fixture.log(attempt_ref(1));
+    let received = || -> String {
         let Some(mut reader) = Reader::open(&log).unwrap() else {
             return String::new();
         };
-        let pieces = std::iter::from_fn(|| reader.next().unwrap()).filter(|piece| piece.stream == Stream::Stdout);
-        pieces.map(|piece| String::from_utf8_lossy(&piece.bytes).into_owned()).collect()
+        let chunks = std::iter::from_fn(|| reader.next().unwrap()).filter(|chunk| chunk.stream == Stream::Stdout);
+        chunks.map(|chunk| String::from_utf8_lossy(&chunk.bytes).into_owned()).collect()
     };
-    while said() != "ready\n" {
+    while received() != "ready\n" {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    bench.tell(ToRunner::Stop { ticket: ticket(1) });
-    bench.stopped(ticket(1)).await;
-    assert_eq!(said(), "ready\ncleaned up\n");
+    fixture.send(ToRunner::Stop { attempt_ref: attempt_ref(1) });
+    fixture.stopped(attempt_ref(1)).await;
+    assert_eq!(received(), "ready\ncleaned up\n");
 }
 
 #[tokio::test]
-async fn a_runner_that_stops_gives_everything_back_and_takes_nothing_more() {
-    let mut bench = Bench::roomy().await;
+async fn a_stopping_runner_stops_all_attempts_and_accepts_no_more() {
+    let mut fixture = Fixture::with_slots().await;
     let runs = [(1, endless()), (2, shell("exec sleep 600")), (3, shell("trap '' TERM; while :; do sleep 0.01; done"))];
     for (job, run) in &runs {
-        bench.run(ticket(*job), run);
-        bench.started(ticket(*job)).await;
+        fixture.run(attempt_ref(*job), run);
+        fixture.started(attempt_ref(*job)).await;
     }
-    bench.runner.stop(Departure::EndProcesses).await;
-    bench.run(ticket(4), &echo());
+    fixture.runner.stop(StopMode::StopProcesses).await;
+    fixture.run(attempt_ref(4), &echo());
     let mut stopped = Vec::new();
     while stopped.len() < 4 {
-        let (_, said) = bench.any_word().await;
-        match said.word {
-            RunnerWord::Here { capacity, .. } => assert_eq!(capacity, Capacity::default(), "it says that it is closed"),
-            RunnerWord::Ended { ticket, outcome, .. } => {
-                assert_eq!(outcome.end, End::Stopped);
-                stopped.push(ticket);
+        let (_, received) = fixture.next_message().await;
+        match received.message {
+            RunnerMessage::Register { capacity, .. } => {
+                assert_eq!(capacity, Capacity::default(), "it registers without slots")
             }
-            RunnerWord::Started { ticket, .. } => panic!("{ticket:?} was started"),
+            RunnerMessage::Ended { attempt_ref, outcome, .. } => {
+                assert_eq!(outcome.end, End::Stopped);
+                stopped.push(attempt_ref);
+            }
+            RunnerMessage::Accepted { attempt_ref, .. } | RunnerMessage::Started { attempt_ref, .. } => {
+                panic!("{attempt_ref:?} was accepted")
+            }
         }
     }
     stopped.sort_unstable();
-    assert_eq!(stopped, [ticket(1), ticket(2), ticket(3), ticket(4)]);
-    assert_eq!(bench.settle().await, []);
+    assert_eq!(stopped, [attempt_ref(1), attempt_ref(2), attempt_ref(3), attempt_ref(4)]);
+    assert_eq!(fixture.commit_all().await, []);
 }

@@ -1,4 +1,4 @@
-//! The one fixture: a runner, and shards that write down what it says.
+//! Fixture: a runner, and a recorder of its messages in place of shards.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use blobs::Blobs;
 use bytes::Bytes;
 use model::id::{Attempt, Epoch, Incarnation, JobId, NodeId, RunnerId, ShardId, Shards};
 use model::job::{End, Outcome};
-use model::message::{Capacity, FromRunner, Load, RunnerWord, ShardFace, Ticket, ToRunner};
+use model::message::{AttemptRef, Capacity, FromRunner, Load, RunnerMessage, ShardEpoch, ToRunner};
 use model::spec::JobSpec;
 use model::time::Millis;
 use model::verdict::Constraints;
@@ -21,13 +21,13 @@ use tokio::sync::mpsc;
 pub const INCARNATION: Incarnation = Incarnation(3);
 const DEADLINE: Duration = Duration::from_secs(20);
 
-struct Listener(mpsc::UnboundedSender<(ShardId, FromRunner)>);
+struct Recorder(mpsc::UnboundedSender<(ShardId, FromRunner)>);
 
-impl runner::Uplink for Listener {
-    fn deliver(&self, shard: ShardId, words: Vec<FromRunner>) {
-        for word in words {
-            // After the test nobody listens.
-            let _ = self.0.send((shard, word));
+impl runner::Uplink for Recorder {
+    fn deliver(&self, shard: ShardId, messages: Vec<FromRunner>) {
+        for message in messages {
+            // Fails after the end of the test.
+            let _ = self.0.send((shard, message));
         }
     }
 
@@ -35,82 +35,83 @@ impl runner::Uplink for Listener {
 }
 
 /// A runner with two shards and a small capacity.
-pub struct Bench {
+pub struct Fixture {
     pub runner: Handle,
-    said: mpsc::UnboundedReceiver<(ShardId, FromRunner)>,
+    received: mpsc::UnboundedReceiver<(ShardId, FromRunner)>,
     pub directory: TempDir,
     pub blobs: Blobs,
-    questions: u64,
+    requests: u64,
 }
 
-/// A word and its number.
+/// Message with its sequence number.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
+pub struct Received {
     pub sequence: u64,
-    pub word: RunnerWord,
+    pub message: RunnerMessage,
 }
 
-impl Bench {
-    /// Says hello to both shards before it returns.
+impl Fixture {
+    /// Returns after the registration with both shards.
     pub async fn new(capacity: Capacity) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let options = options(directory.path(), capacity).await;
-        let (sender, said) = mpsc::unbounded_channel();
+        let (sender, received) = mpsc::unbounded_channel();
         let blobs = options.blobs.clone();
-        let runner = runner::start(options, Arc::new(Listener(sender))).await.unwrap();
-        let mut bench = Self { runner, said, directory, blobs, questions: 100 };
+        let runner = runner::start(options, Arc::new(Recorder(sender))).await.unwrap();
+        let mut fixture = Self { runner, received, directory, blobs, requests: 100 };
         for shard in [0, 1] {
-            let (from, word) = bench.any_word().await;
+            let (from, message) = fixture.next_message().await;
             assert_eq!(from, ShardId(shard));
-            assert_eq!(word.sequence, 1);
-            let hello = RunnerWord::Here {
+            assert_eq!(message.sequence, 1);
+            let registration = RunnerMessage::Register {
                 capacity,
                 profile: Arc::default(),
-                holding: Vec::new(),
-                question: 0,
+                in_flight: Vec::new(),
+                request: 0,
                 oldest_kept: 1,
             };
-            assert_eq!(word.word, hello);
+            assert_eq!(message.message, registration);
         }
-        bench
+        fixture
     }
 
-    pub async fn roomy() -> Self {
+    pub async fn with_slots() -> Self {
         Self::new(Capacity { process: 4, echo: 4, wasm: 0 }).await
     }
 
-    pub fn tell(&self, message: ToRunner) {
-        self.tell_as(ShardId(0), Epoch(5), message);
+    pub fn send(&self, message: ToRunner) {
+        self.send_as(ShardId(0), Epoch(5), message);
     }
 
-    pub fn tell_as(&self, shard: ShardId, epoch: Epoch, message: ToRunner) {
-        self.runner.send(ShardFace { shard, epoch }, INCARNATION, vec![message]);
+    pub fn send_as(&self, shard: ShardId, epoch: Epoch, message: ToRunner) {
+        self.runner.send(ShardEpoch { shard, epoch }, INCARNATION, vec![message]);
     }
 
-    pub fn run(&self, ticket: Ticket, job: &Value) {
-        self.tell(ToRunner::Run { ticket, spec: spec(job), constraints: None });
+    pub fn run(&self, attempt_ref: AttemptRef, job: &Value) {
+        self.send(ToRunner::Run { attempt_ref, spec: spec(job), constraints: None });
     }
 
-    /// The same, with what the policy allows it at the most.
-    pub fn run_constrained(&self, ticket: Ticket, job: &Value, constraints: Constraints) {
-        self.tell(ToRunner::Run { ticket, spec: spec(job), constraints: Some(Box::new(constraints)) });
+    /// As `run`, with constraints of the policy.
+    pub fn run_constrained(&self, attempt_ref: AttemptRef, job: &Value, constraints: Constraints) {
+        self.send(ToRunner::Run { attempt_ref, spec: spec(job), constraints: Some(Box::new(constraints)) });
     }
 
-    pub async fn any_word(&mut self) -> (ShardId, Said) {
-        let (shard, word) = tokio::time::timeout(DEADLINE, self.said.recv()).await.expect("it says nothing").unwrap();
-        assert_eq!((word.runner, word.incarnation), (RunnerId(7), INCARNATION));
-        (shard, Said { sequence: word.sequence, word: word.word })
+    pub async fn next_message(&mut self) -> (ShardId, Received) {
+        let (shard, message) =
+            tokio::time::timeout(DEADLINE, self.received.recv()).await.expect("no message from the runner").unwrap();
+        assert_eq!((message.runner, message.incarnation), (RunnerId(7), INCARNATION));
+        (shard, Received { sequence: message.sequence, message: message.message })
     }
 
-    /// The next word to the first shard.
-    pub async fn word(&mut self) -> Said {
-        let (shard, said) = self.any_word().await;
+    /// The next message to the first shard.
+    pub async fn message(&mut self) -> Received {
+        let (shard, received) = self.next_message().await;
         assert_eq!(shard, ShardId(0));
-        said
+        received
     }
 
-    /// Waits until neither files nor output of any attempt are left.
-    pub async fn nothing_left(&self) {
+    /// Waits until workspaces and logs of all attempts are removed.
+    pub async fn wait_until_removed(&self) {
         let count = |directory: PathBuf| std::fs::read_dir(directory).map_or(0, |entries| entries.count());
         let logs = || std::fs::read_dir(self.directory.path().join("logs")).into_iter().flatten().flatten();
         while count(self.directory.path().join("scratch")) > 0 || logs().any(|entry| count(entry.path()) > 0) {
@@ -118,48 +119,58 @@ impl Bench {
         }
     }
 
-    pub fn log(&self, ticket: Ticket) -> PathBuf {
-        runner::logs::path(&self.directory.path().join("logs"), ticket)
+    pub fn log(&self, attempt_ref: AttemptRef) -> PathBuf {
+        runner::logs::path(&self.directory.path().join("logs"), attempt_ref)
     }
 
-    pub async fn started(&mut self, ticket: Ticket) {
-        let said = self.word().await;
-        assert_eq!(said.word, RunnerWord::Started { ticket, at: Millis(42) });
-    }
-
-    pub async fn ended(&mut self, ticket: Ticket) -> Outcome {
-        let said = self.word().await;
-        match said.word {
-            RunnerWord::Ended { ticket: other, outcome, .. } if other == ticket => *outcome,
-            other => panic!("{other:?} instead of the end of {ticket:?}"),
-        }
-    }
-
-    pub async fn stopped(&mut self, ticket: Ticket) {
-        assert_eq!(self.ended(ticket).await.end, End::Stopped);
-    }
-
-    /// What is not known to be committed, and the inventory after it.
-    pub async fn inventory(&mut self) -> (Vec<Said>, RunnerWord) {
-        self.questions += 1;
-        self.tell(ToRunner::Inventory { question: self.questions });
-        let mut repeated = Vec::new();
+    /// The next message that is not the acceptance of an attempt.
+    async fn message_after_acceptance(&mut self) -> Received {
         loop {
-            let said = self.word().await;
-            if matches!(said.word, RunnerWord::Here { question, .. } if question == self.questions) {
-                return (repeated, said.word);
+            let received = self.message().await;
+            if !matches!(received.message, RunnerMessage::Accepted { .. }) {
+                return received;
             }
-            repeated.push(said);
         }
     }
 
-    /// Commits everything said so far; what is in hand.
-    pub async fn settle(&mut self) -> Vec<Ticket> {
-        let (repeated, here) = self.inventory().await;
-        let last = repeated.last().map_or(0, |said| said.sequence) + 1;
-        self.tell(ToRunner::Committed { sequence: last });
-        match here {
-            RunnerWord::Here { holding, .. } => holding,
+    pub async fn started(&mut self, attempt_ref: AttemptRef) {
+        let received = self.message_after_acceptance().await;
+        assert_eq!(received.message, RunnerMessage::Started { attempt_ref, at: Millis(42) });
+    }
+
+    pub async fn ended(&mut self, attempt_ref: AttemptRef) -> Outcome {
+        let received = self.message_after_acceptance().await;
+        match received.message {
+            RunnerMessage::Ended { attempt_ref: other, outcome, .. } if other == attempt_ref => *outcome,
+            other => panic!("{other:?} instead of the end of {attempt_ref:?}"),
+        }
+    }
+
+    pub async fn stopped(&mut self, attempt_ref: AttemptRef) {
+        assert_eq!(self.ended(attempt_ref).await.end, End::Stopped);
+    }
+
+    /// Requests an inventory; returns the retransmitted messages and the inventory.
+    pub async fn inventory(&mut self) -> (Vec<Received>, RunnerMessage) {
+        self.requests += 1;
+        self.send(ToRunner::Inventory { request: self.requests });
+        let mut retransmitted = Vec::new();
+        loop {
+            let received = self.message().await;
+            if matches!(received.message, RunnerMessage::Register { request, .. } if request == self.requests) {
+                return (retransmitted, received.message);
+            }
+            retransmitted.push(received);
+        }
+    }
+
+    /// Commits all messages so far; returns the attempts in flight.
+    pub async fn commit_all(&mut self) -> Vec<AttemptRef> {
+        let (retransmitted, register) = self.inventory().await;
+        let last = retransmitted.last().map_or(0, |received| received.sequence) + 1;
+        self.send(ToRunner::Committed { sequence: last });
+        match register {
+            RunnerMessage::Register { in_flight, .. } => in_flight,
             other => panic!("{other:?}"),
         }
     }
@@ -190,14 +201,14 @@ async fn options(directory: &Path, capacity: Capacity) -> Options {
         blobs: Blobs::open(blobs::Options::new(location, directory.join("work"))).await.unwrap(),
         spawner: SpawnerOptions {
             options: spawner::Options {
-                places: spawner::Places {
+                directories: spawner::Directories {
                     base: directory.join("sandbox"),
                     scratch: directory.join("scratch"),
                     workers: directory.join("work/cache/workers"),
                 },
                 node: node.to_string(),
-                unclaimed: Duration::from_secs(5),
-                unclaimed_idle: Duration::from_secs(1),
+                unclaimed_timeout: Duration::from_secs(5),
+                unclaimed_idle_timeout: Duration::from_secs(1),
                 first_user: 2_100_000,
                 quit: false,
             },
@@ -210,7 +221,7 @@ async fn options(directory: &Path, capacity: Capacity) -> Options {
     }
 }
 
-/// The spawner that is built beside the tests.
+/// The spawner built beside the tests.
 fn spawner_program() -> PathBuf {
     let beside = std::env::current_exe().unwrap();
     let program = beside.parent().unwrap().parent().unwrap().join("outlast-spawner");
@@ -218,14 +229,14 @@ fn spawner_program() -> PathBuf {
     program
 }
 
-/// Processes are found by their node: tests that run beside each other must not share one.
+/// Orphans are found by their node id: parallel tests must not share one.
 pub fn new_node() -> NodeId {
     static COUNT: AtomicU64 = AtomicU64::new(1);
     NodeId(u64::from(std::process::id()) << 32 | COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-pub fn ticket(job: u64) -> Ticket {
-    Ticket { job: JobId(job), attempt: Attempt(1) }
+pub fn attempt_ref(job: u64) -> AttemptRef {
+    AttemptRef { job: JobId(job), attempt: Attempt(1) }
 }
 
 pub fn spec(job: &Value) -> Bytes {
@@ -234,7 +245,7 @@ pub fn spec(job: &Value) -> Bytes {
 }
 
 pub fn echo() -> Value {
-    json!({"run": {"echo": {"value": "said"}}})
+    json!({"run": {"echo": {"value": "hello"}}})
 }
 
 /// Longer than any test waits.

@@ -5,9 +5,9 @@ use model::job::End;
 use model::message::{Capacity, ToRunner};
 use serde_json::{Value, json};
 
-use crate::common::{Bench, ticket};
+use crate::common::{Fixture, attempt_ref};
 
-/// A component whose `wasi:cli/run` does what `body` says (instructions that leave 0 or 1).
+/// Component whose `wasi:cli/run` executes `body` (instructions that leave 0 or 1).
 fn component(body: &str) -> Vec<u8> {
     let text = format!(
         r#"(component
@@ -19,12 +19,12 @@ fn component(body: &str) -> Vec<u8> {
     wat::parse_str(text).unwrap()
 }
 
-async fn bench() -> Bench {
-    Bench::new(Capacity { process: 1, echo: 1, wasm: 2 }).await
+async fn fixture() -> Fixture {
+    Fixture::new(Capacity { process: 1, echo: 1, wasm: 2 }).await
 }
 
-async fn put(bench: &Bench, body: &str) -> BlobId {
-    bench.blobs.put(component(body).into()).await.unwrap()
+async fn put(fixture: &Fixture, body: &str) -> BlobId {
+    fixture.blobs.put(component(body).into()).await.unwrap()
 }
 
 fn wasm(component: BlobId) -> Value {
@@ -32,58 +32,57 @@ fn wasm(component: BlobId) -> Value {
 }
 
 #[tokio::test]
-async fn a_component_succeeds_or_fails_by_its_own_word() {
-    let mut bench = bench().await;
-    let (fine, bad) = (put(&bench, "i32.const 0").await, put(&bench, "i32.const 1").await);
-    // The second time it is prepared already.
+async fn a_component_succeeds_or_fails_by_its_result() {
+    let mut fixture = fixture().await;
+    let (fine, bad) = (put(&fixture, "i32.const 0").await, put(&fixture, "i32.const 1").await);
+    // The second run finds the component compiled.
     for job in [1, 2] {
-        bench.run(ticket(job), &wasm(fine));
-        bench.started(ticket(job)).await;
-        let outcome = bench.ended(ticket(job)).await;
+        fixture.run(attempt_ref(job), &wasm(fine));
+        fixture.started(attempt_ref(job)).await;
+        let outcome = fixture.ended(attempt_ref(job)).await;
         assert_eq!((outcome.end, outcome.exit_code), (End::Succeeded, Some(0)), "{outcome:?}");
     }
-    bench.run(ticket(3), &wasm(bad));
-    bench.started(ticket(3)).await;
-    assert_eq!(bench.ended(ticket(3)).await.exit_code, Some(1));
+    fixture.run(attempt_ref(3), &wasm(bad));
+    fixture.started(attempt_ref(3)).await;
+    assert_eq!(fixture.ended(attempt_ref(3)).await.exit_code, Some(1));
 }
 
 // FEATURES: E1
 #[tokio::test]
-async fn a_trap_is_the_jobs_failure_with_its_text() {
-    let mut bench = bench().await;
-    let trapping = put(&bench, "unreachable").await;
-    bench.run(ticket(1), &wasm(trapping));
-    bench.started(ticket(1)).await;
-    let outcome = bench.ended(ticket(1)).await;
+async fn a_trap_fails_the_job_with_its_message() {
+    let mut fixture = fixture().await;
+    let trapping = put(&fixture, "unreachable").await;
+    fixture.run(attempt_ref(1), &wasm(trapping));
+    fixture.started(attempt_ref(1)).await;
+    let outcome = fixture.ended(attempt_ref(1)).await;
     assert_eq!(outcome.end, End::Error);
     assert!(outcome.message.unwrap().contains("unreachable"));
 }
 
 // FEATURES: E1
 #[tokio::test]
-async fn an_endless_component_is_stopped_by_order_and_by_fuel() {
-    let mut bench = bench().await;
-    let endless = put(&bench, "(loop (br 0)) i32.const 0").await;
-    bench.run(ticket(1), &wasm(endless));
-    bench.started(ticket(1)).await;
-    bench.tell(ToRunner::Stop { ticket: ticket(1) });
-    bench.stopped(ticket(1)).await;
+async fn an_endless_component_is_stopped_by_a_stop_and_by_its_fuel_limit() {
+    let mut fixture = fixture().await;
+    let endless = put(&fixture, "(loop (br 0)) i32.const 0").await;
+    fixture.run(attempt_ref(1), &wasm(endless));
+    fixture.started(attempt_ref(1)).await;
+    fixture.send(ToRunner::Stop { attempt_ref: attempt_ref(1) });
+    fixture.stopped(attempt_ref(1)).await;
     let mut job = wasm(endless);
     job["limits"] = json!({"fuel": 100_000});
-    bench.run(ticket(2), &job);
-    bench.started(ticket(2)).await;
-    let outcome = bench.ended(ticket(2)).await;
+    fixture.run(attempt_ref(2), &job);
+    fixture.started(attempt_ref(2)).await;
+    let outcome = fixture.ended(attempt_ref(2)).await;
     assert!(outcome.message.as_ref().is_some_and(|text| text.contains("fuel")), "{outcome:?}");
 }
 
 #[tokio::test]
-async fn what_is_no_component_is_told_and_not_tried_again() {
-    let mut bench = bench().await;
-    let garbage = bench.blobs.put(bytes::Bytes::from_static(b"not wasm")).await.unwrap();
+async fn an_invalid_or_missing_component_is_a_fatal_failure() {
+    let mut fixture = fixture().await;
+    let garbage = fixture.blobs.put(bytes::Bytes::from_static(b"not wasm")).await.unwrap();
     for (job, blob) in [(1, garbage), (2, BlobId::of(b"never put"))] {
-        bench.run(ticket(job), &wasm(blob));
-        bench.started(ticket(job)).await;
-        let outcome = bench.ended(ticket(job)).await;
+        fixture.run(attempt_ref(job), &wasm(blob));
+        let outcome = fixture.ended(attempt_ref(job)).await;
         assert_eq!(outcome.end, End::Fatal, "{outcome:?}");
     }
 }

@@ -1,9 +1,9 @@
-//! The runner alone: a shard that only listens, and what is said to it.
+//! Tests of the runner with recorded messages instead of shards.
 #![expect(clippy::unwrap_used, reason = "in a test an unwrap that fails is a failed test")]
 
 mod attempts;
 mod common;
 mod components;
-mod leftovers;
+mod messages;
+mod orphans;
 mod sandboxed;
-mod words;

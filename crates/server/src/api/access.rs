@@ -1,20 +1,19 @@
-//! Whose output may be seen: what the policy quarantines nobody gets, and what is held until it was scanned nobody gets
-//! before.
+//! Access to the output of attempts: quarantined output is never shown, held output only after its scan.
 
+use ::api::is_withheld;
 use model::id::Attempt;
 use model::job::Job;
 use model::spec::decode_topic;
 use model::state::State;
-use model::view::is_withheld;
 
 use super::Core;
-use super::problem::{Fault, Refused};
+use super::problem::{ProblemKind, Refused};
 
-/// Whether the output of an attempt may be seen.
+/// Whether the output of an attempt may be shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Open,
-    /// Once its result was looked at.
+    /// After the scan of its result.
     Later,
     Never,
 }
@@ -32,32 +31,32 @@ pub(crate) fn access(core: &Core, job: &Job, attempt: Attempt) -> Access {
     if is_shown || !holds_results(core, job) {
         return Access::Open;
     }
-    // What an attempt leaves that does not succeed is not looked at, and so not shown.
+    // Output of attempts that did not succeed is never scanned, so it is never shown.
     if ended || job.state.is_terminal() { Access::Never } else { Access::Later }
 }
 
-/// Whether the job's topic shows results only after they were scanned. Its output is a part of them.
+/// Whether the topic of the job holds results, including output, until they are scanned.
 fn holds_results(core: &Core, job: &Job) -> bool {
-    let setup = core.policy.setup();
-    if !setup.scans_outputs() {
+    let settings = core.policy.settings();
+    if !settings.scans_outputs() {
         return false;
     }
-    // What cannot be read is not known to be free.
+    // An unreadable topic counts as one that holds results.
     decode_topic(&job.spec)
         .ok()
-        .is_none_or(|topic| setup.topic(topic).is_some_and(|topic| topic.output.hold_until_scanned))
+        .is_none_or(|topic| settings.topic(topic).is_some_and(|topic| topic.output.hold_until_scanned))
 }
 
-/// The refusal of whoever asks for what is withheld.
+/// The refusal of requests for withheld output.
 pub(crate) fn quarantined(job: &Job) -> Refused {
     let detail = match job.state {
         State::Quarantined => {
             let why = job.reason.as_ref().and_then(|reason| reason.message.as_deref());
             let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-            format!("the policy has quarantined it{why}. An operator may release it: POST /v1/jobs/{}/release", job.id)
+            format!("the policy quarantined it{why}. An operator can release it: POST /v1/jobs/{}/release", job.id)
         }
         State::Succeeded | State::Failed | State::TimedOut | State::Cancelled | State::Denied | State::Abandoned => {
-            "it was not let out before the job ended, or was quarantined in an earlier try".to_owned()
+            "it was not released before the job ended, or was quarantined in an earlier attempt".to_owned()
         }
         State::Pending
         | State::Blocked
@@ -66,7 +65,9 @@ pub(crate) fn quarantined(job: &Job) -> Refused {
         | State::Dispatched
         | State::Running
         | State::Cancelling
-        | State::Scanning => "its topic holds results and output until they were scanned: wait for its end".to_owned(),
+        | State::Scanning => {
+            "its topic holds results and output until they are scanned: wait for the end of the job".to_owned()
+        }
     };
-    Refused::saying(Fault::Quarantined, detail)
+    Refused::detailed(ProblemKind::Quarantined, detail)
 }

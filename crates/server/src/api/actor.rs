@@ -1,4 +1,4 @@
-//! Who asks. Until the server knows its users this is what they say of themselves: it is kept, not believed.
+//! The caller of a request. Until the server authenticates users, it is the name they give: recorded, not verified.
 
 use axum::http::HeaderMap;
 use engine::Actor;
@@ -6,7 +6,7 @@ use model::spec::name;
 
 use super::problem::Refused;
 
-/// The header in which a client says on whose behalf it asks.
+/// Header with the name of the caller.
 pub(crate) const ACTOR: &str = "outlast-actor";
 
 pub(crate) fn actor(headers: &HeaderMap) -> Result<Actor, Refused> {

@@ -1,68 +1,44 @@
-//! The audit log: read, verified and exported.
+//! The audit log: list, verify, export.
 //!
-//! Each shard has a chain of its own. Lists show the entries of all of them by their time.
+//! Each shard has its own chain. Lists show the entries of all shards by time.
 
 mod chain;
 mod export;
 mod listing;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
+use ::api::{AuditEntryView, AuditReportView, Page};
 use axum::Json as JsonBody;
 use axum::extract::State as Shared;
 use axum::response::Response;
-use model::view::{AuditEntryView, AuditReportView, Page};
 
 use super::App;
-use super::list::Parameters;
-use super::problem::{Fault, Refused};
-use crate::error::Error;
+use super::blocking::blocking;
+use super::parameters::Parameters;
+use super::problem::Refused;
 
-/// How many may go through the whole log at the same time.
-const READERS_MAX: usize = 4;
+/// Limit of concurrent verifications and exports.
+pub(super) const READERS_MAX: usize = 4;
 
 pub(crate) async fn list(
     Shared(app): Shared<Arc<App>>,
     parameters: Parameters,
 ) -> Result<JsonBody<Page<AuditEntryView>>, Refused> {
-    let read = move || listing::page(&*app.core()?, &parameters);
-    let page = tokio::task::spawn_blocking(read).await.map_err(|error| Error::Panicked(error.to_string()))?;
-    page.map(JsonBody)
+    blocking(move || listing::page(&*app.core()?, &parameters)).await.map(JsonBody)
 }
 
 pub(crate) async fn verify(Shared(app): Shared<Arc<App>>, _: Parameters) -> Result<JsonBody<AuditReportView>, Refused> {
-    let turn = Turn::take(&app)?;
+    let permit = app.audit_readers.acquire()?;
     let stopping = app.stopping.clone();
-    let read = move || {
-        let _turn = turn;
+    let report = blocking(move || {
+        let _permit = permit;
         chain::verify(&*app.core()?, &stopping)
-    };
-    let report = tokio::task::spawn_blocking(read).await.map_err(|error| Error::Panicked(error.to_string()))?;
-    report.map(JsonBody)
+    });
+    report.await.map(JsonBody)
 }
 
 pub(crate) async fn export(Shared(app): Shared<Arc<App>>, _: Parameters) -> Result<Response, Refused> {
-    let turn = Turn::take(&app)?;
-    Ok(export::stream(app.core()?, app.stopping.clone(), turn))
-}
-
-/// A place among those who go through the whole log.
-struct Turn(Arc<App>);
-
-impl Turn {
-    fn take(app: &Arc<App>) -> Result<Self, Refused> {
-        if app.audit_readers.fetch_add(1, Ordering::Relaxed) >= READERS_MAX {
-            app.audit_readers.fetch_sub(1, Ordering::Relaxed);
-            let detail = "too many are going through the audit log: try again in a moment";
-            return Err(Refused::saying(Fault::TooManySubscribers, detail));
-        }
-        Ok(Self(app.clone()))
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        self.0.audit_readers.fetch_sub(1, Ordering::Relaxed);
-    }
+    let permit = app.audit_readers.acquire()?;
+    Ok(export::stream(app.core()?, app.stopping.clone(), permit))
 }

@@ -1,31 +1,32 @@
-//! Blobs: uploads whole or in pieces, downloads whole or in parts, and what is missing.
+//! Blobs: whole and piecewise uploads, whole and partial downloads, lookup of missing blobs.
 //!
-//! Content goes through piece by piece, in both directions; no request holds more than that in memory.
+//! Content is streamed in both directions.
 
 use std::sync::Arc;
 
+use ::api::{BlobList, BlobView, MissingView, UploadView};
 use axum::Json as JsonBody;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use blobs::{Progress, Reading};
+use blobs::{ContentStream, Progress};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use http_body_util::{BodyExt, Limited};
 use model::blob::BlobId;
-use model::view::{BlobList, BlobView, MissingView, UploadView};
 
-use super::list::Parameters;
+use super::parameters::Parameters;
 use super::path::Path;
-use super::problem::{ContentFault, Fault, Refused};
+use super::problem::{ProblemKind, Refused};
 use super::range::{self, Piece};
 use super::{App, Core, body};
 
-/// Ten thousand names with their quotes, and room for somebody's blanks.
+/// Limit of the body: ten thousand ids with quotes and white space.
 const MISSING_BODY_BYTES_MAX: usize = 2 << 20;
 
 fn parse_id(text: &str) -> Result<BlobId, Refused> {
-    text.parse().map_err(|error: model::blob::BadName| Refused::saying(Fault::InvalidId, error.to_string()).at("id"))
+    text.parse()
+        .map_err(|error: model::blob::BadName| Refused::detailed(ProblemKind::InvalidId, error.to_string()).at("id"))
 }
 
 pub(crate) async fn create(
@@ -53,7 +54,7 @@ pub(crate) async fn missing(
     Ok(JsonBody(MissingView { missing: core.blobs.missing(&asked.blobs).await? }))
 }
 
-/// Takes a whole blob, or a piece of it.
+/// Receives a whole blob, or a piece.
 pub(crate) async fn upload(
     Shared(app): Shared<Arc<App>>,
     Path(id): Path<String>,
@@ -65,58 +66,61 @@ pub(crate) async fn upload(
     let id = parse_id(&id)?;
     body::expect_octets(&headers)?;
     let piece = announced(&headers, content.size_hint().exact())?;
-    if begins_anew(&core, id, &piece) {
+    if is_restart(&core, id, &piece) {
         core.blobs.cancel_upload(id).await?;
     }
     let begun = core.blobs.begin_upload(id, piece.total).await?;
     if begun.done {
-        swallow(content, piece.at.end - piece.at.start).await;
+        drain(content, piece.at.end - piece.at.start).await;
         return Ok(progressed(StatusCode::OK, id, begun));
     }
     let length = usize::try_from(piece.at.end - piece.at.start).unwrap_or(usize::MAX);
-    // More than was announced is refused on the way, whatever the headers say.
+    // A body larger than announced is refused while it is received.
     let pieces = Limited::new(content, length).into_data_stream().map_err(Broken);
     let progress = core.blobs.append(id, piece.at.start, pieces).await?;
     let status = if progress.done { StatusCode::CREATED } else { StatusCode::OK };
     Ok(progressed(status, id, progress))
 }
 
-/// Who sends everything does not go on with what somebody has begun. And who begins where all has arrived, but could not
-/// be made a blob, has no other way to try again.
-fn begins_anew(core: &Core, id: BlobId, piece: &Piece) -> bool {
+/// Whether the request restarts the upload: a whole blob always does. So does a first piece after all bytes have arrived
+/// without making a blob; there is no other way to retry.
+fn is_restart(core: &Core, id: BlobId, piece: &Piece) -> bool {
     let has_all = || core.blobs.upload_progress(id).is_some_and(|progress| progress.received == progress.total);
     piece.at.start == 0 && (piece.at.end == piece.total || has_all())
 }
 
-/// A body that ended before its time.
+/// A body that ended early.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Broken(Box<dyn std::error::Error + Send + Sync>);
 
-/// Which part of what a request brings: all of it, unless it says otherwise. `length` is that of the body, if known.
+/// The announced piece; without `Content-Range`, the whole blob. `length` is that of the body, if known.
 fn announced(headers: &HeaderMap, length: Option<u64>) -> Result<Piece, Refused> {
     let Some(range) = headers.get(header::CONTENT_RANGE) else {
         let total = length.ok_or_else(|| {
-            let detail = "say with `Content-Length` how large the blob is, or send it to `POST /v1/blobs`";
-            Refused::saying(ContentFault::LengthRequired.into(), detail)
+            let detail = "send the size of the blob in `Content-Length`, or use `POST /v1/blobs`";
+            Refused::detailed(ProblemKind::LengthRequired, detail)
         })?;
         return Ok(Piece { at: 0..total, total });
     };
-    let wrong = |detail: String| Refused::saying(ContentFault::BadRange.into(), detail).at("Content-Range");
+    let wrong = |detail: String| Refused::detailed(ProblemKind::BadRange, detail).at("Content-Range");
     let piece = range.to_str().ok().and_then(Piece::parse).ok_or_else(|| {
-        wrong("write it like `bytes 0-1048575/20000000`: first and last byte of this piece, and of all".to_owned())
+        wrong(
+            "the format is `bytes 0-1048575/20000000`: first and last byte of the piece, and the size of the blob"
+                .to_owned(),
+        )
     })?;
     let announced = piece.at.end - piece.at.start;
     match length {
         Some(length) if length != announced => {
-            Err(wrong(format!("it says {announced} bytes, but {length} are in the body")))
+            Err(wrong(format!("the range has {announced} bytes, but the body has {length}")))
         }
         _ => Ok(piece),
     }
 }
 
-/// Reads what nobody needs: a client that still sends would take a closed connection for a failure.
-async fn swallow(content: Body, bytes_max: u64) {
+/// Reads and drops a body: a client that still sends takes a closed connection for a failure.
+async fn drain(content: Body, bytes_max: u64) {
     let mut pieces = Limited::new(content, usize::try_from(bytes_max).unwrap_or(usize::MAX)).into_data_stream();
     while let Some(Ok(_)) = pieces.next().await {}
 }
@@ -130,7 +134,7 @@ fn progressed(status: StatusCode, id: BlobId, progress: Progress) -> Response {
     (status, JsonBody(view)).into_response()
 }
 
-/// How far an upload is.
+/// Progress of an upload.
 pub(crate) async fn progress(
     Shared(app): Shared<Arc<App>>,
     Path(id): Path<String>,
@@ -141,7 +145,7 @@ pub(crate) async fn progress(
     if let Some(progress) = core.blobs.upload_progress(id) {
         return Ok(progressed(StatusCode::OK, id, progress));
     }
-    // One that is known to be damaged has to be sent again.
+    // A blob known to be damaged counts as missing.
     let there = core.blobs.missing(&[id]).await?.is_empty();
     match core.blobs.stat(id).await? {
         Some(stat) if there => {
@@ -152,7 +156,7 @@ pub(crate) async fn progress(
     }
 }
 
-/// Whether it is there, and how large it is.
+/// Existence and size of a blob.
 pub(crate) async fn head(
     Shared(app): Shared<Arc<App>>,
     Path(id): Path<String>,
@@ -184,9 +188,9 @@ pub(crate) async fn show(
 
 async fn part(core: &Core, id: BlobId, asked: &HeaderValue) -> Result<Response, Refused> {
     let bytes = core.blobs.stat(id).await?.ok_or(blobs::Error::NotFound { id })?.bytes;
-    let Some(range) = asked.to_str().ok().and_then(|asked| range::asked_for(asked, bytes)) else {
-        let detail = format!("the blob has {bytes} bytes; ask for one part of them, like `bytes=0-1023`");
-        let refused = Refused::saying(ContentFault::BadRange.into(), detail).at("Range");
+    let Some(range) = asked.to_str().ok().and_then(|asked| range::requested(asked, bytes)) else {
+        let detail = format!("the blob has {bytes} bytes; request one range, like `bytes=0-1023`");
+        let refused = Refused::detailed(ProblemKind::BadRange, detail).at("Range");
         return Ok(with_range(refused.into_response(), format!("bytes */{bytes}")));
     };
     let shown = format!("bytes {}-{}/{bytes}", range.start, range.end - 1);
@@ -202,11 +206,11 @@ fn with_range(mut response: Response, range: String) -> Response {
     response
 }
 
-/// Waits for the first piece: what turns out to be damaged by then is refused in words. Later nothing is left but to
-/// break off, and whoever counts notices.
-async fn streamed(id: BlobId, mut reading: Reading) -> Result<Body, Refused> {
+/// Waits for the first piece, so that damage found by then gives a problem document. Later damage aborts the body, which
+/// the client notices by its length.
+async fn streamed(id: BlobId, mut reading: ContentStream) -> Result<Body, Refused> {
     let first: Bytes = reading.try_next().await?.unwrap_or_default();
-    let rest = reading.inspect_err(move |error| tracing::error!(%id, %error, "a blob breaks off while it is read"));
+    let rest = reading.inspect_err(move |error| tracing::error!(%id, %error, "reading a blob failed"));
     Ok(Body::from_stream(stream::iter([Ok(first)]).chain(rest)))
 }
 
@@ -217,9 +221,9 @@ fn answer(status: StatusCode, id: BlobId, length: u64, content: Body) -> Respons
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(body::OCTETS));
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    // Under one name there is ever only one content.
+    // The content of an id never changes.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, max-age=31536000, immutable"));
-    // It is somebody's content, and must not become a page of ours.
+    // Foreign content must not be shown as a page of this server.
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
     if let Ok(tag) = HeaderValue::from_str(&format!("\"{}\"", id.hex())) {

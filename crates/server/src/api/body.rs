@@ -1,33 +1,37 @@
-//! Bodies: their type, their size, and what they say, with errors that help.
+//! Request bodies: media type, size and parsing, with helpful errors.
 
+use axum::body::HttpBody;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use model::limits;
+use model::{json, limits};
 use serde::Deserialize;
 
-use super::problem::{Fault, Refused};
+use super::problem::{ProblemKind, Refused};
 
-/// The types that routes take.
+/// Limit of bodies that are only a few fields.
+pub(crate) const SMALL_BODY_BYTES_MAX: usize = 16 * 1024;
+
+/// Media types of bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Media {
     Json,
     Ndjson,
 }
 
-/// The type of content that is only bytes.
+/// Media type of binary content.
 pub(crate) const OCTETS: &str = "application/octet-stream";
 
-/// Parts of the contract that this version does not have yet.
+/// Fields of the API that this version does not support yet.
 const UNSUPPORTED: [&str; 2] = ["compensation", "exclusive"];
 
-/// What the client says its body is, with its parameters and without.
+/// The declared content type, with and without its parameters.
 fn declared(headers: &HeaderMap) -> (&str, &str) {
     let declared = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     (declared, declared.split(';').next().unwrap_or_default().trim())
 }
 
-/// The declared type of a body. None, or a form's, is refused: such a body may come from a web page.
+/// The media type of a body. Forms and undeclared types are refused: web pages can send them.
 pub(crate) fn media(headers: &HeaderMap) -> Result<Media, Refused> {
     let (declared, kind) = declared(headers);
     if kind.eq_ignore_ascii_case("application/json") {
@@ -36,11 +40,11 @@ pub(crate) fn media(headers: &HeaderMap) -> Result<Media, Refused> {
         Ok(Media::Ndjson)
     } else {
         let detail = format!("the content type is `{declared}`: send `application/json`");
-        Err(Refused::saying(Fault::UnsupportedMediaType, detail))
+        Err(Refused::detailed(ProblemKind::UnsupportedMediaType, detail))
     }
 }
 
-/// Whether a body is said to be YAML.
+/// Whether the content type is YAML.
 pub(crate) fn is_yaml(headers: &HeaderMap) -> bool {
     let (_, kind) = declared(headers);
     ["application/yaml", "application/x-yaml", "text/yaml"].iter().any(|known| kind.eq_ignore_ascii_case(known))
@@ -50,34 +54,49 @@ pub(crate) fn is_yaml(headers: &HeaderMap) -> bool {
 pub(crate) fn expect_json(headers: &HeaderMap) -> Result<(), Refused> {
     match media(headers)? {
         Media::Json => Ok(()),
-        Media::Ndjson => Err(Refused::saying(Fault::UnsupportedMediaType, "send `application/json`")),
+        Media::Ndjson => Err(Refused::detailed(ProblemKind::UnsupportedMediaType, "send `application/json`")),
     }
 }
 
-/// For routes that take content as it is.
+/// For routes that take binary content.
 pub(crate) fn expect_octets(headers: &HeaderMap) -> Result<(), Refused> {
     let (declared, kind) = declared(headers);
     if kind.eq_ignore_ascii_case(OCTETS) {
         return Ok(());
     }
     let detail = format!("the content type is `{declared}`: send `{OCTETS}`");
-    Err(Refused::saying(Fault::UnsupportedMediaType, detail))
+    Err(Refused::detailed(ProblemKind::UnsupportedMediaType, detail))
 }
 
-/// Reads a body of at most `max` bytes.
+/// Reads a body of at most `max` bytes. A declared length beyond that is refused before anything is read.
 pub(crate) async fn read(body: Body, max: usize) -> Result<Bytes, Refused> {
+    if body.size_hint().lower() > max as u64 {
+        return Err(too_large(max));
+    }
     match Limited::new(body, max).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(too_large(max)),
-        Err(error) => Err(Refused::saying(Fault::InvalidJson, format!("the body broke off: {error}"))),
+        Err(error) => Err(Refused::detailed(ProblemKind::InvalidJson, format!("the body ended early: {error}"))),
     }
 }
 
-pub(crate) fn too_large(max: usize) -> Refused {
-    Refused::saying(Fault::BodyTooLarge, format!("at most {max} bytes; nothing of it was accepted"))
+/// Reads an optional JSON body of at most [`SMALL_BODY_BYTES_MAX`]. Without one, the default.
+pub(crate) async fn read_optional<T: Default + for<'de> Deserialize<'de>>(
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<T, Refused> {
+    let bytes = read(body, SMALL_BODY_BYTES_MAX).await?;
+    if headers.contains_key(header::CONTENT_TYPE) || !bytes.is_empty() {
+        expect_json(headers)?;
+    }
+    if bytes.is_empty() { Ok(T::default()) } else { parse(&bytes) }
 }
 
-/// Reads one job's worth of JSON. The fast way first; only a failure is looked into.
+pub(crate) fn too_large(max: usize) -> Refused {
+    Refused::detailed(ProblemKind::BodyTooLarge, format!("at most {max} bytes; nothing was accepted"))
+}
+
+/// Parses the JSON of a job. Only after a failure a slower parser finds the field at fault.
 pub(crate) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Refused> {
     if bytes.len() > limits::JOB_BODY_BYTES_MAX {
         return Err(too_large(limits::JOB_BODY_BYTES_MAX));
@@ -85,30 +104,34 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Refuse
     parse_large(bytes)
 }
 
-/// Reads JSON whose size was limited before.
+/// Parses JSON whose size was already limited.
 pub(crate) fn parse_large<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Refused> {
+    if json::depth(bytes) > json::DEPTH_MAX {
+        let detail = format!("values are nested more than {} levels deep", json::DEPTH_MAX);
+        return Err(Refused::detailed(ProblemKind::InvalidJson, detail));
+    }
     serde_json::from_slice(bytes).map_err(|_| explain::<T>(bytes))
 }
 
-/// Says what is wrong, where, and what was probably meant.
+/// Describes a parse error with its field and a suggestion.
 fn explain<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Refused {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let error = match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
-        Ok(_) => return Refused::saying(Fault::InvalidJson, "there is something behind the JSON value"),
+        Ok(_) => return Refused::detailed(ProblemKind::InvalidJson, "there is more text after the JSON value"),
         Err(error) => error,
     };
     let path = error.path().to_string();
     let message = error.inner().to_string();
     let refused = match unknown_name(&message) {
         Some(name) if UNSUPPORTED.contains(&name) => {
-            let detail = format!("`{name}` is part of the API, but this version does not do it yet: leave it out");
-            Refused::saying(Fault::UnsupportedField, detail)
+            let detail = format!("`{name}` is part of the API, but this version does not support it yet: leave it out");
+            Refused::detailed(ProblemKind::UnsupportedField, detail)
         }
         Some(name) => {
             let hint = suggestion(name, &message).map(|best| format!(" Did you mean `{best}`?")).unwrap_or_default();
-            Refused::saying(Fault::UnknownField, format!("`{name}` is not known here.{hint} ({message})"))
+            Refused::detailed(ProblemKind::UnknownField, format!("`{name}` is unknown.{hint} ({message})"))
         }
-        None => Refused::saying(Fault::InvalidJson, message),
+        None => Refused::detailed(ProblemKind::InvalidJson, message),
     };
     if path == "." { refused } else { refused.at(path) }
 }
@@ -119,27 +142,12 @@ fn unknown_name(message: &str) -> Option<&str> {
     rest.split('`').next()
 }
 
-/// The expected name that is nearest to the unknown one, if any is near.
+/// The expected name closest to the unknown one, if any is close.
 fn suggestion<'a>(name: &str, message: &'a str) -> Option<&'a str> {
     let expected = message.split_once("expected")?.1;
     let names = expected.split('`').skip(1).step_by(2);
-    let (distance, best) = names.map(|other| (distance(name, other), other)).min()?;
+    let (distance, best) = names.map(|other| (strsim::levenshtein(name, other), other)).min()?;
     (distance <= 2.max(name.chars().count() / 3)).then_some(best)
-}
-
-/// How many letters have to be changed, added or left out to get from one word to the other.
-fn distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, b) in to.iter().enumerate() {
-            let changed = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[to.len()]
 }
 
 #[cfg(test)]
@@ -148,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    fn refused(text: &str) -> model::view::Problem {
+    fn refused(text: &str) -> ::api::Problem {
         parse::<JobSpec>(text.as_bytes()).unwrap_err().problem()
     }
 
@@ -161,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_version_lacks_is_said_to_be_absent() {
+    fn unsupported_fields_are_reported_as_such() {
         for name in UNSUPPORTED {
             let text = format!(r#"{{"run":{{"echo":{{}}}},"{name}":null}}"#);
             assert_eq!(refused(&text).code, "unsupported_field", "{text}");
@@ -169,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_named_by_their_path() {
+    fn invalid_values_are_reported_with_their_path() {
         for (text, field) in [
             (r#"{"run":{"echo":{"delay_ms":-5}}}"#, "run.echo.delay_ms"),
             (r#"{"run":{"echo":{}},"timeout_ms":1e99}"#, "timeout_ms"),
@@ -186,22 +194,22 @@ mod tests {
     }
 
     #[test]
-    fn broken_json_is_called_so() {
+    fn malformed_json_is_reported_as_such() {
         for text in ["", "{", "[]", r#"{"run":{"echo":{}}} x"#, "null"] {
             assert_eq!(refused(text).code, "invalid_json", "{text}");
         }
     }
 
     #[test]
-    fn distances_count_letters() {
-        assert_eq!(distance("tpoic", "topic"), 2);
-        assert_eq!(distance("", "abc"), 3);
-        assert_eq!(distance("same", "same"), 0);
+    fn a_suggestion_is_within_two_edits_or_a_third_of_the_name() {
+        let is_close = |name: &str, known: &str| suggestion(name, &format!("expected `{known}`")).is_some();
+        assert!(is_close("tpoic", "topic") && is_close("same", "same") && is_close("timout_mss", "timeout_ms"));
+        assert!(!is_close("abc", "xyz") && !is_close("", "abc"));
     }
 
     proptest::proptest! {
         #[test]
-        fn any_body_is_read_or_refused(bytes: Vec<u8>) {
+        fn parsing_any_body_does_not_panic(bytes: Vec<u8>) {
             let _ = parse::<JobSpec>(&bytes);
         }
     }

@@ -1,4 +1,4 @@
-//! The API's own description: the OpenAPI document and a page that shows it.
+//! The OpenAPI document and a page that shows it.
 
 use std::fmt::Write;
 use std::sync::OnceLock;
@@ -7,22 +7,22 @@ use axum::http::header;
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use serde_json::Value;
 
-const OPENAPI: &str = include_str!("../../openapi.json");
-
-/// The document, read once.
+/// The document, built once.
 fn document() -> &'static Value {
     static DOCUMENT: OnceLock<Value> = OnceLock::new();
-    DOCUMENT.get_or_init(|| serde_json::from_str(OPENAPI).unwrap_or_default())
+    DOCUMENT.get_or_init(::api::openapi::document)
 }
 
-/// Whether a route knows a query parameter. The document is the truth.
+/// Whether the document lists a query parameter of a route.
 pub(crate) fn has_parameter(path: &str, method: &str, name: &str) -> bool {
     let parameters = document()["paths"][path][method.to_ascii_lowercase()]["parameters"].as_array();
     parameters.into_iter().flatten().any(|parameter| parameter["in"] == "query" && parameter["name"] == name)
 }
 
 pub(crate) async fn openapi() -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], OPENAPI).into_response()
+    static TEXT: OnceLock<String> = OnceLock::new();
+    let text = TEXT.get_or_init(|| document().to_string());
+    ([(header::CONTENT_TYPE, "application/json")], text.as_str()).into_response()
 }
 
 pub(crate) async fn front() -> Redirect {
@@ -39,7 +39,18 @@ const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;mar
  td{padding:.35rem .8rem .35rem 0;vertical-align:top;border-top:1px solid #eee}td:first-child{white-space:nowrap;color:#456}\
  @media(prefers-color-scheme:dark){body{color:#ddd;background:#181a1b}td{border-color:#333}td:first-child{color:#9bc}}";
 
-/// Everything the document says, as one page without scripts.
+/// Schemas that the page shows, with their titles.
+const SCHEMAS: [(&str, &str); 7] = [
+    ("JobSpec", "A job"),
+    ("ProcessRun", "A process"),
+    ("WasmRun", "A WebAssembly component"),
+    ("WorkflowStart", "A workflow"),
+    ("ScheduleSpec", "A schedule"),
+    ("QueueSpec", "A queue"),
+    ("Manifest", "A worker"),
+];
+
+/// The document as one page without scripts.
 fn render(document: &Value) -> String {
     let mut page = String::new();
     let text = |value: &Value| escape(value.as_str().unwrap_or_default());
@@ -47,7 +58,7 @@ fn render(document: &Value) -> String {
         page,
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>\
          <title>Outlast API</title><style>{STYLE}</style><h1>Outlast API</h1><p>{}</p>\
-         <p>The whole contract: <a href=/openapi.json>openapi.json</a></p>",
+         <p>The full description: <a href=/openapi.json>openapi.json</a></p>",
         text(&document["info"]["description"])
     );
     let empty = serde_json::Map::new();
@@ -62,14 +73,7 @@ fn render(document: &Value) -> String {
             }
         }
     }
-    for (schema, title) in [
-        ("JobSpec", "A job"),
-        ("Run", "What it runs"),
-        ("WorkflowStart", "A workflow"),
-        ("ScheduleSpec", "A schedule"),
-        ("QueueSpec", "A queue"),
-        ("Manifest", "A worker"),
-    ] {
+    for (schema, title) in SCHEMAS {
         let shape = serde_json::to_string_pretty(&document["components"]["schemas"][schema]).unwrap_or_default();
         let _ = write!(page, "</table><h2>{title}</h2><pre><code>{}</code></pre><table>", escape(&shape));
     }
@@ -90,10 +94,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_document_is_shown_whole() {
+    fn the_page_shows_all_routes_and_schemas() {
         let page = render(document());
         for path in document()["paths"].as_object().unwrap().keys() {
             assert!(page.contains(path.as_str()), "{path}");
+        }
+        for (schema, _) in SCHEMAS {
+            assert!(document()["components"]["schemas"][schema].is_object(), "{schema}");
         }
     }
 }

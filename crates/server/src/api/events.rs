@@ -1,11 +1,11 @@
-//! Every change, as it happens, over SSE or WebSocket; who reconnects with the last cursor misses nothing.
+//! Change events over SSE or WebSocket. Reconnecting with the last cursor resumes without a gap.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use ::api::{ChangeKind, ChangeView};
 use axum::extract::State as Shared;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
@@ -15,85 +15,57 @@ use futures_util::stream::{self, Stream};
 use model::change::Change;
 use model::codec;
 use model::id::{JobId, QueueId, WorkflowId};
-use model::queue::QueueRef;
 use model::time::Timestamp;
-use model::view::ChangeView;
 use store::{EventReader, Position, Store};
 
-use super::list::{Parameters, bad};
-use super::problem::{Fault, Refused};
+use super::blocking::blocking;
+use super::parameters::Parameters;
+use super::permit::Permit;
+use super::problem::{ProblemKind, Refused};
 use super::{App, Core};
 use crate::error::Error;
 
-const SUBSCRIBERS_MAX: usize = 1_000;
+pub(super) const SUBSCRIBERS_MAX: usize = 1_000;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// How many changes are read at once.
+/// Changes and commits read at once.
 const CHUNK: usize = 1_000;
 
-/// Which changes a subscriber wants.
+/// Filter of a subscription.
 #[derive(Debug, Clone, Default)]
-struct Interest {
-    kind: Option<String>,
+struct Filter {
+    kind: Option<ChangeKind>,
     job: Option<JobId>,
     queue: Option<QueueId>,
     workflow: Option<WorkflowId>,
 }
 
-impl Interest {
+impl Filter {
     fn from(core: &Core, parameters: &Parameters) -> Result<Self, Refused> {
-        let kind = parameters.text("kind").map(str::to_owned);
-        if let Some(unknown) = kind.as_deref().filter(|kind| !KINDS.contains(kind)) {
-            return Err(bad("kind", format!("`{unknown}` is none of {}", KINDS.join(", "))));
-        }
+        let kind = match parameters.text("kind") {
+            None => None,
+            Some(text) => Some(ChangeKind::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| {
+                let known = ChangeKind::ALL.map(ChangeKind::as_str).join(", ");
+                Refused::parameter("kind", format!("`{text}` is not one of {known}"))
+            })?),
+        };
         let workflow = parameters.text("workflow").map(|text| {
             let parsed: Result<WorkflowId, _> = text.parse();
-            parsed.map_err(|error| Refused::saying(Fault::InvalidId, error.to_string()).at("workflow"))
+            parsed.map_err(|error| Refused::detailed(ProblemKind::InvalidId, error.to_string()).at("workflow"))
         });
-        let queue = match parameters.queue()? {
-            Some(QueueRef::Id(id)) => Some(id),
-            Some(reference) => Some(super::queues::load(core, reference)?.id),
-            None => None,
-        };
+        let queue = parameters.queue_id(core)?;
         Ok(Self { kind, job: parameters.job()?, queue, workflow: workflow.transpose()? })
     }
 
-    fn wants(&self, change: &Change) -> bool {
-        self.kind.as_deref().is_none_or(|kind| kind == kind_of(change))
+    fn accepts(&self, change: &Change) -> bool {
+        self.kind.is_none_or(|kind| kind == ChangeKind::of(change))
             && self.job.is_none_or(|job| change.job() == Some(job))
             && self.queue.is_none_or(|queue| change.queue() == Some(queue))
             && self.workflow.is_none_or(|workflow| change.workflow() == Some(workflow))
     }
 }
 
-/// Everything that [`kind_of`] names.
-const KINDS: [&str; 9] = [
-    "job",
-    "job_removed",
-    "queue",
-    "queue_removed",
-    "workflow",
-    "workflow_removed",
-    "task",
-    "schedule",
-    "schedule_removed",
-];
-
-fn kind_of(change: &Change) -> &'static str {
-    match change {
-        Change::Job { .. } => "job",
-        Change::JobRemoved { .. } => "job_removed",
-        Change::Queue { .. } => "queue",
-        Change::QueueRemoved { .. } => "queue_removed",
-        Change::Workflow { .. } => "workflow",
-        Change::WorkflowRemoved { .. } => "workflow_removed",
-        Change::Task { .. } => "task",
-        Change::Schedule { .. } => "schedule",
-        Change::ScheduleRemoved { .. } => "schedule_removed",
-    }
-}
-
-/// A place in the stream of changes: so many changes of the commit after this position have been seen.
-/// Opaque to clients, so that it can hold more when there is more than one journal.
+/// A position in the stream of changes: a commit and the number of seen changes of the next one. Opaque to clients, so
+/// that it can cover several journals later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Cursor {
     after: Position,
@@ -116,17 +88,17 @@ impl Cursor {
         match parameters.text("since") {
             None | Some("now") => Ok(Self { after: core.store.durable(), seen: 0 }),
             Some("start") => Ok(Self { after: before_oldest(core)?, seen: 0 }),
-            // What lies ahead was never given out here: waiting for it would skip what comes before.
+            // A cursor beyond the last commit is not from this server. Waiting for it would skip changes.
             Some(text) => Self::parse(text).filter(|cursor| cursor.after <= core.store.durable()).ok_or_else(|| {
                 let detail =
-                    format!("`{text}` is not a cursor: use the one of the last change you have seen, `now` or `start`");
-                Refused::saying(Fault::InvalidCursor, detail).at("since")
+                    format!("`{text}` is not a cursor: use that of the last received change, `now` or `start`");
+                Refused::detailed(ProblemKind::InvalidCursor, detail).at("since")
             }),
         }
     }
 }
 
-/// The place before everything that is still kept.
+/// The position before the oldest retained change.
 fn before_oldest(core: &Core) -> Result<Position, Refused> {
     match core.store.events(Position(0)) {
         Ok(_) => Ok(Position(0)),
@@ -135,37 +107,29 @@ fn before_oldest(core: &Core) -> Result<Position, Refused> {
     }
 }
 
-/// One subscriber; it counts until it is dropped.
+/// A subscription.
 struct Subscriber {
+    _permit: Permit,
     app: Arc<App>,
     core: Arc<Core>,
     reader: Option<Box<dyn EventReader>>,
-    interest: Interest,
+    filter: Filter,
     cursor: Cursor,
     waiting: VecDeque<ChangeView>,
-}
-
-impl Drop for Subscriber {
-    fn drop(&mut self) {
-        self.app.subscribers.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl Subscriber {
     fn new(app: Arc<App>, parameters: &Parameters) -> Result<Self, Refused> {
         let core = app.core()?;
         let cursor = Cursor::from(&core, parameters)?;
-        let interest = Interest::from(&core, parameters)?;
+        let filter = Filter::from(&core, parameters)?;
         let reader = core.store.events(cursor.after)?;
-        if app.subscribers.fetch_add(1, Ordering::Relaxed) >= SUBSCRIBERS_MAX {
-            app.subscribers.fetch_sub(1, Ordering::Relaxed);
-            return Err(Refused::new(Fault::TooManySubscribers));
-        }
-        Ok(Self { app, core, reader: Some(reader), interest, cursor, waiting: VecDeque::new() })
+        let permit = app.subscribers.acquire()?;
+        Ok(Self { _permit: permit, app, core, reader: Some(reader), filter, cursor, waiting: VecDeque::new() })
     }
 
-    /// The next change that is of interest. `None` when the node stops or the changes are gone: the client
-    /// reconnects with its cursor and is told.
+    /// The next accepted change. None when the node stops or the changes are no longer retained: the client reconnects
+    /// with its cursor and gets the reason.
     async fn next(&mut self) -> Option<ChangeView> {
         let mut commits = self.core.commits.clone();
         loop {
@@ -183,10 +147,10 @@ impl Subscriber {
         }
     }
 
-    /// Reads some commits; says whether there were any.
+    /// Reads some commits. False if there were none.
     async fn read_more(&mut self) -> Result<bool, Refused> {
-        let mut reader = self.reader.take().ok_or_else(|| Refused::new(Fault::Internal))?;
-        let (interest, mut cursor) = (self.interest.clone(), self.cursor);
+        let mut reader = self.reader.take().ok_or_else(|| Refused::new(ProblemKind::Internal))?;
+        let (filter, mut cursor) = (self.filter.clone(), self.cursor);
         let read = move || {
             let mut found = VecDeque::new();
             let mut commits = 0;
@@ -196,7 +160,7 @@ impl Subscriber {
                 for (index, payload) in committed.events.iter().enumerate().skip(cursor.seen) {
                     let change: Change =
                         codec::decode(payload).map_err(|source| Error::Record { shard: committed.shard.0, source })?;
-                    if interest.wants(&change) {
+                    if filter.accepts(&change) {
                         found.push_back(view(&change, Cursor { after: cursor.after, seen: index + 1 }));
                     }
                 }
@@ -204,8 +168,7 @@ impl Subscriber {
             }
             Ok::<_, Refused>((reader, cursor, found, commits))
         };
-        let read = tokio::task::spawn_blocking(read).await.map_err(|error| Error::Panicked(error.to_string()))?;
-        let (reader, cursor, found, commits) = read?;
+        let (reader, cursor, found, commits) = blocking(read).await?;
         self.reader = Some(reader);
         self.cursor = cursor;
         self.waiting = found;
@@ -216,7 +179,7 @@ impl Subscriber {
 fn view(change: &Change, cursor: Cursor) -> ChangeView {
     let mut view = ChangeView {
         cursor: cursor.text(),
-        kind: kind_of(change).to_owned(),
+        kind: ChangeKind::of(change).as_str().to_owned(),
         job: change.job(),
         queue: change.queue(),
         workflow: change.workflow(),
@@ -238,8 +201,8 @@ fn view(change: &Change, cursor: Cursor) -> ChangeView {
             view.state = Some(state.as_str().to_owned());
             view.reason = reason.map(|reason| reason.as_str().to_owned());
         }
-        Change::Task { place, state, reason, .. } => {
-            view.place = Some((*place).into());
+        Change::Task { task_key, state, reason, .. } => {
+            view.place = Some((*task_key).into());
             view.state = Some(state.as_str().to_owned());
             view.reason = reason.map(|reason| reason.as_str().to_owned());
         }
@@ -258,7 +221,7 @@ pub(crate) async fn stream(
     headers: axum::http::HeaderMap,
     mut parameters: Parameters,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refused> {
-    // A browser that reconnects by itself says where it was in this header.
+    // Browsers send their position in this header when they reconnect.
     if let Some(last) = headers.get("last-event-id").and_then(|value| value.to_str().ok()) {
         parameters.set("since", last);
     }
@@ -278,8 +241,8 @@ pub(crate) async fn socket(
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Refused> {
     let upgrade = upgrade.map_err(|rejected| {
-        let detail = format!("{rejected}; for a stream over plain HTTP use /v1/events");
-        Refused::saying(Fault::UpgradeRequired, detail)
+        let detail = format!("{rejected}; for a stream over plain HTTP, use /v1/events");
+        Refused::detailed(ProblemKind::UpgradeRequired, detail)
     })?;
     let subscriber = Subscriber::new(app, &parameters)?;
     Ok(upgrade.on_upgrade(move |socket| push(socket, subscriber)))
@@ -295,7 +258,7 @@ async fn push(mut socket: WebSocket, mut subscriber: Subscriber) {
                     return;
                 }
             }
-            // The client has nothing to say here; that it goes away is worth knowing.
+            // Messages of the client are ignored; its close is not.
             message = socket.recv() => {
                 if !matches!(message, Some(Ok(_))) {
                     return;
@@ -321,7 +284,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_text_as_a_cursor_ends_without_a_panic(text in ".{0,30}") {
+        fn parsing_any_text_as_a_cursor_does_not_panic(text in ".{0,30}") {
             let _ = Cursor::parse(&text);
         }
     }

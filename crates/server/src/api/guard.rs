@@ -1,4 +1,4 @@
-//! Keeps web pages out: a browser sends what they ask for to loopback, too.
+//! Protection from web pages: browsers send their requests to loopback addresses, too.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -14,14 +14,14 @@ use futures_util::future::{Either, Ready, ready};
 use tower_service::Service;
 
 use super::App;
-use super::problem::{Fault, Refused};
+use super::problem::{ProblemKind, Refused};
 use crate::options::Options;
 
-/// Who may be called by which name.
+/// Host names that the server accepts.
 #[derive(Debug)]
 pub(crate) struct Guard {
     names: Vec<String>,
-    /// Open to other machines on purpose: any address that is written as a number is one of ours.
+    /// The server is open to other machines: any numeric address is accepted.
     any_address: bool,
 }
 
@@ -42,15 +42,15 @@ impl Guard {
         let host = host.unwrap_or_default();
         if !self.admits(host) {
             let detail = format!(
-                "the request is for `{host}`; this server answers to its own address and `localhost` (setting `hosts` adds names)"
+                "the request is for `{host}`; this server accepts its own address and `localhost` (the setting `hosts` adds names)"
             );
-            return Err(Refused::saying(Fault::ForeignHost, detail));
+            return Err(Refused::detailed(ProblemKind::ForeignHost, detail));
         }
         let Some(origin) = origin else { return Ok(()) };
         let own = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
         if own.is_none_or(|own| !own.eq_ignore_ascii_case(host)) {
-            let detail = format!("a page of `{origin}` asked for this; only pages of this server may");
-            return Err(Refused::saying(Fault::ForeignOrigin, detail));
+            let detail = format!("the request comes from a page of `{origin}`; only pages of this server are allowed");
+            return Err(Refused::detailed(ProblemKind::ForeignOrigin, detail));
         }
         Ok(())
     }
@@ -64,8 +64,8 @@ fn host_of(authority: &str) -> &str {
     authority.rsplit_once(':').map_or(authority, |(host, _)| host)
 }
 
-/// The router behind its guard. It stands around the router rather than in it as a layer: layers of a router are
-/// boxed and cloned for every request, which costs more than the check itself.
+/// The router behind the guard. A wrapper instead of a layer: layers of a router are boxed and cloned for every
+/// request, which costs more than the check.
 #[derive(Clone)]
 pub(crate) struct Guarded {
     pub app: Arc<App>,
@@ -92,7 +92,7 @@ impl Service<Request> for Guarded {
 fn admit(guard: &Guard, request: &Request) -> Result<(), Refused> {
     let host = request.headers().get(header::HOST).and_then(|value| value.to_str().ok());
     let host = host.or_else(|| request.uri().authority().map(|authority| authority.as_str()));
-    // An origin that cannot be read is none of ours.
+    // An unreadable origin is a foreign one.
     let origin = request.headers().get(header::ORIGIN).map(|value| value.to_str().unwrap_or("null"));
     guard.check(host, origin)
 }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_names_are_answered() {
+    fn only_own_host_names_are_accepted() {
         let guard = guard(false);
         for own in ["localhost", "localhost:7070", "127.0.0.1:7070", "[::1]:7070", "build.example", "LOCALHOST:1"] {
             assert!(guard.check(Some(own), None).is_ok(), "{own}");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_pages_may_ask() {
+    fn only_own_origins_are_accepted() {
         let guard = guard(false);
         let host = Some("localhost:7070");
         assert!(guard.check(host, Some("http://localhost:7070")).is_ok());
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_server_answers_to_addresses_but_not_to_foreign_names() {
+    fn an_open_server_accepts_addresses_but_not_foreign_names() {
         let guard = guard(true);
         assert!(guard.check(Some("10.1.2.3:7070"), None).is_ok());
         assert!(guard.check(Some("evil.example:7070"), None).is_err());

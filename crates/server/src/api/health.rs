@@ -1,31 +1,25 @@
-//! Whether the server is alive, and whether it is ready.
+//! Liveness and readiness.
 
 use std::sync::Arc;
 
+use ::api::HealthView;
 use axum::Json as JsonBody;
 use axum::extract::State as Shared;
-use serde::Serialize;
 
 use super::App;
 use super::problem::Refused;
 
-#[derive(Serialize)]
-pub(crate) struct Health {
-    status: &'static str,
-    version: &'static str,
+fn health(status: &str) -> JsonBody<HealthView> {
+    JsonBody(HealthView { status: status.to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() })
 }
 
-fn health(status: &'static str) -> JsonBody<Health> {
-    JsonBody(Health { status, version: env!("CARGO_PKG_VERSION") })
-}
-
-/// The process runs and answers.
-pub(crate) async fn alive() -> JsonBody<Health> {
+/// The process responds.
+pub(crate) async fn alive() -> JsonBody<HealthView> {
     health("alive")
 }
 
-/// Everything is rehydrated and being served.
-pub(crate) async fn ready(Shared(app): Shared<Arc<App>>) -> Result<JsonBody<Health>, Refused> {
+/// All shards are rehydrated and serve requests.
+pub(crate) async fn ready(Shared(app): Shared<Arc<App>>) -> Result<JsonBody<HealthView>, Refused> {
     app.core()?;
     Ok(health("ready"))
 }

@@ -1,40 +1,45 @@
-//! One job: show it, wait for it, act on it.
+//! Jobs: show, wait, act.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::api::{HistoryView, JobView, OriginalView, Page, is_hidden};
 use axum::Json as JsonBody;
 use axum::body::Body;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use engine::{Actor, Answer, Input, RequestId};
+use engine::Actor;
 use model::id::JobId;
 use model::job::Job;
-use model::message::Ticket;
-use model::spec::Lane;
+use model::message::AttemptRef;
+use model::spec::ExecutorKind;
 use model::state::State;
-use model::view::{HistoryView, JobView, OriginalView, Page, is_hidden};
 
 use super::access;
 use super::actor::actor;
-use super::list::{self, Filter, Parameters};
+use super::blocking::blocking;
+use super::list::{self, Filter};
+use super::parameters::Parameters;
 use super::path::Path;
-use super::problem::{Fault, Refused};
+use super::problem::{ProblemKind, Refused};
 use super::workflows::view::complete_origin;
 use super::{App, Core};
 use crate::error::Error;
 use crate::inbox::Watched;
 use crate::reads;
+use crate::request::{Cancel, ReadOriginal, Release, Remove, Request, Retract, Retry};
 
 pub(crate) fn parse_id(text: &str) -> Result<JobId, Refused> {
-    text.parse().map_err(|error: model::id::ParseIdError| Refused::saying(Fault::InvalidId, error.to_string()).at("id"))
+    text.parse()
+        .map_err(|error: model::id::ParseIdError| Refused::detailed(ProblemKind::InvalidId, error.to_string()).at("id"))
 }
 
 pub(crate) fn load(core: &Core, id: JobId) -> Result<Job, Refused> {
     let shard = core.shard_of(id.slot());
-    reads::job(core.store.as_ref(), shard, id)?
-        .ok_or_else(|| Refused::saying(Fault::UnknownJob, format!("there is no job {id}; it may have been removed")))
+    reads::job(core.store.as_ref(), shard, id)?.ok_or_else(|| {
+        Refused::detailed(ProblemKind::UnknownJob, format!("there is no job {id}; it may have been removed"))
+    })
 }
 
 pub(crate) fn view(core: &Core, job: &Job) -> Result<JobView, Refused> {
@@ -46,19 +51,19 @@ pub(crate) fn view(core: &Core, job: &Job) -> Result<JobView, Refused> {
     Ok(shown)
 }
 
-/// What a job that runs here uses right now.
+/// Adds the current resource usage of a job that runs on this node.
 pub(crate) fn add_usage(core: &Core, job: &Job, shown: &mut JobView) {
     if !job.state.is_on_runner() {
         return;
     }
-    if let Some(current) = core.runner.sampling().of(Ticket { job: job.id, attempt: job.attempt }) {
+    if let Some(current) = core.runner.sampling().of(AttemptRef { job: job.id, attempt: job.attempt }) {
         shown.cpu_seconds = Some(current.cpu.as_secs_f64());
         shown.cpu_percent = current.cpu_percent;
         shown.memory_peak_bytes = Some(current.memory_bytes);
     }
 }
 
-/// The job once it has ended, or as it is when the time is up or the node stops.
+/// Waits for the end of a job, at most for `wait` and until the node stops, and shows the job.
 pub(crate) async fn when_ended(
     app: &App,
     core: &Core,
@@ -90,7 +95,7 @@ pub(crate) async fn show(
             when_ended(&app, &core, id, core.inbox_of(id).watch(id)?, wait).await?
         }
         Some(_) | None => {
-            if job.state == State::Running && job.lane == Lane::Process {
+            if job.state == State::Running && job.executor == ExecutorKind::Process {
                 core.runner.sampling().refresh().await;
             }
             view(&core, &job)?
@@ -113,7 +118,7 @@ pub(crate) async fn result(
     let job = load(&core, id)?;
     if !job.state.is_terminal() {
         let detail = format!("the job is {}: wait for it with GET /v1/jobs/{}?wait_ms=30000", job.state, job.id);
-        return Err(Refused::saying(Fault::NotTerminal, detail));
+        return Err(Refused::detailed(ProblemKind::NotTerminal, detail));
     }
     if is_hidden(&job) {
         return Err(access::quarantined(&job));
@@ -122,19 +127,16 @@ pub(crate) async fn result(
     Ok(([(header::CONTENT_TYPE, "application/json")], Body::from(bytes)).into_response())
 }
 
-/// What the policy had removed from a result and kept. Whoever looks at it is noted.
+/// The original of a redacted result. The access is recorded in the audit log.
 async fn original(app: &App, core: &Core, id: JobId, by: Actor) -> Result<Response, Refused> {
     if !app.show_originals {
-        let detail = "have `show_originals: true` set in the server's configuration, or release what is quarantined";
-        return Err(Refused::saying(Fault::OriginalsNotShown, detail));
+        let detail = "set `show_originals: true` in the server's configuration, or release the quarantined result";
+        return Err(Refused::detailed(ProblemKind::OriginalsNotShown, detail));
     }
-    match core.inbox_of(id).ask(|request| Input::ReadOriginal { request, job: id, by }).await? {
-        Answer::Job(job) => match job.original {
-            Some(original) => Ok(JsonBody(OriginalView::from(*original)).into_response()),
-            None => Err(Refused::new(Fault::NoOriginal)),
-        },
-        Answer::Refused(refusal) => Err(refusal.into()),
-        _ => Err(Refused::new(Fault::Internal)),
+    let job = core.inbox_of(id).request(ReadOriginal { job: id, by }).await?;
+    match job.original {
+        Some(original) => Ok(JsonBody(OriginalView::from(*original)).into_response()),
+        None => Err(Refused::new(ProblemKind::NoOriginal)),
     }
 }
 
@@ -147,20 +149,18 @@ pub(crate) async fn history(
     Ok(JsonBody(HistoryView::new(&load(&core, parse_id(&id)?)?)))
 }
 
-/// Reads a page away from the threads that answer requests.
 pub(crate) async fn read_page(
     app: Arc<App>,
     parameters: Parameters,
     narrow: impl FnOnce(&mut Filter) + Send + 'static,
 ) -> Result<JsonBody<Page<JobView>>, Refused> {
-    let read = move || {
+    let page = blocking(move || {
         let core = app.core()?;
         let mut filter = Filter::from(&core, &parameters)?;
         narrow(&mut filter);
         list::page(&core, &filter, &parameters)
-    };
-    let page = tokio::task::spawn_blocking(read).await.map_err(|error| Error::Panicked(error.to_string()))?;
-    page.map(JsonBody)
+    });
+    page.await.map(JsonBody)
 }
 
 pub(crate) async fn list(
@@ -193,7 +193,7 @@ pub(crate) async fn completed(
     read_page(app, parameters, only_completed).await
 }
 
-/// Every job with the time of each of its states, newest first.
+/// Jobs with the times of their states, newest first.
 pub(crate) async fn history_of_all(
     Shared(app): Shared<Arc<App>>,
     parameters: Parameters,
@@ -201,27 +201,37 @@ pub(crate) async fn history_of_all(
     read_page(app, parameters, |_| {}).await
 }
 
-/// Actions have no body, or an empty one; a form's is refused like everywhere.
+/// Actions need no body. Forms are refused, since web pages can send them.
 pub(crate) fn expect_no_form(headers: &HeaderMap) -> Result<(), Refused> {
     if headers.contains_key(header::CONTENT_TYPE) { super::body::expect_json(headers) } else { Ok(()) }
 }
 
-pub(crate) async fn act(
+/// Sends a request about a job and shows the job.
+pub(crate) async fn act<R: Request<Answer = Box<Job>>>(
     app: &App,
     id: &str,
     headers: &HeaderMap,
-    input: impl FnOnce(RequestId, JobId, Actor) -> Input,
-) -> Result<Response, Refused> {
+    request: impl FnOnce(JobId, Actor) -> R,
+) -> Result<JsonBody<JobView>, Refused> {
     expect_no_form(headers)?;
     let core = app.core()?;
     let id = parse_id(id)?;
-    let by = actor(headers)?;
-    match core.inbox_of(id).ask(|request| input(request, id, by)).await? {
-        Answer::Job(job) => Ok(JsonBody(view(&core, &job)?).into_response()),
-        Answer::Removed => Ok(StatusCode::NO_CONTENT.into_response()),
-        Answer::Refused(refusal) => Err(refusal.into()),
-        _ => Err(Refused::new(Fault::Internal)),
-    }
+    let job = core.inbox_of(id).request(request(id, actor(headers)?)).await?;
+    Ok(JsonBody(view(&core, &job)?))
+}
+
+/// Sends a request that removes a job.
+pub(crate) async fn remove_by<R: Request<Answer = ()>>(
+    app: &App,
+    id: &str,
+    headers: &HeaderMap,
+    request: impl FnOnce(JobId, Actor) -> R,
+) -> Result<StatusCode, Refused> {
+    expect_no_form(headers)?;
+    let core = app.core()?;
+    let id = parse_id(id)?;
+    core.inbox_of(id).request(request(id, actor(headers)?)).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 pub(crate) async fn cancel(
@@ -229,8 +239,8 @@ pub(crate) async fn cancel(
     Path(id): Path<String>,
     headers: HeaderMap,
     _: Parameters,
-) -> Result<Response, Refused> {
-    act(&app, &id, &headers, |request, job, by| Input::Cancel { request, job, by }).await
+) -> Result<JsonBody<JobView>, Refused> {
+    act(&app, &id, &headers, |job, by| Cancel { job, by }).await
 }
 
 pub(crate) async fn retry(
@@ -238,8 +248,8 @@ pub(crate) async fn retry(
     Path(id): Path<String>,
     headers: HeaderMap,
     _: Parameters,
-) -> Result<Response, Refused> {
-    act(&app, &id, &headers, |request, job, by| Input::Retry { request, job, by }).await
+) -> Result<JsonBody<JobView>, Refused> {
+    act(&app, &id, &headers, |job, by| Retry { job, by }).await
 }
 
 pub(crate) async fn retract(
@@ -247,18 +257,17 @@ pub(crate) async fn retract(
     Path(id): Path<String>,
     headers: HeaderMap,
     _: Parameters,
-) -> Result<Response, Refused> {
-    act(&app, &id, &headers, |request, job, by| Input::Retract { request, job, by }).await
+) -> Result<JsonBody<JobView>, Refused> {
+    act(&app, &id, &headers, |job, by| Retract { job, by }).await
 }
 
-/// Lets out what is quarantined.
 pub(crate) async fn release(
     Shared(app): Shared<Arc<App>>,
     Path(id): Path<String>,
     headers: HeaderMap,
     _: Parameters,
-) -> Result<Response, Refused> {
-    act(&app, &id, &headers, |request, job, by| Input::Release { request, job, by }).await
+) -> Result<JsonBody<JobView>, Refused> {
+    act(&app, &id, &headers, |job, by| Release { job, by }).await
 }
 
 pub(crate) async fn remove(
@@ -266,6 +275,6 @@ pub(crate) async fn remove(
     Path(id): Path<String>,
     headers: HeaderMap,
     _: Parameters,
-) -> Result<Response, Refused> {
-    act(&app, &id, &headers, |request, job, by| Input::Remove { request, job, by }).await
+) -> Result<StatusCode, Refused> {
+    remove_by(&app, &id, &headers, |job, by| Remove { job, by }).await
 }

@@ -1,12 +1,11 @@
-//! The output of a job's attempts: whole, its end, or as it comes; as plain text or as events that can be resumed.
+//! Output of jobs: whole, tail or followed, as plain text or as resumable events.
 //!
-//! Each reader has a thread of its own with a low priority: watching a job must not slow it down.
+//! Each reader has its own thread with a low priority, so that reading does not slow jobs down.
 
 mod event;
 mod reading;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use axum::body::Body;
 use axum::extract::State as Shared;
@@ -18,17 +17,17 @@ use runner::logs::Stream;
 use tokio::sync::mpsc;
 
 use super::access::{Access, access, quarantined};
-use super::list::{Parameters, bad};
+use super::parameters::Parameters;
 use super::path::Path;
-use super::problem::{Fault, Refused};
+use super::problem::{ProblemKind, Refused};
 use super::{App, jobs};
 use event::Cursor;
-use reading::{Form, Reading};
+use reading::{Format, Reading};
 
 const TAIL_LINES_MAX: u64 = 1_000_000;
-/// How many may read output at the same time.
-const READERS_MAX: usize = 256;
-/// How many pieces wait for a client that reads slowly.
+/// Limit of concurrent readers.
+pub(super) const READERS_MAX: usize = 256;
+/// Pieces buffered for a slow client.
 const PIECES_WAITING_MAX: usize = 4;
 
 pub(crate) async fn logs(
@@ -41,35 +40,35 @@ pub(crate) async fn logs(
     let job = jobs::load(&core, jobs::parse_id(&id)?)?;
     let events = headers.get(header::ACCEPT).is_some_and(|accept| accept.as_bytes().starts_with(b"text/event-stream"));
     let streams = match parameters.text("stream") {
-        // Plain text cannot tell the two apart; events can.
+        // Events name their stream, plain text does not.
         None if events => vec![Stream::Stdout, Stream::Stderr],
         None | Some("stdout") => vec![Stream::Stdout],
         Some("stderr") => vec![Stream::Stderr],
-        Some(other) => return Err(bad("stream", format!("`{other}` is neither stdout nor stderr"))),
+        Some(other) => return Err(Refused::parameter("stream", format!("`{other}` is neither stdout nor stderr"))),
     };
     let attempt = parameters.number("attempt", u64::from(u32::MAX))?.map(|number| Attempt(number as u32));
     if let Some(attempt) = attempt
         && attempt > job.attempt
     {
-        return Err(Refused::new(Fault::NoLogs));
+        return Err(Refused::new(ProblemKind::NoLogs));
     }
     let tail = parameters.number("tail", TAIL_LINES_MAX)?.map(|lines| lines as usize);
     let follow = parameters.flag("follow")?;
     let resumed = match headers.get("last-event-id").and_then(|id| id.to_str().ok()) {
-        Some(text) => Some(text.parse::<Cursor>().map_err(|why| bad("Last-Event-ID", why))?),
+        Some(text) => Some(text.parse::<Cursor>().map_err(|why| Refused::parameter("Last-Event-ID", why))?),
         None => None,
     };
     let newest = job.attempt.max(Attempt(1));
     match access(&core, &job, attempt.unwrap_or(newest)) {
         Access::Open => {}
-        // Whoever follows gets it when it is let out.
+        // A follower gets the output once it is released.
         Access::Later if follow => {}
         Access::Later | Access::Never => return Err(quarantined(&job)),
     }
-    // The last lines are those of the newest attempt; whoever wants everything, as it comes, begins with the first.
+    // A tail is that of the newest attempt. Following without a tail starts with the first attempt.
     let first = attempt.unwrap_or(if follow && tail.is_none() { Attempt(1) } else { newest });
     let start = resumed.unwrap_or(Cursor::at(first));
-    let form = if events { Form::Events } else { Form::Text };
+    let form = if events { Format::Events } else { Format::Text };
     let (pieces, output) = mpsc::channel(PIECES_WAITING_MAX);
     let reading = Reading {
         core,
@@ -82,33 +81,14 @@ pub(crate) async fn logs(
         form,
         pieces,
     };
-    let turn = Turn::take(&app)?;
+    let permit = app.log_readers.acquire()?;
     let stopping = app.stopping.clone();
-    reading::start(reading, stopping, turn)
-        .map_err(|error| Refused::saying(Fault::Internal, format!("the output cannot be read now: {error}")))?;
+    reading::start(reading, stopping, permit)
+        .map_err(|error| Refused::detailed(ProblemKind::Internal, format!("reading the output failed: {error}")))?;
     let body = Body::from_stream(stream::unfold(output, |mut output| async move {
         let piece = output.recv().await?;
         Some((piece, output))
     }));
     let kind = if events { "text/event-stream" } else { "text/plain; charset=utf-8" };
     Ok(([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-store")], body).into_response())
-}
-
-/// A reader's place among the others.
-struct Turn(Arc<App>);
-
-impl Turn {
-    fn take(app: &Arc<App>) -> Result<Self, Refused> {
-        if app.log_readers.fetch_add(1, Ordering::Relaxed) >= READERS_MAX {
-            app.log_readers.fetch_sub(1, Ordering::Relaxed);
-            return Err(Refused::new(Fault::TooManySubscribers));
-        }
-        Ok(Self(app.clone()))
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        self.0.log_readers.fetch_sub(1, Ordering::Relaxed);
-    }
 }

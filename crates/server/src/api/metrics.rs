@@ -1,22 +1,21 @@
-//! Numbers for Prometheus. `docs/metrics.md` says what each of them means.
+//! Metrics for Prometheus, described in `docs/metrics.md`.
 
-mod flows;
 mod governance;
 mod jobs;
 #[cfg(test)]
 mod tests;
 mod text;
+mod workflows;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use axum::extract::State as Shared;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use kernel::KernelStatus;
+use policy_service::PolicyServiceStatus;
 
 use super::App;
-use super::list::Parameters;
+use super::parameters::Parameters;
 use super::problem::Refused;
 use crate::inbox::{Inbox, Status};
 use crate::measures::{BOUNDS_MICROS, PolicyMeasures, Snapshot};
@@ -30,23 +29,23 @@ pub(crate) async fn metrics(Shared(app): Shared<Arc<App>>, _: Parameters) -> Res
         statuses: core.inboxes.iter().map(Inbox::status).collect(),
         requests_waiting: core.inboxes.iter().map(Inbox::requests_waiting).sum(),
         commit_times,
-        subscribers: app.subscribers.load(Ordering::Relaxed),
+        subscribers: app.subscribers.in_use(),
         policy: core.policy.measures(),
-        kernel: core.policy.kernel().map(kernel::Client::status),
+        service: core.policy.service().map(policy_service::Client::status),
     };
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], reading.render()).into_response())
 }
 
-/// Everything that is shown, read once.
+/// A snapshot of all values.
 struct Reading<'a> {
-    /// Of each shard.
+    /// One per shard.
     statuses: Vec<Status>,
     requests_waiting: usize,
     commit_times: Snapshot,
     subscribers: usize,
     policy: &'a PolicyMeasures,
-    /// Absent where no kernel is asked.
-    kernel: Option<KernelStatus>,
+    /// Absent without a policy service.
+    service: Option<PolicyServiceStatus>,
 }
 
 impl Reading<'_> {
@@ -56,8 +55,8 @@ impl Reading<'_> {
         self.topics(&mut text);
         self.placement(&mut text);
         self.policy(&mut text);
-        if let Some(kernel) = &self.kernel {
-            governance::kernel(kernel, &mut text);
+        if let Some(service) = &self.service {
+            governance::policy_service(service, &mut text);
         }
         self.outputs(&mut text);
         self.workflows(&mut text);
@@ -73,10 +72,10 @@ impl Reading<'_> {
 
     fn node(&self, text: &mut Text) {
         text.counter("outlast_commits_total", "Durable commits.", self.sum(|s| s.commits));
-        let mut times = text.family("outlast_commit_seconds", Kind::Histogram, "How long commits took to be durable.");
+        let mut times = text.family("outlast_commit_seconds", Kind::Histogram, "Duration of durable commits.");
         measured(&mut times, &[], &self.commit_times);
         let waiting = self.requests_waiting as u64;
-        text.gauge("outlast_requests_waiting", "Requests that no shard has taken up yet.", waiting);
+        text.gauge("outlast_requests_waiting", "Requests that no shard has received yet.", waiting);
         text.gauge("outlast_subscribers", "Subscribers to changes.", self.subscribers as u64);
     }
 }

@@ -1,20 +1,20 @@
-//! The nodes of this cluster, which today is one: what it runs, and what protects its host from that.
+//! Nodes of the cluster, currently one: capacity and protections.
 
 use std::sync::Arc;
 
+use ::api::{CapacityView, NodeView, Page, ProtectionView};
 use axum::Json as JsonBody;
 use axum::extract::State as Shared;
-use model::view::{CapacityView, NodeView, Page, ProtectionView};
-use runner::Kept;
+use runner::Enforcement;
 
-use super::list::Parameters;
+use super::parameters::Parameters;
 use super::path::Path;
-use super::problem::{Fault, Refused};
+use super::problem::{ProblemKind, Refused};
 use super::{App, Core};
 
 pub(crate) async fn list(Shared(app): Shared<Arc<App>>, _: Parameters) -> Result<JsonBody<Page<NodeView>>, Refused> {
     let core = app.core()?;
-    Ok(JsonBody(Page { items: vec![view(&core)], next_cursor: None }))
+    Ok(JsonBody(Page::whole(vec![view(&core)])))
 }
 
 pub(crate) async fn show(
@@ -25,7 +25,7 @@ pub(crate) async fn show(
     let core = app.core()?;
     let shown = view(&core);
     if shown.id.to_string() != id {
-        return Err(Refused::saying(Fault::UnknownNode, format!("there is no node `{id}`")).at("id"));
+        return Err(Refused::detailed(ProblemKind::UnknownNode, format!("there is no node `{id}`")).at("id"));
     }
     Ok(JsonBody(shown))
 }
@@ -33,9 +33,9 @@ pub(crate) async fn show(
 fn view(core: &Core) -> NodeView {
     let shards = u32::from(core.shards.count());
     let capacity = core.runner.capacity();
-    let protections = core.runner.protections().kept.into_iter().map(|(name, kept)| match kept {
-        Kept::By { means } => ProtectionView { name, in_force: true, how: means },
-        Kept::Missing { why } => ProtectionView { name, in_force: false, how: why },
+    let protections = core.runner.protections().entries.into_iter().map(|(name, enforcement)| match enforcement {
+        Enforcement::Active { mechanism } => ProtectionView { name, in_force: true, how: mechanism },
+        Enforcement::Missing { reason } => ProtectionView { name, in_force: false, how: reason },
     });
     NodeView {
         id: core.node,

@@ -1,12 +1,12 @@
-//! The variable part of a route, with a refusal like all others.
+//! Path parameters.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
-use super::problem::{Fault, Refused};
+use super::problem::{ProblemKind, Refused};
 
-/// Like axum's own, but what is not even text is refused with a problem document.
+/// Like axum's `Path`, but errors are problem documents.
 pub(crate) struct Path<T>(pub T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
@@ -14,7 +14,8 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T>
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refused> {
         let taken = axum::extract::Path::from_request_parts(parts, state).await;
-        let axum::extract::Path(value) = taken.map_err(|error| Refused::saying(Fault::InvalidId, error.to_string()))?;
+        let axum::extract::Path(value) =
+            taken.map_err(|error| Refused::detailed(ProblemKind::InvalidId, error.to_string()))?;
         Ok(Self(value))
     }
 }

@@ -1,35 +1,35 @@
-//! The policy as operators see it, and what it would say of a job.
+//! The policy: state and checks of jobs.
 
 use std::sync::Arc;
 
+use ::api::{CheckView, DecisionView, PolicyView, RuleVerdictView, RulesView};
 use axum::Json as JsonBody;
 use axum::body::Body;
 use axum::extract::State as Shared;
 use axum::http::HeaderMap;
-use engine::Gate;
-use kernel::CheckFacts;
+use engine::PolicyMode;
 use model::id::JobId;
 use model::json::Json;
 use model::limits;
 use model::spec::JobSpec;
 use model::verdict::PolicyVersion;
-use model::view::{CheckView, ConstraintsView, DecisionView, PolicyView, RulesView, SpokenView};
-use policy::{Explanation, JobFacts, SpokenRule};
+use policy::{Explanation, JobFacts, RuleVerdict};
+use policy_service::CheckFacts;
 
 use super::actor::actor;
-use super::list::Parameters;
-use super::problem::{Fault, Refused};
+use super::blocking::blocking;
+use super::parameters::Parameters;
+use super::problem::{ProblemKind, Refused};
 use super::{App, Core, body, submit};
 use crate::clock;
-use crate::error::Error;
 
-/// Who decides, in the API's words.
+/// Names of policy backends in the API.
 const NONE: &str = "none";
 const RULES: &str = "rules";
-const KERNEL: &str = "kernel";
+const SERVICE: &str = "kernel";
 
-/// The rule of servers that ask nobody.
-const NOBODY_ASKED: &str = "no_policy";
+/// Rule of decisions without a policy.
+const NO_POLICY: &str = "no_policy";
 
 pub(crate) async fn show(Shared(app): Shared<Arc<App>>, _: Parameters) -> Result<JsonBody<PolicyView>, Refused> {
     let core = app.core()?;
@@ -46,10 +46,10 @@ pub(crate) async fn show(Shared(app): Shared<Arc<App>>, _: Parameters) -> Result
             has_output_rules: status.has_output_rules,
         }
     });
-    let kernel = policy.kernel().map(|kernel| Json::of(&kernel.status()));
-    let mode = match (&rules, &kernel) {
+    let service = policy.service().map(|service| Json::of(&service.status()));
+    let mode = match (&rules, &service) {
         (Some(_), _) => RULES,
-        (None, Some(_)) => KERNEL,
+        (None, Some(_)) => SERVICE,
         (None, None) => NONE,
     };
     Ok(JsonBody(PolicyView {
@@ -58,22 +58,22 @@ pub(crate) async fn show(Shared(app): Shared<Arc<App>>, _: Parameters) -> Result
         version: version(&core),
         failed_open: policy.failed_open(),
         rules,
-        kernel,
+        service,
     }))
 }
 
-/// The rules in force; nothing while a kernel has not said which ones it has.
+/// Version of the policy in force. None until the policy service has answered once.
 fn version(core: &Core) -> Option<PolicyVersion> {
-    if let Some(kernel) = core.policy.kernel() {
-        return kernel.policy_version();
+    if let Some(service) = core.policy.service() {
+        return service.policy_version();
     }
-    match core.policy.setup().gate {
-        Gate::Open => None,
-        Gate::Policy(version) => Some(version),
+    match core.policy.settings().policy {
+        PolicyMode::Disabled => None,
+        PolicyMode::Enforced(version) => Some(version),
     }
 }
 
-/// Nothing is submitted, and nothing is remembered.
+/// Checks a job without submitting it. The decision is not cached.
 pub(crate) async fn check(
     Shared(app): Shared<Arc<App>>,
     headers: HeaderMap,
@@ -85,30 +85,29 @@ pub(crate) async fn check(
     let bytes = body::read(request_body, limits::JOB_BODY_BYTES_MAX).await?;
     let mut spec: JobSpec = body::parse(&bytes)?;
     submit::check(&app, &spec)?;
-    // As with a submit: which queue it is in is no part of what is decided about.
+    // As in a submit: the policy does not see the queue.
     spec.queue = None;
     let submitter = actor(&headers)?;
     if let Some(rules) = core.policy.rules().map(|rules| rules.rules()) {
         let explain = move || {
             rules.explain(&JobFacts { spec: &spec, submitter: submitter.as_deref(), queue: None }, clock::now())
         };
-        let explained = tokio::task::spawn_blocking(explain).await;
-        return Ok(JsonBody(check_view(explained.map_err(|error| Error::Panicked(error.to_string()))?)));
+        return Ok(JsonBody(check_view(blocking(move || Ok(explain())).await?)));
     }
-    let Some(kernel) = core.policy.kernel() else { return Ok(JsonBody(by_nobody())) };
+    let Some(service) = core.policy.service() else { return Ok(JsonBody(without_policy())) };
     let facts = CheckFacts::of(JobId(0), &spec, submitter.as_deref(), clock::now());
-    let explained = kernel.explain(&facts).await;
+    let explained = service.explain(&facts).await;
     let explained =
-        explained.map_err(|unavailable| Refused::saying(Fault::PolicyUnavailable, unavailable.to_string()))?;
+        explained.map_err(|unavailable| Refused::detailed(ProblemKind::PolicyUnavailable, unavailable.to_string()))?;
     let DecisionView { verdict, rule, message, policy, constraints, until, .. } =
-        DecisionView::from(&explained.checked.decision);
-    let (mode, spoke) = (KERNEL.to_owned(), Vec::new());
+        DecisionView::from(&explained.check.decision);
+    let (mode, spoke) = (SERVICE.to_owned(), Vec::new());
     Ok(JsonBody(CheckView { mode, verdict, rule, message, until, constraints, policy, spoke, trace: explained.trace }))
 }
 
-/// What rules have said, as the API shows it.
+/// View of an explanation.
 pub fn check_view(explained: Explanation) -> CheckView {
-    let Explanation { policy, verdict, rule, message, until, constraints, keep_original: _, spoke, printed } =
+    let Explanation { policy, verdict, rule, message, until, constraints, keep_original: _, rule_verdicts, printed } =
         explained;
     CheckView {
         mode: RULES.to_owned(),
@@ -116,19 +115,19 @@ pub fn check_view(explained: Explanation) -> CheckView {
         rule,
         message,
         until,
-        constraints: constraints.map(constraints_view),
+        constraints,
         policy: Some(policy),
-        spoke: spoke.into_iter().map(spoken_view).collect(),
+        spoke: rule_verdicts.into_iter().map(rule_verdict_view).collect(),
         trace: printed,
     }
 }
 
-fn by_nobody() -> CheckView {
+fn without_policy() -> CheckView {
     CheckView {
         mode: NONE.to_owned(),
         verdict: "allow".to_owned(),
-        rule: NOBODY_ASKED.to_owned(),
-        message: Some("this server asks no policy: every job may run".to_owned()),
+        rule: NO_POLICY.to_owned(),
+        message: Some("this server has no policy: all jobs are allowed".to_owned()),
         until: None,
         constraints: None,
         policy: None,
@@ -137,13 +136,7 @@ fn by_nobody() -> CheckView {
     }
 }
 
-fn spoken_view(said: SpokenRule) -> SpokenView {
-    let SpokenRule { verdict, rule, reason, for_ms, constraints } = said;
-    SpokenView { verdict: verdict.to_owned(), rule, reason, for_ms, constraints: constraints.map(constraints_view) }
-}
-
-fn constraints_view(constraints: policy::ConstraintsView) -> ConstraintsView {
-    let policy::ConstraintsView { max_runtime_ms, max_retries, max_artifact_bytes, max_concurrent, sandbox, network } =
-        constraints;
-    ConstraintsView { max_runtime_ms, max_retries, max_artifact_bytes, max_concurrent, sandbox, network }
+fn rule_verdict_view(rule_verdict: RuleVerdict) -> RuleVerdictView {
+    let RuleVerdict { verdict, rule, reason, for_ms, constraints } = rule_verdict;
+    RuleVerdictView { verdict: verdict.to_owned(), rule, reason, for_ms, constraints }
 }

@@ -1,74 +1,94 @@
-//! Queues.
+//! Queues: create, list, show, drain, cancel, delete.
 
 use std::sync::Arc;
 
+use ::api::{JobView, Page, QueueSpec, QueueView};
 use axum::Json as JsonBody;
 use axum::body::Body;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use engine::{Actor, Answer, Input, NewQueue, RequestId};
+use engine::{Actor, NewQueue};
 use model::batch::Keyspace;
 use model::codec;
 use model::id::{QueueId, ShardId};
 use model::limits;
 use model::queue::{Queue, QueueRef, QueueToken};
 use model::spec::{Digest, KeyHash, name};
-use model::view::{JobView, Page, QueueSpec, QueueView};
-use store::{Key, Order, Range, Store};
+use store::{Order, Store};
 
 use super::actor::actor;
+use super::blocking::blocking;
 use super::jobs::{expect_no_form, only_completed, only_running, read_page};
-use super::list::{Filter, Parameters};
+use super::list::Filter;
+use super::merge::{self, CursorForm, MergeReader, Records};
+use super::parameters::Parameters;
 use super::path::Path;
-use super::problem::{Fault, Refused};
+use super::problem::{ProblemKind, Refused};
 use super::submit::{idempotency_key, key_slot};
 use super::{App, Core, body};
 use crate::error::Error;
+use crate::request::{CancelQueue, CreateQueue, CreatedQueue, DrainQueue, RemoveQueue, Request};
 
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
 pub(crate) fn parse_ref(text: &str) -> Result<QueueRef, Refused> {
-    text.parse()
-        .map_err(|error: model::queue::BadQueueRef| Refused::saying(Fault::InvalidId, error.to_string()).at("queue"))
+    text.parse().map_err(|error: model::queue::BadQueueRef| {
+        Refused::detailed(ProblemKind::InvalidId, error.to_string()).at("queue")
+    })
 }
 
-pub(crate) fn decode(shard: ShardId, value: &[u8]) -> Result<Queue, Refused> {
+fn decode(shard: ShardId, value: &[u8]) -> Result<Queue, Refused> {
     Ok(codec::decode(value).map_err(|source| Error::Record { shard: shard.0, source })?)
+}
+
+fn records(core: &Core) -> Records<'_, QueueId> {
+    Records::new(core, &[Keyspace::Queues], Order::Ascending)
 }
 
 pub(crate) fn load(core: &Core, reference: QueueRef) -> Result<Queue, Refused> {
     let shard = core.shard_of(reference.slot());
     let unknown =
-        || Refused::saying(Fault::UnknownQueue, format!("there is no queue {reference}; it may have expired"));
+        || Refused::detailed(ProblemKind::UnknownQueue, format!("there is no queue {reference}; it may have expired"));
     match reference {
         QueueRef::Id(id) => match core.store.get(shard, Keyspace::Queues, &id.key())? {
             Some(value) => decode(shard, &value),
             None => Err(unknown()),
         },
-        QueueRef::Token(token) => find(core, shard, |queue| queue.token == Some(token))?.ok_or_else(unknown),
+        QueueRef::Token(token) => find_by_token(core, shard, token)?.ok_or_else(unknown),
     }
 }
 
-/// Looks through all queues of a shard; there are never more than its limit.
-fn find(core: &Core, shard: ShardId, matches: impl Fn(&Queue) -> bool) -> Result<Option<Queue>, Refused> {
-    let mut range = Range::all();
-    loop {
-        let page = core.store.scan(shard, Keyspace::Queues, range, Order::Ascending, 1_000)?;
-        for (_, value) in &page {
-            let queue = decode(shard, value)?;
-            if matches(&queue) {
-                return Ok(Some(queue));
-            }
+/// Reads all queues of the shard, whose number is limited.
+fn find_by_token(core: &Core, shard: ShardId, token: QueueToken) -> Result<Option<Queue>, Refused> {
+    let mut reader = MergeReader::new(records(core), [(shard, None)]);
+    while let Some((shard, (_, value))) = reader.next()? {
+        let queue = decode(shard, &value)?;
+        if queue.token == Some(token) {
+            return Ok(Some(queue));
         }
-        match page.last() {
-            Some((last, _)) => range = Range::all().after(last),
-            None => return Ok(None),
-        }
+    }
+    Ok(None)
+}
+
+/// The id of a queue. An expired queue is still known by its id, as are its jobs.
+pub(crate) fn id_of(core: &Core, reference: QueueRef) -> Result<QueueId, Refused> {
+    match reference {
+        QueueRef::Id(id) => Ok(id),
+        QueueRef::Token(_) => Ok(load(core, reference)?.id),
     }
 }
 
-/// Whoever knows the token may see it.
+/// Calls `visit` with every queue of all shards.
+pub(crate) fn for_each(core: &Core, mut visit: impl FnMut(Queue)) -> Result<(), Refused> {
+    let mut reader = records(core).merge(core, None);
+    while let Some((shard, (_, value))) = reader.next()? {
+        visit(decode(shard, &value)?);
+    }
+    Ok(())
+}
+
+/// A queue with its token, if the request created it or named it by the token.
 fn shown(queue: &Queue, reference: Option<QueueRef>) -> QueueView {
     let mut view = QueueView::new(queue);
     if matches!(reference, None | Some(QueueRef::Token(_))) {
@@ -94,20 +114,17 @@ pub(crate) async fn create(
     }
     let max_retries = spec.max_retries.unwrap_or(limits::RETRIES_DEFAULT);
     if max_retries > limits::RETRIES_MAX {
-        let detail = format!("{max_retries} retries are too many: at most {}", limits::RETRIES_MAX);
-        return Err(Refused::saying(Fault::InvalidField, detail).at("max_retries"));
+        let detail = format!("{max_retries} retries: at most {}", limits::RETRIES_MAX);
+        return Err(Refused::detailed(ProblemKind::InvalidField, detail).at("max_retries"));
     }
     if spec.max_running == Some(0) {
-        return Err(Refused::saying(Fault::InvalidField, "with 0 nothing would ever run").at("max_running"));
+        return Err(Refused::detailed(ProblemKind::InvalidField, "the limit must be at least 1").at("max_running"));
     }
-    // Keys of queues and of jobs are apart: a control character is in no key of a job.
+    // Keys of queues differ from keys of jobs: those have no control characters.
     let key = idempotency_key(&headers)?.map(|key| KeyHash::of(&tenant, &format!("\u{1}queue {key}")));
     let shard = match key {
         Some(key) => core.shard_of(key_slot(key)),
-        None => {
-            let turn = app.turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            ShardId((turn % usize::from(core.shards.count())) as u16)
-        }
+        None => app.any_shard(&core),
     };
     let queue = NewQueue {
         token: QueueToken::new(secret()?, core.shards.home_slot(shard)),
@@ -118,33 +135,27 @@ pub(crate) async fn create(
         key: key.map(|key| (key, Digest::of(&bytes))),
     };
     let token = queue.token;
-    let answer = core.inbox(shard).ask(|request| Input::CreateQueue { request, queue: Box::new(queue) }).await?;
-    answer_create(answer, token)
-}
-
-fn answer_create(answer: Answer, token: QueueToken) -> Result<Response, Refused> {
-    match answer {
-        Answer::Queue(queue) => {
+    match core.inbox(shard).request(CreateQueue { queue: Box::new(queue) }).await? {
+        CreatedQueue::Queue(queue) => {
             let mut view = shown(&queue, None);
-            // The token is drawn for each request: another one means that the queue was there before.
+            // Each request draws a new token: another one is that of an existing queue.
             view.deduplicated = queue.token != Some(token);
             let status = if view.deduplicated { StatusCode::OK } else { StatusCode::CREATED };
             let location = format!("/v1/queues/{}", view.id);
             Ok((status, [(header::LOCATION, location)], JsonBody(view)).into_response())
         }
-        Answer::QueueExists(id) => {
-            let detail = format!("the key has made {id}, which was removed since: use a new key");
-            Err(Refused::saying(Fault::IdempotencyGone, detail))
+        CreatedQueue::Exists(id) => {
+            let detail = format!("the key created {id}, which was removed since: use a new key");
+            Err(Refused::detailed(ProblemKind::IdempotencyGone, detail))
         }
-        Answer::Refused(refusal) => Err(refusal.into()),
-        _ => Err(Refused::new(Fault::Internal)),
     }
 }
 
 fn secret() -> Result<[u8; 16], Refused> {
     let mut secret = [0; 16];
-    getrandom::fill(&mut secret)
-        .map_err(|error| Refused::saying(Fault::Internal, format!("the system has no randomness: {error}")))?;
+    getrandom::fill(&mut secret).map_err(|error| {
+        Refused::detailed(ProblemKind::Internal, format!("the system's random generator failed: {error}"))
+    })?;
     Ok(secret)
 }
 
@@ -152,25 +163,13 @@ pub(crate) async fn list(
     Shared(app): Shared<Arc<App>>,
     parameters: Parameters,
 ) -> Result<JsonBody<Page<QueueView>>, Refused> {
-    let core = app.core()?;
-    let limit = parameters.limit()?;
-    let after = parameters.text("cursor").map(parse_cursor).transpose()?;
-    let mut items: Vec<QueueView> = Vec::new();
-    for shard in core.shards.all() {
-        let range = after.map_or_else(Range::all, |id| Range::all().after(&Key::new(&id.key())));
-        for (_, value) in core.store.scan(shard, Keyspace::Queues, range, Order::Ascending, limit)? {
-            items.push(QueueView::new(&decode(shard, &value)?));
-        }
-    }
-    items.sort_by_key(|queue| queue.id);
-    let more = items.len() >= limit;
-    items.truncate(limit);
-    let next_cursor = items.last().filter(|_| more).map(|last| last.id.to_string());
-    Ok(JsonBody(Page { items, next_cursor }))
-}
-
-fn parse_cursor(text: &str) -> Result<QueueId, Refused> {
-    text.parse().map_err(|_| Refused::saying(Fault::InvalidCursor, format!("`{text}` is not a cursor")).at("cursor"))
+    let page = blocking(move || {
+        let core = app.core()?;
+        merge::page(&core, records(&core), &parameters, CursorForm::Id, |shard, _, value| {
+            Ok(Some(QueueView::new(&decode(shard, value)?)))
+        })
+    });
+    page.await.map(JsonBody)
 }
 
 pub(crate) async fn show(
@@ -183,23 +182,18 @@ pub(crate) async fn show(
     Ok(JsonBody(shown(&load(&core, reference)?, Some(reference))))
 }
 
-async fn act(
+async fn act<R: Request<Answer = Box<Queue>>>(
     app: &App,
     queue: &str,
     headers: &HeaderMap,
-    input: impl FnOnce(RequestId, QueueRef, Actor) -> Input,
-) -> Result<Response, Refused> {
+    request: impl FnOnce(QueueRef, Actor) -> R,
+) -> Result<JsonBody<QueueView>, Refused> {
     expect_no_form(headers)?;
     let core = app.core()?;
     let reference = parse_ref(queue)?;
     let inbox = core.inbox(core.shard_of(reference.slot()));
-    let by = actor(headers)?;
-    match inbox.ask(|request| input(request, reference, by)).await? {
-        Answer::Queue(queue) => Ok(JsonBody(shown(&queue, Some(reference))).into_response()),
-        Answer::QueueRemoved => Ok(StatusCode::NO_CONTENT.into_response()),
-        Answer::Refused(refusal) => Err(refusal.into()),
-        _ => Err(Refused::new(Fault::Internal)),
-    }
+    let queue = inbox.request(request(reference, actor(headers)?)).await?;
+    Ok(JsonBody(shown(&queue, Some(reference))))
 }
 
 pub(crate) async fn drain(
@@ -207,8 +201,8 @@ pub(crate) async fn drain(
     Path(queue): Path<String>,
     headers: HeaderMap,
     _: Parameters,
-) -> Result<Response, Refused> {
-    act(&app, &queue, &headers, |request, queue, by| Input::DrainQueue { request, queue, by }).await
+) -> Result<JsonBody<QueueView>, Refused> {
+    act(&app, &queue, &headers, |queue, by| DrainQueue { queue, by }).await
 }
 
 pub(crate) async fn cancel(
@@ -216,8 +210,8 @@ pub(crate) async fn cancel(
     Path(queue): Path<String>,
     headers: HeaderMap,
     _: Parameters,
-) -> Result<Response, Refused> {
-    act(&app, &queue, &headers, |request, queue, by| Input::CancelQueue { request, queue, by }).await
+) -> Result<JsonBody<QueueView>, Refused> {
+    act(&app, &queue, &headers, |queue, by| CancelQueue { queue, by }).await
 }
 
 pub(crate) async fn remove(
@@ -225,22 +219,23 @@ pub(crate) async fn remove(
     Path(queue): Path<String>,
     headers: HeaderMap,
     _: Parameters,
-) -> Result<Response, Refused> {
-    act(&app, &queue, &headers, |request, queue, by| Input::RemoveQueue { request, queue, by }).await
+) -> Result<StatusCode, Refused> {
+    expect_no_form(&headers)?;
+    let core = app.core()?;
+    let queue = parse_ref(&queue)?;
+    let by = actor(&headers)?;
+    core.inbox(core.shard_of(queue.slot())).request(RemoveQueue { queue, by }).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
+/// Lists jobs of a queue.
 async fn scoped(
     app: Arc<App>,
     queue: &str,
     parameters: Parameters,
     narrow: impl FnOnce(&mut Filter) + Send + 'static,
 ) -> Result<JsonBody<Page<JobView>>, Refused> {
-    let core = app.core()?;
-    let id = match parse_ref(queue)? {
-        // The jobs of a queue that has expired are still there.
-        QueueRef::Id(id) => id,
-        reference @ QueueRef::Token(_) => load(&core, reference)?.id,
-    };
+    let id = id_of(&*app.core()?, parse_ref(queue)?)?;
     read_page(app, parameters, move |filter| {
         filter.queue = Some(id);
         narrow(filter);

@@ -1,48 +1,40 @@
-//! Submitting jobs: one, a batch, or lines of NDJSON.
+//! Submits: one job, a batch, or lines of NDJSON.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use ::api::{AcceptedView, AwaitedView, BatchItem, BatchRefusal, BatchSpec, BatchView};
 use axum::Json as JsonBody;
 use axum::body::Bytes;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use engine::{Accepted, Actor, Answer, Input, Submission};
+use engine::{Accepted, Actor, Refusal, Submission};
 use model::id::{JobId, ShardId, Slot};
 use model::limits;
 use model::queue::QueueRef;
 use model::spec::{JobSpec, KeyHash, Run, Sandbox, validate_key};
 use model::time::Timestamp;
-use model::view::{AcceptedView, BatchItem, BatchView, JobView};
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::actor::actor;
 use super::body::{self, Media};
-use super::list::{Parameters, bad};
-use super::needs::{Needs, Stock};
+use super::parameters::Parameters;
 use super::path::Path;
-use super::problem::{Fault, Refused};
+use super::problem::{ProblemKind, Refused};
+use super::references::{Available, References};
 use super::{App, Core, jobs};
 use crate::clock;
 use crate::reads;
+use crate::request::{RequestError, Submit};
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct BatchBody<'a> {
-    #[serde(borrow)]
-    jobs: Vec<&'a RawValue>,
-}
-
-/// What a body of the submit route is.
-enum Ask<'a> {
+/// A body of the submit route.
+enum Submitted<'a> {
     One(Box<JobSpec>),
     Many(Vec<&'a [u8]>),
 }
 
-// Both take the request as it is: an extractor of headers would copy them for every job.
+// Both take the whole request: an extractor of headers would copy them for every job.
 pub(crate) async fn submit(State(app): State<Arc<App>>, request: Request) -> Result<Response, Refused> {
     accept(&app, None, request).await
 }
@@ -65,37 +57,37 @@ async fn accept(app: &App, queue: Option<QueueRef>, request: Request) -> Result<
     let key = idempotency_key(&head.headers)?;
     let by = actor(&head.headers)?;
     match read(media, &bytes)? {
-        Ask::One(spec) => {
-            let (submission, needs) = prepare(app, &core, *spec, queue, key, &by)?;
+        Submitted::One(spec) => {
+            let (submission, references) = prepare(app, &core, *spec, queue, key, &by)?;
             let wait = parameters.wait()?;
-            if !needs.is_empty() {
-                Stock::look(&core.blobs, std::iter::once(&needs)).await?.check(&needs)?;
+            if !references.is_empty() {
+                Available::of(&core.blobs, std::iter::once(&references)).await?.check(&references)?;
             }
             one(app, &core, submission, wait).await
         }
-        Ask::Many(_) if key.is_some() => {
-            let detail = "the header is for one job; in a batch give each job its own `idempotency_key`";
-            Err(Refused::saying(Fault::InvalidField, detail).at("Idempotency-Key"))
+        Submitted::Many(_) if key.is_some() => {
+            let detail = "the header applies to single jobs: in a batch, set `idempotency_key` of each job";
+            Err(Refused::detailed(ProblemKind::InvalidField, detail).at("Idempotency-Key"))
         }
-        Ask::Many(_) if parameters.wait()?.is_some() => Err(bad(
+        Submitted::Many(_) if parameters.wait()?.is_some() => Err(Refused::parameter(
             "wait_ms",
-            "a batch is answered at once: wait for its jobs one by one, or for their events".to_owned(),
+            "a batch cannot be waited for: wait for its jobs one by one, or subscribe to events",
         )),
-        Ask::Many(parts) => many(app, &core, &parts, queue, &by).await,
+        Submitted::Many(parts) => many(app, &core, &parts, queue, &by).await,
     }
 }
 
 pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Refused> {
     let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
     let text = value.to_str().map_err(|_| {
-        Refused::saying(Fault::InvalidField, "an idempotency key consists of visible ASCII characters")
+        Refused::detailed(ProblemKind::InvalidField, "an idempotency key consists of visible ASCII characters")
             .at("Idempotency-Key")
     })?;
     validate_key(text)?;
     Ok(Some(text.to_owned()))
 }
 
-fn read(media: Media, bytes: &Bytes) -> Result<Ask<'_>, Refused> {
+fn read(media: Media, bytes: &Bytes) -> Result<Submitted<'_>, Refused> {
     match media {
         Media::Ndjson => {
             let lines = bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
@@ -105,50 +97,50 @@ fn read(media: Media, bytes: &Bytes) -> Result<Ask<'_>, Refused> {
             let looks_like_batch = bytes.trim_ascii_start().starts_with(b"{\"jobs\"");
             if !looks_like_batch {
                 match body::parse(bytes) {
-                    Ok(spec) => return Ok(Ask::One(Box::new(spec))),
+                    Ok(spec) => return Ok(Submitted::One(Box::new(spec))),
                     Err(refused) => {
-                        return match serde_json::from_slice::<BatchBody<'_>>(bytes) {
+                        return match serde_json::from_slice::<BatchSpec<&RawValue>>(bytes) {
                             Ok(batch) => batch_parts(batch),
                             Err(_) => Err(refused),
                         };
                     }
                 }
             }
-            let batch = serde_json::from_slice::<BatchBody<'_>>(bytes)
-                .map_err(|error| Refused::saying(Fault::InvalidJson, error.to_string()))?;
+            let batch = serde_json::from_slice::<BatchSpec<&RawValue>>(bytes)
+                .map_err(|error| Refused::detailed(ProblemKind::InvalidJson, error.to_string()))?;
             batch_parts(batch)
         }
     }
 }
 
-fn batch_parts(batch: BatchBody<'_>) -> Result<Ask<'_>, Refused> {
+fn batch_parts(batch: BatchSpec<&RawValue>) -> Result<Submitted<'_>, Refused> {
     counted(batch.jobs.into_iter().map(|raw| raw.get().as_bytes()).collect())
 }
 
-fn counted(parts: Vec<&[u8]>) -> Result<Ask<'_>, Refused> {
+fn counted(parts: Vec<&[u8]>) -> Result<Submitted<'_>, Refused> {
     if parts.len() > limits::BATCH_JOBS_MAX {
-        let detail = format!("{} jobs: at most {}; nothing of it was accepted", parts.len(), limits::BATCH_JOBS_MAX);
-        return Err(Refused::saying(Fault::TooManyJobs, detail));
+        let detail = format!("{} jobs: at most {}; nothing was accepted", parts.len(), limits::BATCH_JOBS_MAX);
+        return Err(Refused::detailed(ProblemKind::TooManyJobs, detail));
     }
-    Ok(Ask::Many(parts))
+    Ok(Submitted::Many(parts))
 }
 
-/// Whether a job can be accepted as it is. Whether what it refers to is there is another question.
+/// Checks a job by itself, without the blobs and workers it refers to.
 pub(crate) fn check(app: &App, spec: &JobSpec) -> Result<(), Refused> {
     spec.validate()?;
     if spec.sandbox == Some(Sandbox::None) && matches!(spec.run, Run::Process(_)) && !app.allow_unsandboxed {
         let detail = "this server runs no process without a sandbox: leave `sandbox` out, or have `allow_unsandboxed: true` set in the server's configuration";
-        return Err(Refused::saying(Fault::SandboxNotAllowed, detail).at("sandbox"));
+        return Err(Refused::detailed(ProblemKind::SandboxNotAllowed, detail).at("sandbox"));
     }
     let too_far = |Timestamp(time): Timestamp| time > clock::now() + limits::DURATION_MAX;
     if spec.not_before.is_some_and(too_far) {
-        return Err(Refused::saying(Fault::InvalidField, "it lies more than a year ahead").at("not_before"));
+        return Err(Refused::detailed(ProblemKind::InvalidField, "the time is more than a year ahead").at("not_before"));
     }
     Ok(())
 }
 
-/// Completes and checks a spec, and makes it ready for its shard. Whether what it refers to is there is for the caller to
-/// find out: for all jobs of a request at once.
+/// Completes and checks a spec and prepares it for its shard. The caller checks the references of all jobs of a request
+/// at once.
 fn prepare(
     app: &App,
     core: &Core,
@@ -156,10 +148,12 @@ fn prepare(
     queue: Option<QueueRef>,
     key: Option<String>,
     by: &Actor,
-) -> Result<(Submission, Needs), Refused> {
+) -> Result<(Submission, References), Refused> {
     if let Some(queue) = queue {
         if spec.queue.is_some_and(|own| own != queue) {
-            return Err(Refused::saying(Fault::InvalidField, "the job names another queue than the route").at("queue"));
+            return Err(
+                Refused::detailed(ProblemKind::InvalidField, "the job names another queue than the path").at("queue")
+            );
         }
         spec.queue = Some(queue);
     }
@@ -167,23 +161,19 @@ fn prepare(
         spec.idempotency_key = key;
     }
     check(app, &spec)?;
-    // Which queue it is in is no part of what is decided about: it may be named by a secret.
-    let (queue, needs) = (spec.queue.take(), Needs::of(&spec));
-    // What the rules are known to say of such a job spares a question; what they are not known to say is asked by its
-    // shard once the job is durable.
-    let decision = core.policy.known(&spec, by.as_deref(), clock::now()).map(Box::new);
-    Ok((Submission { submitter: by.clone(), decision, ..Submission::new(spec.pack(), queue) }, needs))
+    // The policy does not see the queue: it may be named by its secret token.
+    let (queue, references) = (spec.queue.take(), References::of(&spec));
+    // A cached decision saves a policy check. Without one, the shard requests the check once the job is durable.
+    let decision = core.policy.cached(&spec, by.as_deref(), clock::now()).map(Box::new);
+    Ok((Submission { submitter: by.clone(), decision, ..Submission::new(spec.pack(), queue) }, references))
 }
 
-/// The shard that a job belongs to: its queue's, its key's, or any.
+/// The shard of a job: that of its queue, of its idempotency key, or any. Jobs of one batch share any.
 fn route(app: &App, core: &Core, submission: &Submission, any: &mut Option<ShardId>) -> ShardId {
     match (submission.queue, submission.spec.key) {
         (Some(queue), _) => core.shard_of(queue.slot()),
         (None, Some(key)) => core.shard_of(key_slot(key)),
-        (None, None) => *any.get_or_insert_with(|| {
-            let turn = app.turn.fetch_add(1, Ordering::Relaxed) % usize::from(core.shards.count());
-            ShardId(turn as u16)
-        }),
+        (None, None) => *any.get_or_insert_with(|| app.any_shard(core)),
     }
 }
 
@@ -194,43 +184,33 @@ pub(crate) fn key_slot(key: KeyHash) -> Slot {
 async fn one(app: &App, core: &Core, submission: Submission, wait: Option<Duration>) -> Result<Response, Refused> {
     let shard = route(app, core, &submission, &mut None);
     let inbox = core.inbox(shard);
-    let input = |request| Input::Submit { request, jobs: vec![submission] };
+    let request = Submit { jobs: vec![submission] };
     let Some(wait) = wait else {
-        let accepted = only(inbox.ask(input).await?)?;
+        let accepted = only(inbox.request(request).await?)?;
         return Ok(created(&view(core, shard, accepted)?, accepted));
     };
-    let (answer, ended) = inbox.ask_and_watch(input).await?;
-    let accepted = only(answer)?;
+    let (results, ended) = inbox.request_and_watch(request).await?;
+    let accepted = only(results)?;
     let shown = jobs::when_ended(app, core, accepted.id, ended, wait).await;
     let job = shown.map_err(|refused| match accepted.deduplicated {
-        true if refused.is(Fault::UnknownJob) => gone(accepted.id),
+        true if refused.is(ProblemKind::UnknownJob) => gone(accepted.id),
         _ => refused,
     })?;
-    Ok(created(&Awaited { job, deduplicated: accepted.deduplicated }, accepted))
-}
-
-/// The answer to a submit that waits: the whole job, and whether it was there before.
-#[derive(Serialize)]
-struct Awaited {
-    #[serde(flatten)]
-    job: JobView,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    deduplicated: bool,
+    Ok(created(&AwaitedView { job, deduplicated: accepted.deduplicated }, accepted))
 }
 
 fn gone(id: JobId) -> Refused {
-    Refused::saying(Fault::IdempotencyGone, format!("the key has made {id}, which was removed since: use a new key"))
+    Refused::detailed(
+        ProblemKind::IdempotencyGone,
+        format!("the key created {id}, which was removed since: use a new key"),
+    )
 }
 
-/// The answer to a submit of one job.
-fn only(answer: Answer) -> Result<Accepted, Refused> {
-    match answer {
-        Answer::Submitted(results) => match results.into_iter().next() {
-            Some(result) => Ok(result?),
-            None => Err(Refused::new(Fault::Internal)),
-        },
-        Answer::Refused(refusal) => Err(refusal.into()),
-        _ => Err(Refused::new(Fault::Internal)),
+/// The result of a submit of one job.
+fn only(results: Vec<Result<Accepted, Refusal>>) -> Result<Accepted, Refused> {
+    match results.into_iter().next() {
+        Some(result) => Ok(result?),
+        None => Err(RequestError::Mismatch.into()),
     }
 }
 
@@ -243,7 +223,7 @@ fn created<T: serde::Serialize>(shown: &T, accepted: Accepted) -> Response {
 fn view(core: &Core, shard: ShardId, accepted: Accepted) -> Result<AcceptedView, Refused> {
     let state = match accepted.state {
         Some(state) => state,
-        // Accepted before under the same key, and not in the shard's memory any more.
+        // Accepted before under the same key, and no longer in the memory of the shard.
         None => match reads::job(core.store.as_ref(), shard, accepted.id)? {
             Some(job) => job.state,
             None => return Err(gone(accepted.id)),
@@ -258,7 +238,7 @@ fn view(core: &Core, shard: ShardId, accepted: Accepted) -> Result<AcceptedView,
     })
 }
 
-/// The jobs of a batch that one shard gets, with their places in the batch.
+/// The jobs of a batch for one shard, with their indexes in the batch.
 #[derive(Default)]
 struct Portion {
     places: Vec<usize>,
@@ -266,12 +246,12 @@ struct Portion {
 }
 
 impl Portion {
-    /// Leaves out the jobs whose place is one of these.
-    fn leave_out(&mut self, refused: &[Option<BatchItem>]) {
+    /// Removes the jobs that already have a result.
+    fn remove_refused(&mut self, refused: &[Option<BatchItem>]) {
         let places = std::mem::take(&mut self.places);
         let jobs = std::mem::take(&mut self.jobs);
-        let kept = places.into_iter().zip(jobs).filter(|(place, _)| refused[*place].is_none());
-        (self.places, self.jobs) = kept.unzip();
+        let remaining = places.into_iter().zip(jobs).filter(|(place, _)| refused[*place].is_none());
+        (self.places, self.jobs) = remaining.unzip();
     }
 }
 
@@ -286,69 +266,64 @@ async fn many(
     let mut portions: Vec<Portion> = Vec::new();
     portions.resize_with(usize::from(core.shards.count()), Portion::default);
     let mut any = None;
-    let mut needy: Vec<(usize, Needs)> = Vec::new();
+    let mut with_references: Vec<(usize, References)> = Vec::new();
     for (place, part) in parts.iter().enumerate() {
         match body::parse(part).and_then(|spec| prepare(app, core, spec, queue, None, by)) {
-            Ok((submission, needs)) => {
-                if !needs.is_empty() {
-                    needy.push((place, needs));
+            Ok((submission, references)) => {
+                if !references.is_empty() {
+                    with_references.push((place, references));
                 }
                 let portion = &mut portions[usize::from(route(app, core, &submission, &mut any).0)];
                 portion.places.push(place);
                 portion.jobs.push(submission);
             }
-            Err(refused) => results[place] = Some(BatchItem::Refused { error: refused.problem() }),
+            Err(refused) => results[place] = Some(refusal(&refused)),
         }
     }
-    if !needy.is_empty() {
-        let stock = Stock::look(&core.blobs, needy.iter().map(|(_, needs)| needs)).await?;
-        for (place, needs) in &needy {
-            let checked = stock.check(needs);
-            results[*place] = checked.err().map(|refused| BatchItem::Refused { error: refused.problem() });
+    if !with_references.is_empty() {
+        let available = Available::of(&core.blobs, with_references.iter().map(|(_, references)| references)).await?;
+        for (place, references) in &with_references {
+            let checked = available.check(references);
+            results[*place] = checked.err().map(|refused| refusal(&refused));
         }
-        portions.iter_mut().for_each(|portion| portion.leave_out(&results));
+        portions.iter_mut().for_each(|portion| portion.remove_refused(&results));
     }
-    let asked =
-        portions.into_iter().enumerate().filter(|(_, portion)| !portion.jobs.is_empty()).map(|(shard, portion)| {
-            let shard = ShardId(shard as u16);
-            async move {
-                (
-                    shard,
-                    portion.places,
-                    core.inbox(shard).ask(|request| Input::Submit { request, jobs: portion.jobs }).await,
-                )
-            }
-        });
-    for (shard, places, answer) in futures_util::future::join_all(asked).await {
+    let requests = portions.into_iter().enumerate().filter(|(_, portion)| !portion.jobs.is_empty());
+    let requests = requests.map(|(shard, Portion { places, jobs })| async move {
+        let shard = ShardId(shard as u16);
+        (shard, places, core.inbox(shard).request(Submit { jobs }).await)
+    });
+    for (shard, places, answer) in futures_util::future::join_all(requests).await {
         place_results(core, shard, &places, answer, &mut results);
     }
     let results = results.into_iter().flatten().collect();
     Ok(JsonBody(BatchView { results }).into_response())
 }
 
-/// Each job on its own merits, also when a whole shard could not be asked.
+fn refusal(refused: &Refused) -> BatchItem {
+    BatchItem::Refused(BatchRefusal { error: refused.problem() })
+}
+
+/// Sets the result of each job. An error of a whole shard is the result of all its jobs.
 fn place_results(
     core: &Core,
     shard: ShardId,
     places: &[usize],
-    answer: Result<Answer, crate::inbox::Unanswered>,
+    answer: Result<Vec<Result<Accepted, Refusal>>, RequestError>,
     results: &mut [Option<BatchItem>],
 ) {
-    let refuse = |refused: Refused| BatchItem::Refused { error: refused.problem() };
     match answer {
-        Ok(Answer::Submitted(accepted)) => {
+        Ok(accepted) => {
             for (place, one) in places.iter().zip(accepted) {
                 let item = one.map_err(Refused::from).and_then(|accepted| view(core, shard, accepted));
-                results[*place] = Some(item.map_or_else(refuse, BatchItem::Accepted));
+                results[*place] = Some(item.map_or_else(|refused| refusal(&refused), BatchItem::Accepted));
             }
         }
-        Ok(_) => fill(places, results, &refuse(Refused::new(Fault::Internal))),
-        Err(unanswered) => fill(places, results, &refuse(unanswered.into())),
-    }
-}
-
-fn fill(places: &[usize], results: &mut [Option<BatchItem>], item: &BatchItem) {
-    for place in places {
-        results[*place] = Some(item.clone());
+        Err(error) => {
+            let item = refusal(&error.into());
+            for place in places {
+                results[*place] = Some(item.clone());
+            }
+        }
     }
 }

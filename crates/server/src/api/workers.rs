@@ -2,27 +2,29 @@
 
 use std::sync::Arc;
 
+use ::api::{FunctionView, Page, WorkerDetailView, WorkerFileView, WorkerView};
 use axum::Json as JsonBody;
 use axum::body::Body;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use blobs::limits::MANIFEST_BYTES_MAX;
-use blobs::workers::{Entry, Function, Manifest, Summary, Worker};
+use blobs::workers::{Function, Manifest, ManifestEntry, Summary, Worker};
 use model::blob::WorkerId;
-use model::view::{FunctionView, Page, WorkerDetailView, WorkerFileView, WorkerView};
 
+use super::blocking::blocking;
 use super::jobs::expect_no_form;
-use super::list::Parameters;
+use super::parameters::Parameters;
 use super::path::Path;
-use super::problem::{Fault, Refused};
+use super::problem::{ProblemKind, Refused};
 use super::{App, Core, body, queues};
 
-/// A page of full descriptions ends with the worker that makes it this many files; it then says where to go on.
+/// Limit of the files on a page of worker details. The page ends with the worker that reaches it.
 const PAGE_FILES_MAX: usize = 20_000;
 
 fn parse_id(text: &str) -> Result<WorkerId, Refused> {
-    text.parse().map_err(|error: model::blob::BadName| Refused::saying(Fault::InvalidId, error.to_string()).at("id"))
+    text.parse()
+        .map_err(|error: model::blob::BadName| Refused::detailed(ProblemKind::InvalidId, error.to_string()).at("id"))
 }
 
 pub(crate) async fn list(
@@ -33,7 +35,7 @@ pub(crate) async fn list(
     page(&core, &parameters).await
 }
 
-/// Every queue may use every worker: the list is the same for all of them.
+/// The workers of a queue: all workers.
 pub(crate) async fn of_queue(
     Shared(app): Shared<Arc<App>>,
     Path(queue): Path<String>,
@@ -48,24 +50,24 @@ async fn page(core: &Core, parameters: &Parameters) -> Result<JsonBody<Page<Work
     let summaries = after_cursor(core.blobs.workers().await?, parameters)?;
     let limit = parameters.limit()?;
     let more = summaries.len() > limit;
-    let items: Vec<WorkerView> = summaries.into_iter().take(limit).map(summarised).collect();
+    let items: Vec<WorkerView> = summaries.into_iter().take(limit).map(summary_view).collect();
     let next_cursor = items.last().filter(|_| more).map(|last| last.id.to_string());
     Ok(JsonBody(Page { items, next_cursor }))
 }
 
-/// Those behind the one that the page before ended with.
+/// The workers after the last one of the previous page.
 fn after_cursor(mut all: Vec<Summary>, parameters: &Parameters) -> Result<Vec<Summary>, Refused> {
     let Some(cursor) = parameters.text("cursor") else { return Ok(all) };
     match all.iter().position(|worker| worker.id.to_string() == cursor) {
         Some(place) => Ok(all.split_off(place + 1)),
         None => {
-            let detail = format!("`{cursor}` is not a cursor of this list, or its worker is gone: begin again");
-            Err(Refused::saying(Fault::InvalidCursor, detail).at("cursor"))
+            let detail = format!("`{cursor}` is not a cursor of this list, or its worker was removed: start again");
+            Err(Refused::detailed(ProblemKind::InvalidCursor, detail).at("cursor"))
         }
     }
 }
 
-/// All workers with all that is known of them.
+/// Workers with their files.
 pub(crate) async fn all(
     Shared(app): Shared<Arc<App>>,
     parameters: Parameters,
@@ -80,9 +82,9 @@ pub(crate) async fn all(
         match core.blobs.worker(id).await {
             Ok(worker) => {
                 files += worker.manifest.files.len();
-                items.push(described(&worker));
+                items.push(detail_view(&worker));
             }
-            // It was removed a moment ago.
+            // Removed meanwhile.
             Err(blobs::Error::WorkerNotFound { .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -104,13 +106,12 @@ pub(crate) async fn register(
     let core = app.core()?;
     body::expect_json(&headers)?;
     let bytes = body::read(request_body, MANIFEST_BYTES_MAX).await?;
-    // It may be large, and other requests wait for this thread.
-    let parsed = tokio::task::spawn_blocking(move || body::parse_large::<Manifest>(&bytes)).await;
-    let manifest = parsed.map_err(|_| Refused::new(Fault::Internal))??;
+    // A large manifest would block other requests on this thread.
+    let manifest = blocking(move || body::parse_large::<Manifest>(&bytes)).await?;
     let id = core.blobs.register(manifest).await?;
     let worker = core.blobs.worker(id).await?;
     let location = format!("/v1/workers/{id}");
-    let shown = summarised(worker.summary());
+    let shown = summary_view(worker.summary());
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], JsonBody(shown)).into_response())
 }
 
@@ -121,7 +122,7 @@ pub(crate) async fn show(
 ) -> Result<JsonBody<WorkerDetailView>, Refused> {
     let core = app.core()?;
     let worker = core.blobs.worker(parse_id(&id)?).await?;
-    Ok(JsonBody(described(&worker)))
+    Ok(JsonBody(detail_view(&worker)))
 }
 
 pub(crate) async fn remove(
@@ -141,7 +142,7 @@ fn function(function: &Function) -> FunctionView {
     FunctionView { name, version, command }
 }
 
-fn summarised(summary: Summary) -> WorkerView {
+fn summary_view(summary: Summary) -> WorkerView {
     WorkerView {
         id: summary.id,
         functions: summary.functions.iter().map(function).collect(),
@@ -153,7 +154,7 @@ fn summarised(summary: Summary) -> WorkerView {
     }
 }
 
-fn described(worker: &Worker) -> WorkerDetailView {
+fn detail_view(worker: &Worker) -> WorkerDetailView {
     let manifest = &worker.manifest;
     WorkerDetailView {
         id: worker.id,
@@ -167,11 +168,11 @@ fn described(worker: &Worker) -> WorkerDetailView {
     }
 }
 
-fn file(entry: &Entry) -> WorkerFileView {
+fn file(entry: &ManifestEntry) -> WorkerFileView {
     match entry {
-        Entry::File { blob, bytes, executable } => {
+        ManifestEntry::File { blob, bytes, executable } => {
             WorkerFileView { blob: Some(*blob), bytes: Some(*bytes), executable: *executable, link: None }
         }
-        Entry::Link { target } => WorkerFileView { link: Some(target.clone()), ..WorkerFileView::default() },
+        ManifestEntry::Link { target } => WorkerFileView { link: Some(target.clone()), ..WorkerFileView::default() },
     }
 }

@@ -1,55 +1,55 @@
-//! What operators say about the policy, topics, pools and tenants.
+//! Configuration of policy, topics, pools, tenants and the runner.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use engine::{Gate, OutputRules, Pool, Setup, TenantLimits, Topic};
-use kernel::FailMode;
+use engine::{OutputRules, PolicyMode, Pool, Settings, TenantLimits, Topic};
+use policy_service::FailMode;
 use serde::Deserialize;
 
 use crate::error::Error;
 
-/// Stands for every topic or tenant that is not named itself.
-pub const OTHERS: &str = "*";
+/// Key of the settings for all topics or tenants not listed.
+pub const WILDCARD: &str = "*";
 
-/// Who is asked whether jobs may run. Neither: nobody, and all may.
+/// Policy backend: rules or a service. Neither: every job may run.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PolicyOptions {
-    /// A directory with rules in Rego.
+    /// Directory with rules in Rego.
     pub rules: Option<PathBuf>,
-    /// A service that is asked instead.
-    pub kernel: Option<KernelOptions>,
-    /// What happens to jobs while the policy cannot be asked: `closed`, they wait, or `open`, they run. The variable
-    /// `OUTLAST_POLICY_FAIL_MODE` wins over the file.
+    /// A policy service, instead of rules.
+    pub service: Option<PolicyServiceOptions>,
+    /// While the policy is unavailable: `closed`, jobs wait, or `open`, jobs run. The environment variable
+    /// `OUTLAST_POLICY_FAIL_MODE` takes precedence over the file.
     #[serde(deserialize_with = "fail_mode")]
     pub fail_mode: Option<FailMode>,
 }
 
-/// Where a policy kernel is.
+/// Connection to the policy service.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct KernelOptions {
+pub struct PolicyServiceOptions {
     pub address: String,
-    /// How long one question may take.
+    /// Time limit of one call.
     pub timeout_ms: u64,
-    /// Certificates, in PEM, of those who may vouch for the kernel; with it the connection is encrypted.
+    /// PEM file with the CAs that may sign the certificate of the policy service. Enables TLS.
     pub ca: Option<PathBuf>,
-    /// The name in its certificate; absent: the host of the address.
+    /// Host name in its certificate. Default: the host of the address.
     pub domain: Option<String>,
-    /// What this server shows the kernel, in PEM.
+    /// PEM file with the client certificate of this server.
     pub certificate: Option<PathBuf>,
     pub key: Option<PathBuf>,
-    /// Refuses to talk without encryption.
+    /// Refuses connections without TLS.
     pub require_tls: bool,
 }
 
-impl Default for KernelOptions {
+impl Default for PolicyServiceOptions {
     fn default() -> Self {
         Self {
             address: String::new(),
-            timeout_ms: kernel::limits::TIMEOUT_DEFAULT.as_millis() as u64,
+            timeout_ms: policy_service::limits::TIMEOUT_DEFAULT.as_millis() as u64,
             ca: None,
             domain: None,
             certificate: None,
@@ -59,25 +59,27 @@ impl Default for KernelOptions {
     }
 }
 
-impl KernelOptions {
-    pub(crate) fn client(&self) -> Result<kernel::Options, Error> {
+impl PolicyServiceOptions {
+    pub(crate) fn client(&self) -> Result<policy_service::Options, Error> {
         let identity = match (&self.certificate, &self.key) {
             (None, None) => None,
             (Some(certificate), Some(key)) => {
-                Some(kernel::Identity { certificate: certificate.clone(), key: key.clone() })
+                Some(policy_service::Identity { certificate: certificate.clone(), key: key.clone() })
             }
             (Some(_), None) | (None, Some(_)) => {
-                return Err(Error::Policy("`policy.kernel` needs both `certificate` and `key`, or neither".to_owned()));
+                return Err(Error::Policy(
+                    "`policy.service` needs both `certificate` and `key`, or neither".to_owned(),
+                ));
             }
         };
         let tls = match &self.ca {
-            Some(ca) => Some(kernel::Tls { ca: ca.clone(), domain: self.domain.clone(), identity }),
+            Some(ca) => Some(policy_service::Tls { ca: ca.clone(), domain: self.domain.clone(), identity }),
             None if identity.is_some() || self.domain.is_some() => {
-                return Err(Error::Policy("`policy.kernel` needs a `ca` for an encrypted connection".to_owned()));
+                return Err(Error::Policy("`policy.service` needs `ca` for TLS".to_owned()));
             }
             None => None,
         };
-        let mut options = kernel::Options::new(&self.address);
+        let mut options = policy_service::Options::new(&self.address);
         options.timeout = Duration::from_millis(self.timeout_ms);
         options.tls = tls;
         options.require_tls = self.require_tls;
@@ -90,12 +92,12 @@ fn fail_mode<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option
     text.map(|text| text.parse().map_err(serde::de::Error::custom)).transpose()
 }
 
-/// What holds for the jobs of a topic.
+/// Settings of a topic.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TopicOptions {
     pub pools: BTreeSet<String>,
-    /// How often a job that no runner there is could take is looked for one before it fails; 0: without end.
+    /// Limit of dispatch tries of a job without an eligible runner. 0: no limit.
     pub dispatch_tries_max: u32,
     pub output: OutputOptions,
 }
@@ -107,42 +109,41 @@ impl Default for TopicOptions {
     }
 }
 
-/// What becomes of the results of a topic.
+/// Output policy of a topic.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OutputOptions {
-    /// Looks for secrets and personal data in results, and asks the policy about them.
+    /// Scans results for secrets and personal data; the policy decides about the findings.
     pub scan: bool,
-    /// Shows results only after that.
+    /// Withholds results until they are scanned.
     pub hold_until_scanned: bool,
-    /// What becomes of results that cannot be looked at: `open`, they are shown, or `closed`, they are quarantined.
+    /// Results that cannot be scanned: `open`, they are shown, or `closed`, they are quarantined.
     #[serde(deserialize_with = "fail_mode")]
     pub fail_mode: Option<FailMode>,
 }
 
-/// What holds for a pool.
+/// Settings of a runner pool.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PoolOptions {
-    /// All its runners have these.
+    /// Capabilities of all its runners.
     pub capabilities: BTreeSet<String>,
-    /// Runners with nine tenths of their slots, their processor or their graphics card in use get nothing at all;
-    /// otherwise they are only the last to get something.
+    /// Runners with 90 % of their slots, CPU or GPU in use get no jobs at all. Otherwise they are only chosen last.
     pub spare_overloaded: bool,
 }
 
-/// What a tenant may have. Absent: as much as there is.
+/// Limits of a tenant. Default: none.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TenantOptions {
-    /// Jobs that run at once.
+    /// Concurrently running jobs.
     pub max_running: Option<u32>,
-    /// Jobs that have not ended.
+    /// Non-terminal jobs.
     pub max_live: Option<u32>,
     pub submits_per_second: Option<u32>,
 }
 
-/// What this node's runner is, for those who place jobs.
+/// Attributes of this node's runner, for placement.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunnerOptions {
@@ -180,17 +181,17 @@ fn limits(options: &TenantOptions) -> TenantLimits {
 }
 
 impl super::Options {
-    /// What the shards are told, with this gate.
-    pub(crate) fn setup(&self, gate: Gate) -> Setup {
-        let others = match (self.topics.get(OTHERS), self.topics.is_empty()) {
+    /// The shards' settings under a policy mode.
+    pub(crate) fn settings(&self, policy: PolicyMode) -> Settings {
+        let others = match (self.topics.get(WILDCARD), self.topics.is_empty()) {
             (Some(others), _) => Some(topic(others)),
             (None, true) => Some(Topic::default()),
-            // Whoever names topics wants to know of those that are not named.
+            // With topics configured, jobs of unlisted topics cannot be placed.
             (None, false) => None,
         };
-        let named = |name: &&String| name.as_str() != OTHERS;
-        Setup {
-            gate,
+        let named = |name: &&String| name.as_str() != WILDCARD;
+        Settings {
+            policy,
             topics: self.topics.iter().filter(|(name, _)| named(name)).map(|(n, o)| (n.clone(), topic(o))).collect(),
             other_topics: others,
             pools: self
@@ -202,7 +203,7 @@ impl super::Options {
                 })
                 .collect(),
             tenants: self.tenants.iter().filter(|(name, _)| named(name)).map(|(n, o)| (n.clone(), limits(o))).collect(),
-            other_tenants: self.tenants.get(OTHERS).map(limits).unwrap_or_default(),
+            other_tenants: self.tenants.get(WILDCARD).map(limits).unwrap_or_default(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is kept, what is found again, and what goes.
+//! Lookup, eviction and limits of the cache.
 
 use super::*;
 
@@ -15,13 +15,13 @@ async fn compiled(plans: &Plans, text: Text) -> Arc<Compiled> {
 }
 
 #[tokio::test]
-async fn the_same_text_is_read_once_and_the_same_definition_kept_once() {
+async fn the_same_text_is_compiled_once_and_the_same_definition_cached_once() {
     let plans = Plans::default();
     let first = compiled(&plans, text("a")).await;
     assert!(Arc::ptr_eq(&first, &compiled(&plans, text("a")).await));
-    let other_writing = compiled(&plans, yaml("a")).await;
-    assert_eq!(other_writing.plan.digest, first.plan.digest);
-    assert!(Arc::ptr_eq(&first, &other_writing));
+    let from_yaml = compiled(&plans, yaml("a")).await;
+    assert_eq!(from_yaml.plan.digest, first.plan.digest);
+    assert!(Arc::ptr_eq(&first, &from_yaml));
     let spec = WorkflowSpec {
         digest: first.plan.digest,
         definition: first.plan.source.clone(),
@@ -33,7 +33,7 @@ async fn the_same_text_is_read_once_and_the_same_definition_kept_once() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said_every_time() {
+async fn diagnostics_are_returned_every_time() {
     let plans = Plans::default();
     for _ in 0..2 {
         let wrong = plans.compile(Text::Yaml(Bytes::from_static(b"name: x\ntasks: {a: {}}"))).await.unwrap();
@@ -48,37 +48,37 @@ async fn what_is_wrong_is_said_every_time() {
 }
 
 #[tokio::test]
-async fn what_was_not_used_for_the_longest_time_goes_first() {
+async fn the_least_recently_used_plan_is_evicted_first() {
     let plans = Plans::default();
     let first = compiled(&plans, text("first")).await;
     let second = compiled(&plans, text("second")).await;
-    plans.remember(WorkflowId(2), second.plan.digest);
+    plans.map_workflow(WorkflowId(2), second.plan.digest);
     for number in 0..PLANS_MAX - 2 {
         compiled(&plans, text(&format!("n{number}"))).await;
     }
     assert!(Arc::ptr_eq(&first, &compiled(&plans, text("first")).await));
     compiled(&plans, text("one-too-many")).await;
     let mut cache = plans.cache.lock();
-    assert_eq!(cache.slots.len(), PLANS_MAX);
+    assert_eq!(cache.entries.len(), PLANS_MAX);
     assert!(cache.by_digest(first.plan.digest).is_some());
     assert!(cache.by_digest(second.plan.digest).is_none());
     assert!(cache.by_workflow(WorkflowId(2)).is_none());
-    assert_eq!(cache.texts.len(), PLANS_MAX, "what led to it went with it");
-    assert_eq!(cache.bytes, cache.slots.values().map(|slot| slot.bytes).sum::<usize>());
+    assert_eq!(cache.texts.len(), PLANS_MAX, "its keys are removed with it");
+    assert_eq!(cache.bytes, cache.entries.values().map(|entry| entry.bytes).sum::<usize>());
 }
 
 #[tokio::test]
-async fn what_leads_to_a_definition_is_bounded() {
+async fn the_keys_of_a_plan_are_bounded() {
     let plans = Plans::default();
-    let kept = compiled(&plans, text("a")).await;
+    let cached = compiled(&plans, text("a")).await;
     for number in 0..2 * TEXTS_MAX {
-        let Text::Json(plain) = text("a") else { panic!("it is JSON") };
+        let Text::Json(plain) = text("a") else { panic!("not JSON") };
         let spaced = [plain.as_ref(), " ".repeat(number).as_bytes()].concat();
         compiled(&plans, Text::Json(Bytes::from(spaced))).await;
     }
     for number in 0..2 * WORKFLOWS_MAX as u64 {
-        plans.remember(WorkflowId(number), kept.plan.digest);
+        plans.map_workflow(WorkflowId(number), cached.plan.digest);
     }
     let cache = plans.cache.lock();
-    assert_eq!((cache.slots.len(), cache.texts.len(), cache.workflows.len()), (1, TEXTS_MAX, WORKFLOWS_MAX));
+    assert_eq!((cache.entries.len(), cache.texts.len(), cache.workflows.len()), (1, TEXTS_MAX, WORKFLOWS_MAX));
 }

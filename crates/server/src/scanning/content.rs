@@ -1,10 +1,10 @@
-//! What is in a result, and a copy of it without what was found.
+//! Findings in a result, and its redacted copy.
 
 use blobs::Blobs;
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use model::blob::BlobId;
-use model::job::{Artifact, Job, LogRef, Redacted};
+use model::job::{Artifact, Job, LogRef, Redacted, SpilledResult};
 use model::json::Json;
 use model::limits;
 use model::verdict::FindingCount;
@@ -13,35 +13,33 @@ use scan::{Findings, Kind, Limits, Mask, RedactedJson, Scanner};
 
 use super::log::{self, LogFindings};
 use super::log_of;
-use crate::keeping::Kept;
 
-/// A result with more than this in its files and its log is not looked through.
+/// Limit of the total size of artifacts and log for a scan.
 const CONTENT_BYTES_MAX: u64 = 1 << 30;
 
-/// A file with findings up to this size can be copied without them.
+/// Limit of the size of an artifact for redaction.
 const REDACTED_BYTES_MAX: u64 = 64 << 20;
 
-/// Where in a result something was found.
+/// Findings in a result.
 pub(super) struct Content {
     result: Option<RedactedJson>,
-    /// For each artifact.
+    /// One for each artifact.
     artifacts: Vec<Findings>,
     log: Option<LogFindings>,
 }
 
 impl Content {
-    /// Looks through everything that came with a job's success.
+    /// Scans the result, artifacts and log of a succeeded job.
     pub async fn scan(blobs: &Blobs, scanner: &Scanner, job: &Job) -> Result<Self, String> {
         let log = log_of(job);
         let bytes = job.artifacts().iter().map(|artifact| artifact.bytes).sum::<u64>() + log.map_or(0, |log| log.bytes);
         if bytes > CONTENT_BYTES_MAX {
-            return Err(format!("its files and its log have {bytes} bytes: at most {CONTENT_BYTES_MAX} are scanned"));
+            return Err(format!("artifacts and log have {bytes} bytes: scans are limited to {CONTENT_BYTES_MAX}"));
         }
         let result = match &job.result {
             Some(result) => {
-                // A large result of a task is looked at where it was put.
-                let large = match Kept::of(job.origin.as_deref(), Some(result)) {
-                    Some(kept) => Some(read(blobs, kept.blob, kept.bytes).await?),
+                let large = match job.spilled() {
+                    Some(spilled) => Some(read(blobs, spilled.blob, spilled.bytes).await?),
                     None => None,
                 };
                 let text = match &large {
@@ -63,7 +61,7 @@ impl Content {
         Ok(Self { result, artifacts, log })
     }
 
-    /// What was found, for the rules.
+    /// Findings for the policy.
     pub fn facts(&self, job: &Job) -> Vec<FindingFacts> {
         let mut facts = Vec::new();
         let mut add = |place: &str, counts: &std::collections::BTreeMap<&'static str, u64>| {
@@ -82,7 +80,7 @@ impl Content {
         if let Some(log) = &self.log {
             add("log", &log.counts());
         }
-        // Of very many only the first are shown to a kernel and kept on record: none may hide a secret behind others.
+        // Secrets first: only the first findings go to a policy service and into the record.
         facts.sort_by_key(|finding| match finding.kind {
             FindingKind::Secret => 0,
             FindingKind::Personal => 1,
@@ -90,7 +88,7 @@ impl Content {
         facts
     }
 
-    /// A copy without what was found; absent where none can be made that is certain to be clean.
+    /// Redacted copy. `None` if a clean copy cannot be guaranteed.
     pub async fn redact(
         &self,
         blobs: &Blobs,
@@ -98,17 +96,22 @@ impl Content {
         job: &Job,
         keep_original: bool,
     ) -> Result<Option<Redacted>, String> {
+        let mut spilled = job.spilled().map(Box::new);
         let result = match (&self.result, &job.result) {
             (Some(redacted), Some(result)) => {
-                let copy = Json::parse(redacted.text.as_bytes()).ok_or("the copy is no JSON")?;
-                match Kept::of(job.origin.as_deref(), Some(result)) {
+                let copy = Json::parse(redacted.text.as_bytes()).ok_or("the redacted result is not JSON")?;
+                match &spilled {
                     Some(_) if redacted.counts.is_empty() => Some(result.clone()),
                     Some(_) if copy.as_bytes().len() > limits::TASK_RESULT_BYTES_MAX => {
                         let bytes = copy.as_bytes().len() as u64;
                         let blob = put(blobs, copy.as_bytes().to_vec()).await?;
-                        Some(Json::of(&Kept { blob, bytes }))
+                        spilled = Some(Box::new(SpilledResult { blob, bytes }));
+                        spilled.as_deref().map(Json::of)
                     }
-                    Some(_) | None => Some(copy),
+                    Some(_) | None => {
+                        spilled = None;
+                        Some(copy)
+                    }
                 }
             }
             (None, _) | (_, None) => None,
@@ -124,7 +127,7 @@ impl Content {
             }
             let mut bytes = read(blobs, artifact.blob, artifact.bytes).await?;
             Mask::new(findings).apply(0, &mut bytes);
-            // What stood right beside something else may show only now.
+            // Masking can uncover a finding next to another one.
             if !scanner.scan(&bytes).is_empty() {
                 return Ok(None);
             }
@@ -145,7 +148,7 @@ impl Content {
             (Some(_), Some(log)) => Some(log),
             (None, _) | (_, None) => None,
         };
-        Ok(Some(Redacted { result, artifacts, log, keep_original }))
+        Ok(Some(Redacted { result, spilled, artifacts, log, keep_original }))
     }
 }
 
@@ -157,7 +160,7 @@ fn kind_of(pattern: &str) -> FindingKind {
     }
 }
 
-/// What the job's record keeps of them.
+/// Findings for the job's record.
 pub(super) fn counts(facts: &[FindingFacts]) -> Vec<FindingCount> {
     let kept = facts.iter().take(limits::FINDINGS_MAX);
     kept.map(|finding| {
@@ -172,7 +175,7 @@ async fn scan_blob(blobs: &Blobs, scanner: &Scanner, id: BlobId) -> Result<Findi
     let mut stream = scanner.stream(Limits::default());
     while let Some(piece) = reading.try_next().await.map_err(|error| error.to_string())? {
         stream.feed(&piece);
-        // A large file must not keep its thread from everybody else.
+        // A large artifact must not block the thread for other tasks.
         tokio::task::yield_now().await;
     }
     Ok(stream.finish())

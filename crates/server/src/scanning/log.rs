@@ -1,17 +1,17 @@
-//! What is in an attempt's output: both streams, each looked through as one text, whatever pieces it came in.
+//! Scan of an attempt's log. Each of the two streams is scanned as one text, across the boundaries of its pieces.
 
 use std::collections::BTreeMap;
 
 use scan::{Findings, Limits, Mask, Scanner};
 use spawner::log::{HEADER_BYTES, Header, Stream};
 
-/// What was found in either stream.
+/// Findings per stream.
 pub(super) struct LogFindings([Findings; 2]);
 
-/// Looks through a log as it is kept.
+/// Scans a log in its stored format.
 pub(super) fn scan(log: &[u8], scanner: &Scanner) -> Result<LogFindings, String> {
     let mut streams = Stream::ALL.map(|_| scanner.stream(Limits::default()));
-    each_piece(log, |stream, range| streams[stream.index()].feed(&log[range]))?;
+    for_each_piece(log, |stream, range| streams[stream.index()].feed(&log[range]))?;
     Ok(LogFindings(streams.map(|stream| stream.finish())))
 }
 
@@ -32,10 +32,10 @@ impl LogFindings {
         counts
     }
 
-    /// Puts stars over what was found. Nothing moves, so the pieces stay what they are.
+    /// Overwrites findings with asterisks. Lengths stay the same, so the headers of the pieces stay valid.
     pub fn mask(&self, log: &mut [u8]) -> Result<(), String> {
         let mut pieces = Vec::new();
-        each_piece(log, |stream, range| pieces.push((stream, range)))?;
+        for_each_piece(log, |stream, range| pieces.push((stream, range)))?;
         let masks = [Mask::new(&self.0[0]), Mask::new(&self.0[1])];
         let mut fed = [0u64; 2];
         for (stream, range) in pieces {
@@ -47,8 +47,8 @@ impl LogFindings {
     }
 }
 
-/// The pieces of a log in their order. Zeros between them are a hole: what lay there was not kept.
-fn each_piece(log: &[u8], mut take: impl FnMut(Stream, std::ops::Range<usize>)) -> Result<(), String> {
+/// Visits the pieces of a log in order. Zeros between pieces are a hole: that part of the output was not stored.
+fn for_each_piece(log: &[u8], mut visit: impl FnMut(Stream, std::ops::Range<usize>)) -> Result<(), String> {
     let mut at = 0;
     while at < log.len() {
         if log[at] == 0 {
@@ -56,13 +56,13 @@ fn each_piece(log: &[u8], mut take: impl FnMut(Stream, std::ops::Range<usize>)) 
             continue;
         }
         let header = log.get(at..).and_then(|rest| rest.first_chunk::<HEADER_BYTES>()).and_then(Header::from_bytes);
-        let header = header.ok_or("its log is damaged")?;
+        let header = header.ok_or("the log is damaged")?;
         let begin = at + HEADER_BYTES;
         let end = begin + header.len as usize;
         if end > log.len() {
-            return Err("its log is cut off".to_owned());
+            return Err("the log is truncated".to_owned());
         }
-        take(header.stream, begin..end);
+        visit(header.stream, begin..end);
         at = end;
     }
     Ok(())
@@ -77,13 +77,13 @@ mod tests {
         [header.to_bytes().as_slice(), text.as_bytes()].concat()
     }
 
-    /// Built here, so that no scanner of source code takes it for one.
+    /// Assembled at run time, so that scanners of source code do not report it.
     fn token() -> String {
         format!("ghp_{}", "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8")
     }
 
     #[test]
-    fn a_secret_that_comes_in_two_pieces_is_found_and_hidden() {
+    fn a_secret_split_over_two_pieces_is_found_and_masked() {
         let token = token();
         let (first, second) = token.split_at(10);
         let log = [
@@ -100,9 +100,9 @@ mod tests {
         findings.mask(&mut masked).unwrap();
         assert_eq!(masked.len(), log.len());
         assert!(scan(&masked, &scanner).unwrap().is_empty());
-        let mut kept = String::new();
-        each_piece(&masked, |_, range| kept.push_str(&String::from_utf8_lossy(&masked[range]))).unwrap();
-        assert!(kept.starts_with("token ***") && kept.contains("between\n") && kept.ends_with(" end\n"), "{kept}");
+        let mut text = String::new();
+        for_each_piece(&masked, |_, range| text.push_str(&String::from_utf8_lossy(&masked[range]))).unwrap();
+        assert!(text.starts_with("token ***") && text.contains("between\n") && text.ends_with(" end\n"), "{text}");
     }
 
     #[test]

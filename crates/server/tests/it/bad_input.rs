@@ -35,17 +35,25 @@ async fn what_is_no_json_is_refused() {
     server.works_with(0).await;
 }
 
-/// A value is carried, not understood: however deep it is, nobody's stack ends over it.
+fn nested_job(levels: usize) -> (String, String) {
+    let value = format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
+    (format!(r#"{{"run":{{"echo":{{"value":{value}}}}}}}"#), value)
+}
+
+/// Whatever is accepted can be read back: common parsers stop at 128 levels.
 #[tokio::test]
-async fn a_deep_value_comes_back_as_it_was() {
+async fn a_deep_value_comes_back_as_it_was_and_a_deeper_one_is_refused() {
     let mut server = Server::start().await;
-    let value = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
-    let job = format!(r#"{{"run":{{"echo":{{"value":{value}}}}}}}"#);
+    let (job, value) = nested_job(124);
     let id = text(&server.send(raw_job(job)).await.expect(201)["id"]);
     server.restart().await;
     let path = format!("/v1/jobs/{id}");
-    assert!(server.get(&format!("{path}?wait_ms=20000")).await.text().contains(&value));
+    assert!(server.get(&format!("{path}?wait_ms=20000")).await.expect(200)["result"].is_array());
     assert_eq!(server.get(&format!("{path}/result")).await.text(), value);
+    for levels in [126, 1_000, 100_000] {
+        let problem = server.send(raw_job(nested_job(levels).0)).await.refused(400, "invalid_json");
+        assert!(text(&problem["detail"]).contains("128 levels"), "{problem}");
+    }
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use runner::Departure;
+use runner::StopMode;
 use serde_json::{Value, json};
 use server::{Node, Options};
 use tempfile::TempDir;
@@ -53,7 +53,7 @@ impl Server {
 
     pub async fn stop(&mut self) {
         let node = self.node.take().expect("it runs");
-        within("the end of the node", node.stop(Departure::EndProcesses)).await.unwrap();
+        within("the end of the node", node.stop(StopMode::StopProcesses)).await.unwrap();
     }
 
     /// Starts it again after a stop.

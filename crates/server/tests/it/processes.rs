@@ -78,7 +78,7 @@ async fn a_follower_sees_output_as_it_comes_and_the_end() {
     while seen != b"one\n" {
         seen.extend(within("the first line", answer.next()).await.expect("it goes on"));
     }
-    assert_eq!(server.job(&id).await["state"], "running");
+    server.job_in(&id, "running").await;
     fs::write(&go, "").unwrap();
     while let Some(piece) = within("the end", answer.next()).await {
         seen.extend(piece);

@@ -1,8 +1,8 @@
-//! As much of JSON Schema as the API's own document uses.
+//! The subset of JSON Schema that the OpenAPI document uses.
 
 use serde_json::{Map, Value};
 
-/// Panics unless `value` is as `schema` says, without any property that the schema does not name.
+/// Panics unless `value` matches `schema` and has no other properties.
 #[track_caller]
 pub fn check(document: &Value, schema: &Value, value: &Value) {
     if let Err(why) = fits(document, schema, value) {
@@ -22,6 +22,10 @@ fn fits(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
     if let Some(choices) = schema["oneOf"].as_array() {
         let fitting = choices.iter().filter(|choice| fits(document, choice, value).is_ok()).count();
         return if fitting == 1 { Ok(()) } else { Err(format!("{fitting} of the choices fit")) };
+    }
+    if let Some(choices) = schema["anyOf"].as_array() {
+        let fits_any = choices.iter().any(|choice| fits(document, choice, value).is_ok());
+        return if fits_any { Ok(()) } else { Err("none of the choices fits".to_owned()) };
     }
     if let Some(allowed) = schema["enum"].as_array()
         && !allowed.contains(value)

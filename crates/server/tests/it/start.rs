@@ -116,7 +116,7 @@ async fn the_number_of_shards_is_set_once() {
     assert!(matches!(error, Error::ShardCount { shards: 5_000 }), "{words}");
     // Without a number it is as it was made; a refused start has not held on to anything.
     let node = Node::start(options(server.directory(), |_| {})).await.unwrap();
-    node.stop(runner::Departure::EndProcesses).await.unwrap();
+    node.stop(runner::StopMode::StopProcesses).await.unwrap();
     server.start_again().await;
     assert_eq!(server.listed("/v1/jobs", 10).await.len(), 1);
     assert_eq!(server.options().shards, 2);

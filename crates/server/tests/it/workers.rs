@@ -90,7 +90,7 @@ async fn what_is_not_registered_or_not_offered_is_refused_before_a_job_is_made()
     for function in ["bow", "greet@2"] {
         let problem = server.post("/v1/jobs", &job(&id, function)).await.refused(400, "invalid_field");
         assert_eq!(problem["field"], "run.process.function");
-        assert!(text(&problem["detail"]).contains("it has: greet"), "{problem}");
+        assert!(text(&problem["detail"]).contains("its functions are: greet"), "{problem}");
     }
     let batch = json!({"jobs": [job(&unknown, "greet"), job(&id, "greet"), job(&id, "bow")]});
     let results = server.post("/v1/jobs", &batch).await.expect(200)["results"].clone();

@@ -1,6 +1,7 @@
 //! Workflows over HTTP: every route, against real tasks.
 
 mod changes;
+mod compensation;
 mod histories;
 mod lists;
 mod results;
@@ -9,7 +10,6 @@ mod shapes;
 mod signals;
 mod starts;
 mod steering;
-mod undoing;
 mod wrong;
 
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
-//! Commits that no owner would ever make.
+//! Forged commits that violate a rule.
 
-use engine::Gate;
+use engine::PolicyMode;
 use model::audit::Head;
 use model::batch::{Batch, Keyspace};
 use model::codec;
@@ -8,7 +8,7 @@ use model::dead_letter::{DeadLetter, is_dead};
 use model::id::{Attempt, Incarnation, JobId, RunnerId};
 use model::job::{AttemptRecord, Job, StateAt};
 use model::key::{self, Day, KeyEntry, Made};
-use model::message::Ticket;
+use model::message::AttemptRef;
 use model::queue::Queue;
 use model::reason::{Reason, ReasonCode};
 use model::state::State;
@@ -17,84 +17,84 @@ use model::verdict::{Approval, Decision, PolicyVersion, Verdict};
 use store::{Key, Order, Range, Store};
 
 use super::Sabotage;
-use crate::invariants::{limits_of, redacted_of, result_of};
+use crate::invariants::{constraints_of, redacted_of, result_of};
 use crate::operators::version_of;
 use crate::world::World;
 
-/// A shard to be betrayed.
-struct Victim<'a> {
+/// The shard of a forged commit.
+struct ForgeryTarget<'a> {
     world: &'a World,
     shard: usize,
 }
 
 impl World {
-    /// A batch that breaks the rule, if there is anything to break it with.
+    /// A batch that violates the rule, if the shard has a fitting record.
     pub(super) fn forgery(&self, sabotage: Sabotage, shard: usize) -> Option<Batch> {
-        let victim = Victim { world: self, shard };
+        let target = ForgeryTarget { world: self, shard };
         match sabotage {
-            Sabotage::LoseJob => victim.lose_job(),
-            Sabotage::ReviveCancelled => victim.revive_cancelled(),
-            Sabotage::ChangeResult => victim.change_result(),
-            Sabotage::RetryTooOften => victim.retry_too_often(),
-            Sabotage::StartEarly => start(victim.find(is(State::Blocked))?, Millis(1)),
-            Sabotage::StartUnapproved => victim.start_unapproved(),
-            Sabotage::Miscount => victim.miscount(),
-            Sabotage::MoveAttempt => victim.move_attempt(),
-            Sabotage::WriteBehind => made(|batch| batch.put(Keyspace::Meta, b"forged", b"forged")),
-            Sabotage::ReuseKey => victim.reuse_key(),
-            Sabotage::StartUnderOldRules => victim.start_under_old_rules(),
-            Sabotage::InventDecision => victim.invent_decision(),
-            Sabotage::InventApproval => victim.invent_approval(),
-            Sabotage::LiftLimits => victim.lift_limits(),
-            Sabotage::RetryBeyondLimits => victim.retry_beyond_limits(),
-            Sabotage::ShowHeld => victim.show_held(),
-            Sabotage::ReleaseUnasked => victim.release_unasked(),
-            Sabotage::InventFinding => victim.invent_finding(),
-            Sabotage::ShowOriginal => victim.show_original(),
-            Sabotage::LoseLetter => victim.lose_letter(),
-            Sabotage::AddLetter => victim.add_letter(),
-            Sabotage::ChangeEntry => victim.change_entry(),
-            Sabotage::RemoveEntry => victim.remove_entry(),
-            Sabotage::ForgetEnd => victim.forget_end(),
-            Sabotage::CancelUnnoted => victim.cancel_unnoted(),
-            Sabotage::Flow(sabotage) => self.flow_forgery(sabotage, shard),
+            Sabotage::LoseJob => target.lose_job(),
+            Sabotage::RestartCancelled => target.restart_cancelled(),
+            Sabotage::ChangeResult => target.change_result(),
+            Sabotage::RetryTooOften => target.retry_too_often(),
+            Sabotage::StartEarly => start(target.find(is(State::Blocked))?, Millis(1)),
+            Sabotage::StartUnapproved => target.start_unapproved(),
+            Sabotage::MiscountQueue => target.miscount_queue(),
+            Sabotage::MoveAttempt => target.move_attempt(),
+            Sabotage::WriteWithoutCommit => batch_with(|batch| batch.put(Keyspace::Meta, b"forged", b"forged")),
+            Sabotage::ReuseKey => target.reuse_key(),
+            Sabotage::StartUnderOldPolicy => target.start_under_old_policy(),
+            Sabotage::ForgeDecision => target.forge_decision(),
+            Sabotage::ForgeApproval => target.forge_approval(),
+            Sabotage::DropConstraints => target.drop_constraints(),
+            Sabotage::RetryBeyondConstraints => target.retry_beyond_constraints(),
+            Sabotage::ShowUnscanned => target.show_unscanned(),
+            Sabotage::ReleaseWithoutRequest => target.release_without_request(),
+            Sabotage::ForgeScanDecision => target.forge_scan_decision(),
+            Sabotage::ShowOriginal => target.show_original(),
+            Sabotage::LoseDeadLetter => target.lose_dead_letter(),
+            Sabotage::AddDeadLetter => target.add_dead_letter(),
+            Sabotage::OverwriteAuditEntry => target.overwrite_audit_entry(),
+            Sabotage::RemoveAuditEntry => target.remove_audit_entry(),
+            Sabotage::ResetAuditHead => target.reset_audit_head(),
+            Sabotage::CancelWithoutAuditEntry => target.cancel_without_audit_entry(),
+            Sabotage::Workflow(sabotage) => self.workflow_forgery(sabotage, shard),
             Sabotage::RunDenied
-            | Sabotage::IgnoreFence
-            | Sabotage::AnswerFirst
-            | Sabotage::DeafShards
-            | Sabotage::ForgetTheLiving
+            | Sabotage::IgnoreFencing
+            | Sabotage::EffectsBeforeCommit
+            | Sabotage::DropRunnerMessages
+            | Sabotage::ClearRegisteredAttempts
             | Sabotage::StartTwice
-            | Sabotage::ForgetLimits
+            | Sabotage::DispatchWithoutConstraints
             | Sabotage::NeverScan
             | Sabotage::NeverSignal => None,
         }
     }
 }
 
-impl Victim<'_> {
+impl ForgeryTarget<'_> {
     fn find(&self, fits: impl Fn(&Job) -> bool) -> Option<Job> {
         let known = self.world.ledger.jobs.values().filter(|known| !known.removed).map(|known| &known.record);
-        let owner = |job: &Job| usize::from(self.world.plan.shards.owner(job.id.slot()).0);
+        let owner = |job: &Job| usize::from(self.world.scenario.shards.owner(job.id.slot()).0);
         known.filter(|job| owner(job) == self.shard).find(|job| fits(job)).cloned()
     }
 
-    /// The rules that are in force there.
-    fn rules(&self) -> Option<PolicyVersion> {
-        version_of(self.gate()?)
+    /// The policy version in force on the shard.
+    fn policy_version(&self) -> Option<PolicyVersion> {
+        version_of(self.policy()?)
     }
 
-    fn gate(&self) -> Option<Gate> {
-        self.world.hosts[self.shard].processes.last().map(|process| process.shard.setup().gate)
+    fn policy(&self) -> Option<PolicyMode> {
+        self.world.hosts[self.shard].processes.last().map(|process| process.shard.settings().policy)
     }
 
     fn lose_job(&self) -> Option<Batch> {
         let job = self.find(|job| !job.state.is_terminal())?;
-        made(|batch| batch.delete(Keyspace::Live, &job.id.key()))
+        batch_with(|batch| batch.delete(Keyspace::Live, &job.id.key()))
     }
 
-    fn revive_cancelled(&self) -> Option<Batch> {
+    fn restart_cancelled(&self) -> Option<Batch> {
         let job = entering(self.find(is(State::Cancelled))?, State::Scheduled);
-        made(|batch| {
+        batch_with(|batch| {
             batch.delete(Keyspace::Done, &job.id.key());
             put(Keyspace::Live, &job, batch);
         })
@@ -102,55 +102,59 @@ impl Victim<'_> {
 
     fn change_result(&self) -> Option<Batch> {
         let job = Job { result: None, ..self.find(is(State::Succeeded))? };
-        made(|batch| put(Keyspace::Done, &job, batch))
+        batch_with(|batch| put(Keyspace::Done, &job, batch))
     }
 
     fn retry_too_often(&self) -> Option<Batch> {
         let mut job = self.find(is(State::Scheduled))?;
         job.retries = job.max_retries + 1;
-        made(|batch| put(Keyspace::Live, &job, batch))
+        batch_with(|batch| put(Keyspace::Live, &job, batch))
     }
 
     fn start_unapproved(&self) -> Option<Batch> {
-        let current = self.rules()?;
-        let job = self.find(|job| job.state == State::ApprovalRequired && is_decided_by(job, current))?;
+        let current = self.policy_version()?;
+        // Without an attempt: `start` forges attempt 1, which must not violate the invariant of growing numbers.
+        let waits = |job: &Job| job.state == State::ApprovalRequired && job.attempt == Attempt::NONE;
+        let job = self.find(|job| waits(job) && is_decided_by(job, current))?;
         let at = job.eligible_at;
         start(job, at)
     }
 
-    fn miscount(&self) -> Option<Batch> {
+    fn miscount_queue(&self) -> Option<Batch> {
         let job = self.find(|_| true)?;
         let shard = self.world.shard_id(self.shard);
         let bytes = self.world.store.get(shard, Keyspace::Queues, &job.queue.key()).ok()??;
         let mut queue: Queue = codec::decode(&bytes).ok()?;
         queue.counters.active += 1;
-        made(|batch| batch.put_with(Keyspace::Queues, &queue.id.key(), |buffer| codec::encode_into(&queue, buffer)))
+        batch_with(|batch| {
+            batch.put_with(Keyspace::Queues, &queue.id.key(), |buffer| codec::encode_into(&queue, buffer))
+        })
     }
 
     fn move_attempt(&self) -> Option<Batch> {
         let mut job = self.find(is(State::Running))?;
         job.last_attempt_mut()?.runner = RunnerId(99);
-        made(|batch| put(Keyspace::Live, &job, batch))
+        batch_with(|batch| put(Keyspace::Live, &job, batch))
     }
 
     fn reuse_key(&self) -> Option<Batch> {
         let job = self.find(|job| job.key.is_some() && !job.state.is_terminal())?;
         let other = Made::Job { id: JobId(job.id.0 + 1), seq: job.seq };
         let entry = KeyEntry { digest: job.digest, at: job.created_at, made: other };
-        let place = key::idempotency(Day::of(job.created_at), job.key?);
-        made(|batch| batch.put_with(Keyspace::Keys, &place, |buffer| codec::encode_into(&entry, buffer)))
+        let key = key::idempotency(Day::of(job.created_at), job.key?);
+        batch_with(|batch| batch.put_with(Keyspace::Keys, &key, |buffer| codec::encode_into(&entry, buffer)))
     }
 
-    fn start_under_old_rules(&self) -> Option<Batch> {
-        let current = self.rules()?;
+    fn start_under_old_policy(&self) -> Option<Batch> {
+        let current = self.policy_version()?;
         let old = |decision: &Decision| decision.policy != Some(current) && decision.verdict == Verdict::Allow;
         let job = self.find(|job| is_new(job) && job.last_decision().is_some_and(old))?;
         let at = job.eligible_at;
         start(job, at)
     }
 
-    fn invent_decision(&self) -> Option<Batch> {
-        let policy = Some(self.rules()?);
+    fn forge_decision(&self) -> Option<Batch> {
+        let policy = Some(self.policy_version()?);
         let mut job = self.find(is_new)?;
         let (verdict, rule) = (Verdict::Allow, "forged".to_owned());
         job.decisions.push(Decision { at: Millis(1), verdict, rule, message: None, policy, constraints: None });
@@ -158,16 +162,16 @@ impl Victim<'_> {
         start(job, at)
     }
 
-    fn invent_approval(&self) -> Option<Batch> {
+    fn forge_approval(&self) -> Option<Batch> {
         let mut job = self.find(is(State::ApprovalRequired))?;
         let rule = job.last_decision()?.rule.clone();
         let (by, digest) = ("nobody".to_owned(), job.digest);
         job.approval = Some(Box::new(Approval { at: Millis(1), by, approved: true, comment: None, digest, rule }));
-        made(|batch| put(Keyspace::Live, &job, batch))
+        batch_with(|batch| put(Keyspace::Live, &job, batch))
     }
 
-    fn lift_limits(&self) -> Option<Batch> {
-        let current = self.rules()?;
+    fn drop_constraints(&self) -> Option<Batch> {
+        let current = self.policy_version()?;
         let limited = |decision: &Decision| matches!(decision.verdict, Verdict::AllowWith(_));
         let job =
             self.find(|job| is_new(job) && is_decided_by(job, current) && job.last_decision().is_some_and(limited))?;
@@ -175,88 +179,90 @@ impl Victim<'_> {
         start(Job { constraints: None, ..job }, at)
     }
 
-    fn retry_beyond_limits(&self) -> Option<Batch> {
-        let max = |job: &Job| job.last_decision().and_then(limits_of).and_then(|limits| limits.max_retries);
+    fn retry_beyond_constraints(&self) -> Option<Batch> {
+        let max = |job: &Job| job.last_decision().and_then(constraints_of).and_then(|limits| limits.max_retries);
         let fits = |job: &Job| !job.state.is_terminal() && max(job).is_some_and(|max| max < job.max_retries);
         let mut job = self.find(fits)?;
         job.retries = max(&job)? + 1;
-        made(|batch| put(Keyspace::Live, &job, batch))
+        batch_with(|batch| put(Keyspace::Live, &job, batch))
     }
 
-    fn show_held(&self) -> Option<Batch> {
+    fn show_unscanned(&self) -> Option<Batch> {
         let job = entering(self.find(is(State::Scanning))?, State::Succeeded);
-        made(|batch| {
+        batch_with(|batch| {
             batch.delete(Keyspace::Live, &job.id.key());
             put(Keyspace::Done, &job, batch);
         })
     }
 
-    fn release_unasked(&self) -> Option<Batch> {
+    fn release_without_request(&self) -> Option<Batch> {
         let job = entering(self.find(is(State::Quarantined))?, State::Succeeded);
-        made(|batch| {
+        batch_with(|batch| {
             batch.delete(Keyspace::DeadLetters, &job.id.key());
             put(Keyspace::Done, &job, batch);
         })
     }
 
-    fn invent_finding(&self) -> Option<Batch> {
+    fn forge_scan_decision(&self) -> Option<Batch> {
         let mut job = self.find(is(State::Succeeded))?;
-        let mut decision = self.world.scanner.content(ticket_of(&job)).decision;
+        let mut decision = self.world.scanner.content_scan(attempt_of(&job)).decision;
         decision.message = Some("forged".to_owned());
         job.output_decisions.get_or_insert_default().push(decision);
-        made(|batch| put(Keyspace::Done, &job, batch))
+        batch_with(|batch| put(Keyspace::Done, &job, batch))
     }
 
     fn show_original(&self) -> Option<Batch> {
-        let mut job = self.find(|job| job.result == Some(redacted_of(ticket_of(job))))?;
-        job.result = Some(result_of(ticket_of(&job)));
-        made(|batch| put(Keyspace::Done, &job, batch))
+        let mut job = self.find(|job| job.result == Some(redacted_of(attempt_of(job))))?;
+        job.result = Some(result_of(attempt_of(&job)));
+        batch_with(|batch| put(Keyspace::Done, &job, batch))
     }
 
-    fn lose_letter(&self) -> Option<Batch> {
+    fn lose_dead_letter(&self) -> Option<Batch> {
         let job = self.find(|job| is_dead(job.state))?;
-        made(|batch| batch.delete(Keyspace::DeadLetters, &job.id.key()))
+        batch_with(|batch| batch.delete(Keyspace::DeadLetters, &job.id.key()))
     }
 
-    fn add_letter(&self) -> Option<Batch> {
+    fn add_dead_letter(&self) -> Option<Batch> {
         let job = self.find(is(State::Succeeded))?;
         let letter = DeadLetter::new(&job, String::new(), String::new());
-        made(|batch| batch.put_with(Keyspace::DeadLetters, &job.id.key(), |buffer| codec::encode_into(&letter, buffer)))
+        batch_with(|batch| {
+            batch.put_with(Keyspace::DeadLetters, &job.id.key(), |buffer| codec::encode_into(&letter, buffer))
+        })
     }
 
-    /// The newest entries of the audit log, newest first.
-    fn entries(&self) -> Option<Vec<(Key, bytes::Bytes)>> {
+    /// The newest entry of the audit log.
+    fn newest_audit_entry(&self) -> Option<Vec<(Key, bytes::Bytes)>> {
         let shard = self.world.shard_id(self.shard);
         self.world.store.scan(shard, Keyspace::Audit, Range::all(), Order::Descending, 1).ok()
     }
 
-    fn change_entry(&self) -> Option<Batch> {
-        let entries = self.entries()?;
-        let (place, entry) = entries.first()?;
-        made(|batch| batch.put(Keyspace::Audit, place, entry))
+    fn overwrite_audit_entry(&self) -> Option<Batch> {
+        let entries = self.newest_audit_entry()?;
+        let (key, entry) = entries.first()?;
+        batch_with(|batch| batch.put(Keyspace::Audit, key, entry))
     }
 
-    fn remove_entry(&self) -> Option<Batch> {
-        let entries = self.entries()?;
-        let (place, _) = entries.first()?;
-        made(|batch| batch.delete(Keyspace::Audit, place))
+    fn remove_audit_entry(&self) -> Option<Batch> {
+        let entries = self.newest_audit_entry()?;
+        let (key, _) = entries.first()?;
+        batch_with(|batch| batch.delete(Keyspace::Audit, key))
     }
 
-    fn forget_end(&self) -> Option<Batch> {
-        let entries = self.entries()?;
+    fn reset_audit_head(&self) -> Option<Batch> {
+        let entries = self.newest_audit_entry()?;
         entries.first()?;
         let write = |buffer: &mut Vec<u8>| codec::encode_into(&Head::START, buffer);
-        made(|batch| batch.put_with(Keyspace::Meta, key::META_AUDIT, write))
+        batch_with(|batch| batch.put_with(Keyspace::Meta, key::META_AUDIT, write))
     }
 
-    fn cancel_unnoted(&self) -> Option<Batch> {
+    fn cancel_without_audit_entry(&self) -> Option<Batch> {
         let mut job = entering(self.find(is(State::Running))?, State::Cancelling);
         job.reason = Some(Reason::new(ReasonCode::CancelRequested));
-        made(|batch| put(Keyspace::Live, &job, batch))
+        batch_with(|batch| put(Keyspace::Live, &job, batch))
     }
 }
 
-pub(super) fn made(write: impl FnOnce(&mut Batch)) -> Option<Batch> {
+pub(super) fn batch_with(write: impl FnOnce(&mut Batch)) -> Option<Batch> {
     let mut batch = Batch::new();
     write(&mut batch);
     Some(batch)
@@ -266,17 +272,17 @@ fn is(state: State) -> impl Fn(&Job) -> bool {
     move |job| job.state == state
 }
 
-/// It waits for its first attempt.
+/// Waits for its first attempt.
 fn is_new(job: &Job) -> bool {
     matches!(job.state, State::Pending | State::Scheduled) && job.attempt == Attempt::NONE
 }
 
-fn is_decided_by(job: &Job, rules: PolicyVersion) -> bool {
-    job.last_decision().is_some_and(|decision| decision.policy == Some(rules))
+fn is_decided_by(job: &Job, version: PolicyVersion) -> bool {
+    job.last_decision().is_some_and(|decision| decision.policy == Some(version))
 }
 
-fn ticket_of(job: &Job) -> Ticket {
-    Ticket { job: job.id, attempt: job.attempt }
+fn attempt_of(job: &Job) -> AttemptRef {
+    AttemptRef { job: job.id, attempt: job.attempt }
 }
 
 fn entering(mut job: Job, state: State) -> Job {
@@ -293,5 +299,5 @@ fn start(mut job: Job, at: Millis) -> Option<Batch> {
     job.attempt = Attempt(1);
     let record = AttemptRecord::new(Attempt(1), RunnerId(1), Incarnation(1), at);
     job.attempts.push(AttemptRecord { ended_at: Some(at), ..record });
-    made(|batch| put(Keyspace::Live, &job, batch))
+    batch_with(|batch| put(Keyspace::Live, &job, batch))
 }

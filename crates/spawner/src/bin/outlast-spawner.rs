@@ -1,7 +1,7 @@
-//! A spawner on its own, for tests and benchmarks of crates that have no program with one in it.
+//! Standalone spawner, for tests and benchmarks of crates whose program does not contain one.
 
 fn main() {
-    spawner::become_spawner_if_asked();
-    eprintln!("a spawner is started by its server, not by hand");
+    spawner::run_if_requested();
+    eprintln!("outlast-spawner is started by a server, not by hand");
     std::process::exit(2);
 }

@@ -1,20 +1,23 @@
-//! Programs that try to get out. Each attempt must fail, and leave the host unharmed.
+//! Programs that try to escape the sandbox. Each try must fail and leave the host unharmed.
 
 use std::io::Write;
 use std::net::TcpListener;
 
-use spawner::protocol::{Launch, Profile, Verdict};
+use spawner::protocol::{ExitStatus, Launch, Profile};
 
 use crate::fixture::{Fixture, exited, launch};
 
 const SANDBOXES: [Profile; 2] = [Profile::Strict, Profile::Standard];
 
-/// Runs a script that prints `got out` if it succeeds.
-fn stays_in(script: &str) {
+/// Runs a script that prints `got out` if it escapes, and `tried` at its end.
+fn assert_contained(script: &str) {
     let mut fixture = Fixture::new();
     for profile in SANDBOXES {
         let (exit, out, err) = fixture.run(launch(profile, script));
-        assert!(matches!(exit.verdict, Verdict::Exited { .. } | Verdict::Signalled { .. }), "{profile:?}: {exit:?}");
+        assert!(
+            matches!(exit.status, ExitStatus::Exited { .. } | ExitStatus::Signalled { .. }),
+            "{profile:?}: {exit:?}"
+        );
         assert!(!out.contains("got out"), "{profile:?}: {out}\n{err}");
         assert!(out.contains("tried"), "{profile:?}: the script itself failed: {out}\n{err}");
     }
@@ -22,15 +25,15 @@ fn stays_in(script: &str) {
 
 // FEATURES: C6
 #[test]
-fn the_hosts_secrets_are_not_there() {
-    stays_in("cat /etc/shadow && echo got out; ls /home /srv /boot /mnt && echo got out; echo tried");
+fn the_hosts_secrets_are_not_visible() {
+    assert_contained("cat /etc/shadow && echo got out; ls /home /srv /boot /mnt && echo got out; echo tried");
 }
 
 #[test]
-fn the_data_directory_is_not_there() {
+fn the_data_directory_is_not_visible() {
     let mut fixture = Fixture::new();
     fixture.scratch("other");
-    let secret = fixture.options.places.scratch.join("other/inputs/secret");
+    let secret = fixture.options.directories.scratch.join("other/inputs/secret");
     std::fs::write(&secret, "secret").unwrap();
     for profile in SANDBOXES {
         let script = format!(
@@ -43,7 +46,7 @@ fn the_data_directory_is_not_there() {
 }
 
 #[test]
-fn nothing_can_be_written_but_outputs_and_tmp() {
+fn only_outputs_and_tmp_are_writable() {
     let mut fixture = Fixture::new();
     for profile in SANDBOXES {
         let named = format!("{profile:?}");
@@ -56,29 +59,29 @@ fn nothing_can_be_written_but_outputs_and_tmp() {
                           echo x > $d/outlast-test 2>/dev/null && echo got out $d; done; \
                           echo x > inputs/data 2>/dev/null && [ -s inputs/data ] && echo got out; chmod 777 inputs/data 2>/dev/null && echo got out; \
                           echo x > outputs/y && echo x > /tmp/z && echo x > /dev/null && echo tried";
-            let wanted = Launch { scratch: scratch.map(str::to_owned), ..launch(profile, script) };
-            let (_, out, err) = fixture.run(wanted);
+            let job = Launch { scratch: scratch.map(str::to_owned), ..launch(profile, script) };
+            let (_, out, err) = fixture.run(job);
             assert!(out.contains("tried") && !out.contains("got out"), "{profile:?} {scratch:?}: {out}\n{err}");
         }
-        let kept = fixture.options.places.scratch.join(&named);
-        assert_eq!(std::fs::read_to_string(kept.join("inputs/data")).unwrap(), "data");
-        assert_eq!(std::fs::read_to_string(kept.join("outputs/y")).unwrap(), "x\n");
+        let stored = fixture.options.directories.scratch.join(&named);
+        assert_eq!(std::fs::read_to_string(stored.join("inputs/data")).unwrap(), "data");
+        assert_eq!(std::fs::read_to_string(stored.join("outputs/y")).unwrap(), "x\n");
     }
 }
 
 #[test]
-fn other_processes_are_neither_seen_nor_signalled() {
+fn other_processes_can_be_neither_seen_nor_signalled() {
     let own = std::process::id();
-    stays_in(&format!(
+    assert_contained(&format!(
         "kill -0 {own} 2>/dev/null && echo got out; [ $(ls -d /proc/[0-9]* | wc -l) -gt 8 ] && echo got out; kill -9 1; kill -9 -1; echo tried"
     ).replace("kill -9 -1; ", ""));
 }
 
 #[test]
-fn the_servers_port_and_the_network_are_out_of_reach() {
+fn the_servers_port_and_the_network_are_unreachable() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    stays_in(&format!(
+    assert_contained(&format!(
         "bash -c 'echo > /dev/tcp/127.0.0.1/{port}' 2>/dev/null && echo got out; \
          bash -c 'echo > /dev/tcp/1.1.1.1/53' 2>/dev/null && echo got out; \
          [ $(grep -c : /proc/net/dev) -gt 1 ] && echo got out; echo tried"
@@ -86,19 +89,19 @@ fn the_servers_port_and_the_network_are_out_of_reach() {
 }
 
 #[test]
-fn a_topic_with_the_network_gets_it() {
+fn a_job_with_network_access_reaches_the_host() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let mut fixture = Fixture::new();
     let script = format!("bash -c 'echo > /dev/tcp/127.0.0.1/{port}' && echo reached");
-    let wanted = Launch { network: true, ..launch(Profile::Standard, &script) };
-    let (_, out, err) = fixture.run(wanted);
+    let job = Launch { network: true, ..launch(Profile::Standard, &script) };
+    let (_, out, err) = fixture.run(job);
     assert_eq!(out, "reached\n", "{err}");
 }
 
 #[test]
 fn namespaces_mounts_and_roots_cannot_be_changed() {
-    stays_in(
+    assert_contained(
         "mount -t tmpfs none /tmp 2>/dev/null && echo got out; umount /proc 2>/dev/null && echo got out; \
          unshare -U true 2>/dev/null && echo got out; unshare -m true 2>/dev/null && echo got out; \
          chroot / true 2>/dev/null && echo got out; mount -o remount,rw / 2>/dev/null && echo got out; \
@@ -107,7 +110,7 @@ fn namespaces_mounts_and_roots_cannot_be_changed() {
 }
 
 #[test]
-fn no_rights_are_left() {
+fn no_capabilities_are_left() {
     let mut fixture = Fixture::new();
     for profile in SANDBOXES {
         let (_, out, err) =
@@ -126,10 +129,10 @@ fn no_rights_are_left() {
     }
 }
 
-/// Small programs in C, for calls that no command makes. Skipped parts of the list would be silent, so a missing
-/// compiler is an error.
-fn compiled(fixture: &Fixture, name: &str, body: &str) {
-    let worker = fixture.options.places.workers.join(name);
+/// Compiles a small C program, for system calls that no command makes. A missing compiler is an error, because skipped
+/// checks would go unnoticed.
+fn compile(fixture: &Fixture, name: &str, body: &str) {
+    let worker = fixture.options.directories.workers.join(name);
     std::fs::create_dir_all(&worker).unwrap();
     let source = worker.join("main.c");
     let head = "#define _GNU_SOURCE\n#include <errno.h>\n#include <stdio.h>\n#include <string.h>\n#include <sched.h>\n#include <unistd.h>\n#include <sys/syscall.h>\n#include <sys/ptrace.h>\n#include <sys/socket.h>\n#include <sys/ioctl.h>\n#include <sys/wait.h>\n#include <signal.h>\n#include <stddef.h>\n#include <sys/un.h>\n#define TRY(what, call) do { errno = 0; long r = (long)(call); if (r >= 0) printf(\"got out: %s\\n\", what); } while (0)\n";
@@ -140,9 +143,9 @@ fn compiled(fixture: &Fixture, name: &str, body: &str) {
 }
 
 #[test]
-fn dangerous_calls_are_refused() {
+fn dangerous_system_calls_fail() {
     let mut fixture = Fixture::new();
-    compiled(
+    compile(
         &fixture,
         "calls",
         r#"TRY("ptrace", ptrace(PTRACE_TRACEME, 0, 0, 0));
@@ -165,24 +168,24 @@ fn dangerous_calls_are_refused() {
     );
     for profile in SANDBOXES {
         fixture.scratch("c");
-        let mut wanted = launch(profile, "worker/main");
-        (wanted.scratch, wanted.worker) = (Some("c".to_owned()), Some("calls".to_owned()));
-        let (_, out, err) = fixture.run(wanted);
+        let mut job = launch(profile, "worker/main");
+        (job.scratch, job.worker) = (Some("c".to_owned()), Some("calls".to_owned()));
+        let (_, out, err) = fixture.run(job);
         assert_eq!(out, "tried\n", "{profile:?}: {err}");
     }
 }
 
 #[test]
-fn abstract_sockets_of_other_jobs_are_out_of_reach() {
+fn abstract_sockets_of_other_jobs_are_unreachable() {
     let mut fixture = Fixture::new();
     let address = r#"struct sockaddr_un a = {0}; a.sun_family = AF_UNIX; strcpy(a.sun_path + 1, "outlast-test");
                      int s = socket(AF_UNIX, SOCK_STREAM, 0); socklen_t l = offsetof(struct sockaddr_un, sun_path) + 13;"#;
-    compiled(
+    compile(
         &fixture,
         "listen",
         &format!("{address} bind(s, (void *)&a, l); listen(s, 1); puts(\"up\"); fflush(stdout); sleep(1000);"),
     );
-    compiled(&fixture, "reach", &format!("{address} TRY(\"connect\", connect(s, (void *)&a, l));"));
+    compile(&fixture, "reach", &format!("{address} TRY(\"connect\", connect(s, (void *)&a, l));"));
     fixture.scratch("l");
     fixture.scratch("r");
     let worker = |name: &str, scratch: &str| Launch {
@@ -197,37 +200,36 @@ fn abstract_sockets_of_other_jobs_are_out_of_reach() {
 }
 
 #[test]
-fn a_fork_bomb_harms_only_itself() {
+fn a_fork_bomb_does_not_affect_other_attempts() {
     let mut fixture = Fixture::new();
     for profile in SANDBOXES {
         let key = fixture.start(launch(profile, "bomb() { bomb | bomb & }; bomb; sleep 1000"));
         // The host still forks, and other attempts still run.
         let (exit, out, err) = fixture.run(launch(profile, "echo fine"));
         assert_eq!((exited(&exit), out.as_str()), (0, "fine\n"), "{err}");
-        fixture.order(&spawner::protocol::Order::Stop { key, grace_ms: 0 });
+        fixture.send(&spawner::protocol::Command::Stop { key, grace_ms: 0 });
         assert!(fixture.await_exit(key).stopped);
     }
 }
 
 #[test]
-fn a_link_in_outputs_leads_nowhere_for_the_host() {
+fn a_symbolic_link_in_outputs_stays_a_link() {
     let mut fixture = Fixture::new();
     let scratch = fixture.scratch("links");
-    let mut wanted =
-        launch(Profile::Standard, "ln -s /etc/shadow outputs/x && ln -s ../inputs outputs/up && echo tried");
-    wanted.scratch = Some("links".to_owned());
-    let (_, out, _) = fixture.run(wanted);
+    let mut job = launch(Profile::Standard, "ln -s /etc/shadow outputs/x && ln -s ../inputs outputs/up && echo tried");
+    job.scratch = Some("links".to_owned());
+    let (_, out, _) = fixture.run(job);
     assert_eq!(out, "tried\n");
-    // It is a link, and what it means here is for the collector to refuse.
+    // Refusing it is the task of the artifact collection.
     assert!(std::fs::symlink_metadata(scratch.join("outputs/x")).unwrap().is_symlink());
 }
 
 #[test]
-fn a_scratch_name_that_is_a_path_is_refused() {
+fn a_scratch_name_that_is_a_path_is_rejected() {
     let mut fixture = Fixture::new();
     for name in ["../x", "a/b", "..", ""] {
-        let wanted = Launch { scratch: Some(name.to_owned()), ..launch(Profile::Standard, "true") };
-        let (exit, ..) = fixture.run(wanted);
-        assert!(matches!(exit.verdict, Verdict::NoPlace { .. }), "{name}: {exit:?}");
+        let job = Launch { scratch: Some(name.to_owned()), ..launch(Profile::Standard, "true") };
+        let (exit, ..) = fixture.run(job);
+        assert!(matches!(exit.status, ExitStatus::SetupFailed { .. }), "{name}: {exit:?}");
     }
 }

@@ -1,9 +1,9 @@
-//! A real spawner, real sandboxes, real programs that try to get out.
+//! Tests with a real spawner, real sandboxes and programs that try to escape.
 #![expect(clippy::unwrap_used, reason = "in a test an unwrap that fails is a failed test")]
 
 mod escape;
 mod fixture;
-mod life;
+mod lifecycle;
 mod limits;
 mod logs;
-mod ordinary;
+mod unprivileged;

@@ -1,4 +1,4 @@
-//! A component is compiled once: for all who ask at a time, for as long as it is kept, and across restarts.
+//! Caching of compiled components in memory and on disk.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,20 +8,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use model::blob::BlobId;
-use wasm::{Executor, Metering, Options, Program, Refused, Stop, Verdict};
+use wasm::{Executor, GuestExit, Metering, Options, PrepareError, Program, Stop};
 
-use crate::common::{Fixture, task};
-use crate::guests::{alone, noop, wat};
+use crate::common::{Fixture, spec};
+use crate::guests::{noop, standalone, wat};
 
-/// Counts how often a component's content is asked for: that is, how often it is compiled.
+/// Counts reads of a component's content, which equal its compilations.
 #[derive(Clone, Default)]
-struct Asked(Arc<AtomicUsize>);
+struct CompileCounter(Arc<AtomicUsize>);
 
-impl Asked {
-    async fn prepare(&self, fixture: &Fixture, component: &Bytes) -> Result<Arc<Program>, Refused> {
-        let (asked, content) = (self.0.clone(), component.clone());
+impl CompileCounter {
+    async fn prepare(&self, fixture: &Fixture, component: &Bytes) -> Result<Arc<Program>, PrepareError> {
+        let (compiles, content) = (self.0.clone(), component.clone());
         let content = async move {
-            asked.fetch_add(1, Ordering::Relaxed);
+            compiles.fetch_add(1, Ordering::Relaxed);
             Ok(content)
         };
         fixture.executor.prepare(BlobId::of(component), Metering::Off, content).await
@@ -33,7 +33,7 @@ impl Asked {
 }
 
 impl Fixture {
-    /// As after a restart: nothing in memory, the same on disk.
+    /// Simulates a restart: empty memory cache, same disk cache.
     fn restart(&mut self) {
         self.executor = Executor::new(Options::new(self.cache())).unwrap();
     }
@@ -45,26 +45,26 @@ impl Fixture {
     }
 }
 
-/// Different, but equally good.
+/// Distinct valid components.
 fn numbered(number: u32) -> Bytes {
-    alone(&format!("(func (export \"run\") (result i32) (drop (i32.const {number})) i32.const 0)"))
+    standalone(&format!("(func (export \"run\") (result i32) (drop (i32.const {number})) i32.const 0)"))
 }
 
 #[tokio::test]
-async fn a_component_is_compiled_once_for_all_who_ask_at_a_time() {
+async fn concurrent_calls_compile_a_component_once() {
     let fixture = Arc::new(Fixture::new());
-    let asked = Asked::default();
-    let asking: Vec<_> = (0..20)
+    let compiles = CompileCounter::default();
+    let calls: Vec<_> = (0..20)
         .map(|_| {
-            let (fixture, asked) = (fixture.clone(), asked.clone());
-            tokio::spawn(async move { asked.prepare(&fixture, &noop()).await.unwrap() })
+            let (fixture, compiles) = (fixture.clone(), compiles.clone());
+            tokio::spawn(async move { compiles.prepare(&fixture, &noop()).await.unwrap() })
         })
         .collect();
     let mut programs = Vec::new();
-    for asking in asking {
-        programs.push(asking.await.unwrap());
+    for call in calls {
+        programs.push(call.await.unwrap());
     }
-    assert_eq!(asked.count(), 1);
+    assert_eq!(compiles.count(), 1);
     assert!(programs.iter().all(|program| Arc::ptr_eq(program, &programs[0])));
     let known = fixture.executor.prepared(BlobId::of(&noop()), Metering::Off).unwrap().unwrap();
     assert!(Arc::ptr_eq(&known, &programs[0]));
@@ -74,31 +74,31 @@ async fn a_component_is_compiled_once_for_all_who_ask_at_a_time() {
 #[tokio::test]
 async fn a_component_is_not_compiled_again_after_a_restart() {
     let mut fixture = Fixture::new();
-    let asked = Asked::default();
-    asked.prepare(&fixture, &noop()).await.unwrap();
+    let compiles = CompileCounter::default();
+    compiles.prepare(&fixture, &noop()).await.unwrap();
     fixture.restart();
-    let program = asked.prepare(&fixture, &noop()).await.unwrap();
-    assert_eq!(asked.count(), 1);
-    assert_eq!(fixture.begin(program, task(), Stop::new()).await.verdict, Verdict::Succeeded);
+    let program = compiles.prepare(&fixture, &noop()).await.unwrap();
+    assert_eq!(compiles.count(), 1);
+    assert_eq!(fixture.begin(program, spec(), Stop::new()).await.exit, GuestExit::Succeeded);
 }
 
 #[tokio::test]
-async fn a_refusal_is_remembered_and_leaves_nothing_on_disk() {
+async fn a_permanent_error_is_cached_in_memory_only() {
     let fixture = Fixture::new();
-    let asked = Asked::default();
+    let compiles = CompileCounter::default();
     let useless = wat("(component)");
     for _ in 0..3 {
-        assert_eq!(asked.prepare(&fixture, &useless).await.unwrap_err(), Refused::NoEntry);
+        assert_eq!(compiles.prepare(&fixture, &useless).await.unwrap_err(), PrepareError::NoEntry);
     }
-    assert_eq!(asked.count(), 1);
+    assert_eq!(compiles.count(), 1);
     assert!(fixture.files().is_empty());
 }
 
 #[tokio::test]
-async fn a_damaged_file_is_noticed_and_its_component_compiled_again() {
+async fn a_damaged_file_is_detected_and_its_component_compiled_again() {
     let mut fixture = Fixture::new();
-    let asked = Asked::default();
-    asked.prepare(&fixture, &noop()).await.unwrap();
+    let compiles = CompileCounter::default();
+    compiles.prepare(&fixture, &noop()).await.unwrap();
     let [file] = &fixture.files()[..] else { panic!() };
     let whole = fs::read(file).unwrap();
     let flipped = |at: usize| {
@@ -123,9 +123,9 @@ async fn a_damaged_file_is_noticed_and_its_component_compiled_again() {
         let [file] = &fixture.files()[..] else { panic!() };
         fs::write(file, damaged).unwrap();
         fixture.restart();
-        let program = asked.prepare(&fixture, &noop()).await.unwrap();
-        assert_eq!(asked.count(), number + 2);
-        assert_eq!(fixture.begin(program, task(), Stop::new()).await.verdict, Verdict::Succeeded);
+        let program = compiles.prepare(&fixture, &noop()).await.unwrap();
+        assert_eq!(compiles.count(), number + 2);
+        assert_eq!(fixture.begin(program, spec(), Stop::new()).await.exit, GuestExit::Succeeded);
         let [file] = &fixture.files()[..] else { panic!() };
         assert_eq!(fs::read(file).unwrap(), whole);
     }
@@ -134,43 +134,43 @@ async fn a_damaged_file_is_noticed_and_its_component_compiled_again() {
 #[tokio::test]
 async fn code_for_another_engine_or_component_is_not_loaded() {
     let mut fixture = Fixture::new();
-    let asked = Asked::default();
-    asked.prepare(&fixture, &noop()).await.unwrap();
+    let compiles = CompileCounter::default();
+    compiles.prepare(&fixture, &noop()).await.unwrap();
     let [plain] = fixture.files().try_into().unwrap();
     fixture.prepare(&noop(), Metering::Fuel).await.unwrap();
     let metered = fixture.files().into_iter().find(|file| *file != plain).unwrap();
-    // Whole, but made for an engine of another configuration; so it would be with another version.
+    // Intact, but compiled for another engine configuration; another engine version is the same case.
     fs::copy(&metered, &plain).unwrap();
     fixture.restart();
-    let program = asked.prepare(&fixture, &noop()).await.unwrap();
-    assert_eq!(asked.count(), 2);
-    assert_eq!(fixture.begin(program, task(), Stop::new()).await.verdict, Verdict::Succeeded);
+    let program = compiles.prepare(&fixture, &noop()).await.unwrap();
+    assert_eq!(compiles.count(), 2);
+    assert_eq!(fixture.begin(program, spec(), Stop::new()).await.exit, GuestExit::Succeeded);
 
-    asked.prepare(&fixture, &numbered(1)).await.unwrap();
+    compiles.prepare(&fixture, &numbered(1)).await.unwrap();
     let other = fixture.files().into_iter().find(|file| *file != plain && *file != metered).unwrap();
     fs::copy(&other, &plain).unwrap();
     fixture.restart();
-    asked.prepare(&fixture, &noop()).await.unwrap();
-    assert_eq!(asked.count(), 4);
+    compiles.prepare(&fixture, &noop()).await.unwrap();
+    assert_eq!(compiles.count(), 4);
 }
 
 #[tokio::test]
-async fn the_cache_is_for_its_owner_alone() {
+async fn the_cache_directory_is_private_to_its_owner() {
     let directory = tempfile::tempdir().unwrap();
     let cache = directory.path().join("cache");
     let mode = || fs::metadata(&cache).unwrap().permissions().mode() & 0o777;
     Executor::new(Options::new(&cache)).unwrap();
     assert_eq!(mode(), 0o700);
     fs::set_permissions(&cache, fs::Permissions::from_mode(0o777)).unwrap();
-    fs::write(cache.join("1-1.part"), "what a crash has left").unwrap();
-    fs::write(cache.join("planted.code"), "what somebody else has left").unwrap();
+    fs::write(cache.join("1-1.part"), "left by a crash").unwrap();
+    fs::write(cache.join("planted.code"), "planted by another user").unwrap();
     Executor::new(Options::new(&cache)).unwrap();
     assert_eq!(mode(), 0o700);
     assert_eq!(fs::read_dir(&cache).unwrap().count(), 0);
 }
 
 #[tokio::test]
-async fn the_disk_keeps_as_much_as_its_limit_and_forgets_the_oldest() {
+async fn the_disk_cache_evicts_the_oldest_file_beyond_its_limit() {
     let probe = Fixture::new();
     probe.prepare(&numbered(0), Metering::Off).await.unwrap();
     let size = fs::metadata(&probe.files()[0]).unwrap().len();
@@ -187,27 +187,27 @@ async fn the_disk_keeps_as_much_as_its_limit_and_forgets_the_oldest() {
 }
 
 #[tokio::test]
-async fn memory_keeps_as_many_as_its_limit_and_disk_has_the_rest() {
+async fn programs_evicted_from_memory_are_loaded_from_disk() {
     let fixture = Fixture::with(|options| options.programs_max = 2);
-    let asked = Asked::default();
+    let compiles = CompileCounter::default();
     for number in [0, 1, 2, 0] {
-        asked.prepare(&fixture, &numbered(number)).await.unwrap();
+        compiles.prepare(&fixture, &numbered(number)).await.unwrap();
     }
-    assert_eq!(asked.count(), 3);
+    assert_eq!(compiles.count(), 3);
     assert!(fixture.executor.prepared(BlobId::of(&numbered(1)), Metering::Off).is_none());
     assert!(fixture.executor.prepared(BlobId::of(&numbered(0)), Metering::Off).is_some());
 }
 
 #[tokio::test]
-async fn a_cache_that_cannot_be_written_costs_time_only() {
+async fn a_cache_write_failure_does_not_fail_the_run() {
     let fixture = Fixture::new();
     fs::remove_dir(fixture.cache()).unwrap();
     let program = fixture.prepare(&noop(), Metering::Off).await.unwrap();
-    assert_eq!(fixture.begin(program, task(), Stop::new()).await.verdict, Verdict::Succeeded);
+    assert_eq!(fixture.begin(program, spec(), Stop::new()).await.exit, GuestExit::Succeeded);
 }
 
 #[test]
-fn an_executor_is_made_inside_a_runtime() {
+fn an_executor_needs_a_tokio_runtime() {
     let directory = tempfile::tempdir().unwrap();
     assert!(matches!(Executor::new(Options::new(directory.path())), Err(wasm::Error::NoRuntime)));
 }

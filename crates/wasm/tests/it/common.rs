@@ -1,4 +1,4 @@
-//! An executor of its own for every test, and the words to use it.
+//! Fixture: an executor with a temporary cache, and helpers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use model::blob::BlobId;
 use parking_lot::Mutex;
 use tempfile::TempDir;
 use tokio::sync::Notify;
-use wasm::{Ended, Executor, Limits, Metering, Options, Program, Refused, Run, Sink, Stop, Stream, Task};
+use wasm::{Executor, Limits, Metering, Options, PrepareError, Program, Run, RunOutcome, RunSpec, Sink, Stop, Stream};
 
-/// No test takes this long, unless something hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Exceeded only if a test hangs.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a guest printed.
+/// Recorded output of a guest.
 #[derive(Default)]
-pub struct Printed {
+pub struct RecordedOutput {
     stdout: Mutex<Vec<u8>>,
     stderr: Mutex<Vec<u8>>,
     changed: Notify,
 }
 
-impl Sink for Printed {
+impl Sink for RecordedOutput {
     fn write(&self, stream: Stream, bytes: &[u8]) {
         let printed = match stream {
             Stream::Stdout => &self.stdout,
@@ -33,7 +33,7 @@ impl Sink for Printed {
     }
 }
 
-impl Printed {
+impl RecordedOutput {
     pub fn stdout(&self) -> String {
         String::from_utf8(self.stdout.lock().clone()).unwrap()
     }
@@ -42,14 +42,14 @@ impl Printed {
         String::from_utf8(self.stderr.lock().clone()).unwrap()
     }
 
-    /// Returns when so many bytes have come: a guest that prints one has begun.
-    pub async fn has_come(&self, bytes: usize) {
+    /// Waits for this many bytes on stdout. A guest that has printed a byte is running.
+    pub async fn wait_for_bytes(&self, bytes: usize) {
         let waiting = async {
             while self.stdout.lock().len() < bytes {
                 self.changed.notified().await;
             }
         };
-        tokio::time::timeout(PATIENCE, waiting).await.expect("the guest prints");
+        tokio::time::timeout(TIMEOUT, waiting).await.expect("the guest prints before the timeout");
     }
 }
 
@@ -82,39 +82,39 @@ impl Fixture {
         path
     }
 
-    pub async fn prepare(&self, component: &Bytes, metering: Metering) -> Result<Arc<Program>, Refused> {
+    pub async fn prepare(&self, component: &Bytes, metering: Metering) -> Result<Arc<Program>, PrepareError> {
         let content = component.clone();
         self.executor.prepare(BlobId::of(component), metering, async { Ok(content) }).await
     }
 
-    /// Prepares and runs a component with nothing but limits.
-    pub async fn run(&self, component: &Bytes, limits: Limits) -> Ended {
-        self.run_task(component, Task { limits, ..task() }).await
+    /// Prepares and runs a component with these limits and empty input.
+    pub async fn run(&self, component: &Bytes, limits: Limits) -> RunOutcome {
+        self.run_spec(component, RunSpec { limits, ..spec() }).await
     }
 
-    pub async fn run_task(&self, component: &Bytes, task: Task) -> Ended {
-        let metering = if task.limits.fuel.is_some() { Metering::Fuel } else { Metering::Off };
+    pub async fn run_spec(&self, component: &Bytes, spec: RunSpec) -> RunOutcome {
+        let metering = if spec.limits.fuel.is_some() { Metering::Fuel } else { Metering::Off };
         let program = self.prepare(component, metering).await.unwrap();
-        self.begin(program, task, Stop::new()).await
+        self.begin(program, spec, Stop::new()).await
     }
 
-    /// Begins a run; its end can be waited for.
-    pub fn begin(&self, program: Arc<Program>, task: Task, stop: Stop) -> impl Future<Output = Ended> + use<> {
-        let (tell, told) = tokio::sync::oneshot::channel();
-        self.executor.run(Run::new(program, task, stop, |ended| drop(tell.send(ended)))).unwrap();
-        async { tokio::time::timeout(PATIENCE, told).await.expect("the run has ended").unwrap() }
+    /// Starts a run and returns a future of its outcome.
+    pub fn begin(&self, program: Arc<Program>, spec: RunSpec, stop: Stop) -> impl Future<Output = RunOutcome> + use<> {
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        self.executor.run(Run::new(program, spec, stop, |outcome| drop(sender.send(outcome)))).unwrap();
+        async { tokio::time::timeout(TIMEOUT, receiver).await.expect("the run ends before the timeout").unwrap() }
     }
 }
 
-/// A task with nothing to it.
-pub fn task() -> Task {
-    printing().0
+/// Spec with empty input.
+pub fn spec() -> RunSpec {
+    recording_spec().0
 }
 
-/// A task with nothing to it but its output.
-pub fn printing() -> (Task, Arc<Printed>) {
-    let printed = Arc::new(Printed::default());
-    let task = Task {
+/// Spec with empty input, and its recorded output.
+pub fn recording_spec() -> (RunSpec, Arc<RecordedOutput>) {
+    let printed = Arc::new(RecordedOutput::default());
+    let spec = RunSpec {
         args: Vec::new(),
         env: Vec::new(),
         stdin: Bytes::new(),
@@ -123,5 +123,5 @@ pub fn printing() -> (Task, Arc<Printed>) {
         limits: Limits::default(),
         sink: printed.clone(),
     };
-    (task, printed)
+    (spec, printed)
 }

@@ -1,19 +1,19 @@
-//! The two directories: one to read, one to write, and no way out of either.
+//! The guest's directories: read-only inputs, writable outputs, no escape from either.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use wasm::{Ended, Task, Verdict};
+use wasm::{GuestExit, RunOutcome, RunSpec};
 
-use crate::common::{Fixture, printing};
+use crate::common::{Fixture, recording_spec};
 use crate::guests::guest;
 
-/// The error code, counted from 0, plus 100.
+/// WASI error code plus 100.
 const NOT_PERMITTED: u8 = 131;
 
-/// Of the directories, the first is for inputs.
+/// Indices of the preopened directories.
 const INPUTS: u32 = 0;
 const OUTPUTS: u32 = 1;
 
@@ -33,14 +33,14 @@ impl Directories {
         Self { fixture, inputs, outputs }
     }
 
-    async fn run(&self, component: &Bytes) -> (Ended, String) {
-        let (task, printed) = printing();
-        let task = Task { inputs: Some(self.inputs.clone()), outputs: Some(self.outputs.clone()), ..task };
-        (self.fixture.run_task(component, task).await, printed.stdout())
+    async fn run(&self, component: &Bytes) -> (RunOutcome, String) {
+        let (spec, printed) = recording_spec();
+        let spec = RunSpec { inputs: Some(self.inputs.clone()), outputs: Some(self.outputs.clone()), ..spec };
+        (self.fixture.run_spec(component, spec).await, printed.stdout())
     }
 }
 
-/// Opens a file and prints what is in it.
+/// Opens a file and prints its content.
 fn reads(directory: u32, path: &str) -> Bytes {
     let len = path.len();
     guest(&format!(
@@ -56,7 +56,7 @@ fn reads(directory: u32, path: &str) -> Bytes {
     ))
 }
 
-/// Makes a file, or opens one, and writes into it.
+/// Creates or opens a file and writes to it.
 fn writes(directory: u32, path: &str, how: u32) -> Bytes {
     let len = path.len();
     guest(&format!(
@@ -73,20 +73,20 @@ fn writes(directory: u32, path: &str, how: u32) -> Bytes {
 
 #[tokio::test]
 async fn a_guest_reads_its_inputs() {
-    let (ended, printed) = Directories::new().run(&reads(INPUTS, "given")).await;
-    assert_eq!((ended.verdict, printed.as_str()), (Verdict::Succeeded, "what was given"));
+    let (outcome, printed) = Directories::new().run(&reads(INPUTS, "given")).await;
+    assert_eq!((outcome.exit, printed.as_str()), (GuestExit::Succeeded, "what was given"));
 }
 
 #[tokio::test]
 async fn a_guest_writes_its_outputs() {
     let directories = Directories::new();
-    let (ended, _) = directories.run(&writes(OUTPUTS, "made", 1)).await;
-    assert_eq!(ended.verdict, Verdict::Succeeded);
+    let (outcome, _) = directories.run(&writes(OUTPUTS, "made", 1)).await;
+    assert_eq!(outcome.exit, GuestExit::Succeeded);
     assert_eq!(fs::read(directories.outputs.join("made")).unwrap(), b"written");
 }
 
 #[tokio::test]
-async fn what_is_written_to_a_stream_is_there_when_the_guest_has_ended() {
+async fn stream_writes_are_complete_when_the_guest_has_ended() {
     let directories = Directories::new();
     let hasty = guest(
         r#"(data (i32.const 1024) "made") (data (i32.const 2048) "written")
@@ -95,12 +95,12 @@ async fn what_is_written_to_a_stream_is_there_when_the_guest_has_ended() {
             (call $open (call $directory (i32.const 1)) (i32.const 1024) (i32.const 4) (i32.const 1) (i32.const 2))
             (i64.const 0) (i32.const 0))
           (call $check (i32.const 4))
-          ;; It neither flushes nor waits.
+          ;; Neither flushes nor waits.
           (call $stream-write (i32.load (i32.const 4)) (i32.const 2048) (i32.const 7) (i32.const 0))
           (call $exit (i32.const 0))
           unreachable)"#,
     );
-    assert_eq!(directories.run(&hasty).await.0.verdict, Verdict::Succeeded);
+    assert_eq!(directories.run(&hasty).await.0.exit, GuestExit::Succeeded);
     assert_eq!(fs::read(directories.outputs.join("made")).unwrap(), b"written");
 }
 
@@ -108,8 +108,8 @@ async fn what_is_written_to_a_stream_is_there_when_the_guest_has_ended() {
 async fn a_guest_cannot_change_its_inputs() {
     let directories = Directories::new();
     for (path, how) in [("given", 0), ("given", 8), ("new", 1)] {
-        let (ended, _) = directories.run(&writes(INPUTS, path, how)).await;
-        assert_eq!(ended.verdict, Verdict::ExitCode(NOT_PERMITTED), "{path} {how}");
+        let (outcome, _) = directories.run(&writes(INPUTS, path, how)).await;
+        assert_eq!(outcome.exit, GuestExit::ExitCode(NOT_PERMITTED), "{path} {how}");
     }
     assert_eq!(fs::read(directories.inputs.join("given")).unwrap(), b"what was given");
     assert_eq!(fs::read_dir(&directories.inputs).unwrap().count(), 1);
@@ -125,16 +125,16 @@ async fn no_path_leads_out_of_a_directory() {
     let absolute = directories.fixture.directory.path().join("secret");
     let ways = ["../secret", "./../secret", absolute.to_str().unwrap(), "link", "up/secret", "../inputs/given"];
     for way in ways {
-        let (ended, printed) = directories.run(&reads(INPUTS, way)).await;
-        assert_eq!((ended.verdict, printed.as_str()), (Verdict::ExitCode(NOT_PERMITTED), ""), "{way}");
-        let (ended, _) = directories.run(&writes(OUTPUTS, way, 1)).await;
-        assert_eq!(ended.verdict, Verdict::ExitCode(NOT_PERMITTED), "{way}");
+        let (outcome, printed) = directories.run(&reads(INPUTS, way)).await;
+        assert_eq!((outcome.exit, printed.as_str()), (GuestExit::ExitCode(NOT_PERMITTED), ""), "{way}");
+        let (outcome, _) = directories.run(&writes(OUTPUTS, way, 1)).await;
+        assert_eq!(outcome.exit, GuestExit::ExitCode(NOT_PERMITTED), "{way}");
     }
     assert_eq!(fs::read(absolute).unwrap(), b"secret");
 }
 
 #[tokio::test]
-async fn a_link_that_a_guest_makes_leads_it_nowhere() {
+async fn a_link_created_by_the_guest_cannot_be_followed_outside() {
     let directories = Directories::new();
     let climber = guest(
         r#"(data (i32.const 1024) "../secret") (data (i32.const 2048) "link")
@@ -145,7 +145,7 @@ async fn a_link_that_a_guest_makes_leads_it_nowhere() {
           (drop (call $open (call $directory (i32.const 1)) (i32.const 2048) (i32.const 4) (i32.const 0) (i32.const 1)))
           i32.const 0)"#,
     );
-    assert_eq!(directories.run(&climber).await.0.verdict, Verdict::ExitCode(NOT_PERMITTED));
+    assert_eq!(directories.run(&climber).await.0.exit, GuestExit::ExitCode(NOT_PERMITTED));
 }
 
 #[tokio::test]
@@ -155,12 +155,12 @@ async fn a_guest_without_directories_has_none() {
           (call $get-directories (i32.const 0))
           (i32.load (i32.const 4)))"#,
     );
-    let (task, _) = printing();
-    assert_eq!(Fixture::new().run_task(&counter, task).await.verdict, Verdict::Succeeded);
+    let (spec, _) = recording_spec();
+    assert_eq!(Fixture::new().run_spec(&counter, spec).await.exit, GuestExit::Succeeded);
 }
 
 #[tokio::test]
-async fn the_directories_have_the_names_that_programs_look_for() {
+async fn the_directories_have_the_documented_names() {
     let namer = guest(
         r#"(func (export "run") (result i32)
           (local $list i32)
@@ -174,9 +174,9 @@ async fn the_directories_have_the_names_that_programs_look_for() {
 }
 
 #[tokio::test]
-async fn a_directory_that_is_missing_is_the_hosts_failure() {
+async fn a_missing_directory_is_a_host_failure() {
     let mut directories = Directories::new();
     directories.inputs.push("missing");
-    let (ended, _) = directories.run(&reads(INPUTS, "given")).await;
-    assert!(matches!(ended.verdict, Verdict::HostFailed(text) if text.contains("/inputs")));
+    let (outcome, _) = directories.run(&reads(INPUTS, "given")).await;
+    assert!(matches!(outcome.exit, GuestExit::HostFailed(text) if text.contains("/inputs")));
 }

@@ -1,11 +1,11 @@
-//! Components for tests, written as text: the tests need no toolchain for WebAssembly.
+//! Test components as WebAssembly text; the tests need no WebAssembly toolchain.
 
 use bytes::Bytes;
 
 const WORLD: &str = include_str!("world.wat");
 const PRELUDE: &str = include_str!("prelude.wat");
 
-/// The functions of the world: the instance, the function's name in it, and its name in guests.
+/// Host functions: instance, name in the instance, name in the guest.
 const FUNCTIONS: [(&str, &str, &str); 23] = [
     ("poll", "poll", "poll"),
     ("poll", "[method]pollable.block", "block"),
@@ -32,7 +32,7 @@ const FUNCTIONS: [(&str, &str, &str); 23] = [
     ("tcp-create", "create-tcp-socket", "create-tcp-socket"),
 ];
 
-/// A component whose core module has this body, after the prelude. It must export `run`, which returns 0 if all is well.
+/// Component whose core module consists of the prelude and this body. It must export `run`, which returns 0 on success.
 pub fn guest(body: &str) -> Bytes {
     let lower = |(instance, function, name): (&str, &str, &str)| {
         format!(
@@ -52,8 +52,8 @@ pub fn guest(body: &str) -> Bytes {
     ))
 }
 
-/// The smallest component: it imports nothing.
-pub fn alone(body: &str) -> Bytes {
+/// Component without imports.
+pub fn standalone(body: &str) -> Bytes {
     wat(&format!(
         "(component (core module $main-module {body}) (core instance $main (instantiate $main-module)) {})",
         entry("main")
@@ -61,15 +61,15 @@ pub fn alone(body: &str) -> Bytes {
 }
 
 pub fn noop() -> Bytes {
-    alone("(memory 1) (func (export \"run\") (result i32) i32.const 0)")
+    standalone("(memory 1) (func (export \"run\") (result i32) i32.const 0)")
 }
 
-/// Prints one byte and then goes on for ever, in one way or another.
-pub fn endless(way: &str) -> Bytes {
+/// Prints one byte, then repeats `body` forever.
+pub fn endless(body: &str) -> Bytes {
     guest(&format!(
         "(func (export \"run\") (result i32)
            (call $print (i32.const 1024) (i32.const 1))
-           (loop $for_ever {way} (br $for_ever))
+           (loop $forever {body} (br $forever))
            unreachable)"
     ))
 }

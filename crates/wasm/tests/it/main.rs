@@ -1,10 +1,10 @@
-//! Real components on a real engine: what they may do, what they may not, and what is said about it.
+//! Tests with real components on a real engine.
 #![expect(clippy::unwrap_used, reason = "in a test an unwrap that fails is a failed test")]
 
 mod basics;
 mod caching;
 mod common;
-mod crowds;
+mod concurrency;
 mod directories;
 mod guests;
 mod limits;

@@ -1,4 +1,4 @@
-    ;; What every guest of these tests begins with. Answers of the host are put at 0; data begins at 1024.
+    ;; Prelude of the test guests. Results of host calls are stored at address 0; data starts at 1024.
     (import "libc" "memory" (memory $memory 1))
     (import "wasi" "poll" (func $poll (param i32 i32 i32)))
     (import "wasi" "block" (func $block (param i32)))
@@ -27,18 +27,18 @@
     (func $print (param $at i32) (param $len i32)
       (call $blocking-write-and-flush (call $get-stdout) (local.get $at) (local.get $len) (i32.const 0)))
 
-    ;; Ends with the error code that a call has left at 0, if there is one. The place of the code depends on
-    ;; how large the good answer would have been.
+    ;; Exits with the error code of the last call, if any, plus 100. The address of the code depends on the size of the
+    ;; success value.
     (func $check (param $code-at i32)
       (if (i32.load8_u (i32.const 0))
         (then (call $exit-with-code (i32.add (i32.const 100) (i32.load8_u (local.get $code-at)))))))
 
-    ;; The n-th directory that the guest was given.
+    ;; The n-th preopened directory.
     (func $directory (param $n i32) (result i32)
       (call $get-directories (i32.const 0))
       (i32.load (i32.add (i32.load (i32.const 0)) (i32.mul (local.get $n) (i32.const 12)))))
 
-    ;; Opens a file; the flags are 1 to read and 2 to write, and how is 1 to create.
+    ;; Opens a file. $flags: 1 to read, 2 to write. $how: 1 to create.
     (func $open (param $directory i32) (param $at i32) (param $len i32) (param $how i32) (param $flags i32) (result i32)
       (call $open-at (local.get $directory) (i32.const 1) (local.get $at) (local.get $len)
         (local.get $how) (local.get $flags) (i32.const 0))

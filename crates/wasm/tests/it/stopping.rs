@@ -1,23 +1,23 @@
-//! A stop is prompt, whatever the guest is doing.
+//! Stopping of guests.
 
 use std::time::{Duration, Instant};
 
-use wasm::{Metering, Stop, Verdict};
+use wasm::{GuestExit, Metering, Stop};
 
-use crate::common::{Fixture, printing, task};
+use crate::common::{Fixture, recording_spec, spec};
 use crate::guests::{endless, noop};
 
-/// Ticks come late on a busy machine.
+/// Maximum delay of a stop; generous, since ticks are late on a busy machine.
 const PROMPT: Duration = Duration::from_millis(500);
 
 const SPINS: &str = "";
 
 // FEATURES: E1
 #[tokio::test]
-async fn a_guest_stops_promptly_whatever_it_does() {
+async fn a_computing_or_waiting_guest_stops_promptly() {
     let ways = [
         SPINS,
-        // It sleeps for an hour, for ever, and for no time again and again; or it waits for two things at a time.
+        // Sleeps for an hour, forever, and repeatedly for no time; waits for two timers.
         "(call $block (call $subscribe-duration (i64.const 3600000000000)))",
         "(call $block (call $subscribe-duration (i64.const -1)))",
         "(if (i32.eqz (i32.load (i32.const 68)))
@@ -30,53 +30,53 @@ async fn a_guest_stops_promptly_whatever_it_does() {
     let fixture = Fixture::new();
     for way in ways {
         let program = fixture.prepare(&endless(way), Metering::Off).await.unwrap();
-        let (task, printed) = printing();
+        let (spec, printed) = recording_spec();
         let stop = Stop::new();
-        let ending = fixture.begin(program, task, stop.clone());
-        printed.has_come(1).await;
-        let told = Instant::now();
+        let ending = fixture.begin(program, spec, stop.clone());
+        printed.wait_for_bytes(1).await;
+        let since = Instant::now();
         stop.stop();
-        assert_eq!(ending.await.verdict, Verdict::Stopped, "{way}");
-        assert!(told.elapsed() < PROMPT, "{way} {:?}", told.elapsed());
+        assert_eq!(ending.await.exit, GuestExit::Stopped, "{way}");
+        assert!(since.elapsed() < PROMPT, "{way} {:?}", since.elapsed());
     }
 }
 
 #[tokio::test]
-async fn a_run_that_is_stopped_before_it_begins_does_not_begin() {
+async fn a_run_stopped_before_its_start_does_not_start() {
     let fixture = Fixture::new();
     let program = fixture.prepare(&noop(), Metering::Off).await.unwrap();
     let stop = Stop::new();
     stop.stop();
-    let ended = fixture.begin(program, task(), stop).await;
-    assert_eq!((ended.verdict, ended.memory_peak_bytes), (Verdict::Stopped, 0));
+    let outcome = fixture.begin(program, spec(), stop).await;
+    assert_eq!((outcome.exit, outcome.memory_peak_bytes), (GuestExit::Stopped, 0));
 }
 
 #[tokio::test]
-async fn a_run_that_waits_for_a_slot_stops_promptly_too() {
+async fn a_queued_run_stops_promptly() {
     let fixture = Fixture::with(|options| options.slots = 1);
     let program = fixture.prepare(&endless(SPINS), Metering::Off).await.unwrap();
     let (first, second) = (Stop::new(), Stop::new());
-    let running = fixture.begin(program.clone(), task(), first.clone());
-    let waiting = fixture.begin(program, task(), second.clone());
-    let told = Instant::now();
+    let running = fixture.begin(program.clone(), spec(), first.clone());
+    let waiting = fixture.begin(program, spec(), second.clone());
+    let since = Instant::now();
     second.stop();
-    assert_eq!(waiting.await.verdict, Verdict::Stopped);
-    assert!(told.elapsed() < PROMPT);
+    assert_eq!(waiting.await.exit, GuestExit::Stopped);
+    assert!(since.elapsed() < PROMPT);
     first.stop();
-    assert_eq!(running.await.verdict, Verdict::Stopped);
+    assert_eq!(running.await.exit, GuestExit::Stopped);
 }
 
 #[tokio::test]
-async fn without_an_executor_what_waits_is_stopped_and_what_runs_goes_on() {
+async fn dropping_the_executor_stops_queued_runs_and_not_running_ones() {
     let fixture = Fixture::with(|options| options.slots = 1);
     let program = fixture.prepare(&endless(SPINS), Metering::Off).await.unwrap();
-    let (first_task, printed) = printing();
+    let (first_spec, printed) = recording_spec();
     let stop = Stop::new();
-    let running = fixture.begin(program.clone(), first_task, stop.clone());
-    printed.has_come(1).await;
-    let waiting = fixture.begin(program, task(), Stop::new());
+    let running = fixture.begin(program.clone(), first_spec, stop.clone());
+    printed.wait_for_bytes(1).await;
+    let waiting = fixture.begin(program, spec(), Stop::new());
     drop(fixture);
-    assert_eq!(waiting.await.verdict, Verdict::Stopped);
+    assert_eq!(waiting.await.exit, GuestExit::Stopped);
     stop.stop();
-    assert_eq!(running.await.verdict, Verdict::Stopped);
+    assert_eq!(running.await.exit, GuestExit::Stopped);
 }

@@ -1,22 +1,22 @@
-//! What a program must not do. It ends the job, with words about what and where, and nothing else.
+//! Traps: the run ends with a reason and a backtrace, and the executor is unaffected.
 
-use wasm::{Limits, TEXT_BYTES_MAX, Verdict};
+use wasm::{GuestExit, Limits, TEXT_BYTES_MAX};
 
 use crate::common::Fixture;
-use crate::guests::{alone, guest, noop};
+use crate::guests::{guest, noop, standalone};
 
-/// Runs it, expects it to trap, and then something harmless on the same executor.
+/// Text of the component's trap. Then runs a no-op on the same executor.
 async fn trap_of(fixture: &Fixture, component: &bytes::Bytes) -> String {
-    let ended = fixture.run(component, Limits::default()).await;
-    assert_eq!(fixture.run(&noop(), Limits::default()).await.verdict, Verdict::Succeeded);
-    match ended.verdict {
-        Verdict::Trapped(text) => text,
-        verdict => panic!("{verdict:?}"),
+    let outcome = fixture.run(component, Limits::default()).await;
+    assert_eq!(fixture.run(&noop(), Limits::default()).await.exit, GuestExit::Succeeded);
+    match outcome.exit {
+        GuestExit::Trapped(text) => text,
+        exit => panic!("{exit:?}"),
     }
 }
 
 #[tokio::test]
-async fn a_trap_is_the_jobs_failure_and_says_what_happened() {
+async fn the_text_of_a_trap_has_the_reason_and_a_backtrace() {
     let fixture = Fixture::new();
     let traps = [
         ("unreachable", "unreachable"),
@@ -27,10 +27,10 @@ async fn a_trap_is_the_jobs_failure_and_says_what_happened() {
         ("(call $deeper)", "call stack exhausted"),
     ];
     for (body, expected) in traps {
-        let component = alone(&format!(
+        let component = standalone(&format!(
             "(memory 1) (table 1 funcref)
              (func $deeper (result i32) (i32.add (call $deeper) (i32.const 1)))
-             (func $culprit (export \"run\") (result i32) {body})"
+             (func $entry (export \"run\") (result i32) {body})"
         ));
         let text = trap_of(&fixture, &component).await;
         assert!(text.contains(expected), "{text}");
@@ -39,8 +39,8 @@ async fn a_trap_is_the_jobs_failure_and_says_what_happened() {
 }
 
 #[tokio::test]
-async fn a_trap_names_the_function_it_happened_in() {
-    let component = alone(
+async fn the_backtrace_of_a_trap_names_the_functions() {
+    let component = standalone(
         r#"(func $inner unreachable)
         (func $outer (export "run") (result i32) (call $inner) i32.const 0)"#,
     );
@@ -52,19 +52,20 @@ async fn a_trap_names_the_function_it_happened_in() {
 }
 
 #[tokio::test]
-async fn a_trap_before_the_entry_is_reached_counts_as_well() {
-    let component = alone(r#"(func $start unreachable) (start $start) (func (export "run") (result i32) i32.const 0)"#);
+async fn a_trap_during_instantiation_is_reported_as_a_trap() {
+    let component =
+        standalone(r#"(func $start unreachable) (start $start) (func (export "run") (result i32) i32.const 0)"#);
     assert!(trap_of(&Fixture::new(), &component).await.contains("unreachable"));
 }
 
 #[tokio::test]
-async fn misuse_of_the_host_is_a_trap_too() {
+async fn misuse_of_host_functions_is_a_trap() {
     let fixture = Fixture::new();
     let misuses = [
-        ("a handle that it never got", "(call $block (i32.const 77))", "unknown handle"),
-        ("waiting for nothing", "(call $poll (i32.const 0) (i32.const 0) (i32.const 0))", "empty poll list"),
-        ("a text beyond its memory", "(call $print (i32.const -8) (i32.const 64))", "out of bounds"),
-        ("an answer to beyond its memory", "(call $get-environment (i32.const -8))", "out of bounds"),
+        ("unknown handle", "(call $block (i32.const 77))", "unknown handle"),
+        ("empty poll list", "(call $poll (i32.const 0) (i32.const 0) (i32.const 0))", "empty poll list"),
+        ("string outside the memory", "(call $print (i32.const -8) (i32.const 64))", "out of bounds"),
+        ("result pointer outside the memory", "(call $get-environment (i32.const -8))", "out of bounds"),
     ];
     for (what, body, expected) in misuses {
         let component = guest(&format!("(func (export \"run\") (result i32) {body} i32.const 0)"));

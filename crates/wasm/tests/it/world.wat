@@ -1,4 +1,4 @@
-  ;; What the guests of these tests may call, in the words of WASI 0.2.
+  ;; Imports of the test guests: a subset of WASI 0.2.
   (import "wasi:io/error@0.2.0" (instance $error
     (export "error" (type (sub resource)))))
   (alias export $error "error" (type $error-type))
@@ -115,7 +115,7 @@
     (export "create-tcp-socket"
       (func (param "address-family" $family) (result (result (own $socket) (error $error-code)))))))
 
-  ;; The guest's memory, and the least that can be called an allocator.
+  ;; The guest's memory and a minimal allocator.
   (core module $libc-module
     (memory (export "memory") 1)
     (global $next (mut i32) (i32.const 32768))

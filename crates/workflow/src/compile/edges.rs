@@ -1,34 +1,34 @@
-//! What comes before what: needs, their cycles, and the order of epochs.
+//! Task dependencies: needs, cycles, and the order of epochs.
 
 use super::Compiler;
-use crate::diagnostic::{Place, code};
+use crate::diagnostic::{Position, code};
 use crate::limits;
-use crate::node::Entry;
-use crate::path::Path;
+use crate::node::MapEntry;
+use crate::path::FieldPath;
 use crate::plan::Task;
 
-/// One task needs another.
+/// Edge: one task needs another.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Need {
     pub task: u32,
     pub needed: u32,
-    /// Where that is said.
-    pub place: Place,
+    /// Position in the definition.
+    pub position: Position,
 }
 
-/// All edges of a definition.
+/// All edges between the tasks of a definition.
 pub(super) struct Edges {
     needs: Vec<Need>,
-    /// Tasks that need the switch that chooses them.
+    /// Edges from tasks to the switch that selects them.
     pub chosen: Vec<Need>,
-    /// The epoch of each task.
+    /// Epoch of each task.
     pub epochs: Vec<u32>,
-    /// Tasks whose result is read, perhaps more than once.
+    /// Tasks whose result is read, with duplicates.
     pub reads: Vec<u32>,
     tasks: usize,
-    /// Without doubles, in the order they were said: from where the needs of each task begin.
+    /// Start of each task's range in `needed`, which is deduplicated and in the order of the definition.
     starts: Vec<u32>,
-    needed: Vec<(u32, Place)>,
+    needed: Vec<(u32, Position)>,
 }
 
 impl Edges {
@@ -48,17 +48,17 @@ impl Edges {
         self.needs.push(need);
     }
 
-    /// Sorts the needs by task, in time that grows with their number, and drops doubles.
-    fn gather(&mut self) {
+    /// Sorts the needs by task in linear time (counting sort) and removes duplicates.
+    fn sort_by_task(&mut self) {
         let all = || self.needs.iter().chain(&self.chosen);
         let mut starts = vec![0u32; self.tasks + 1];
         all().for_each(|need| starts[need.task as usize + 1] += 1);
         (1..starts.len()).for_each(|at| starts[at] += starts[at - 1]);
-        let mut sorted = vec![(0, Place::default()); starts[self.tasks] as usize];
+        let mut sorted = vec![(0, Position::default()); starts[self.tasks] as usize];
         let mut next = starts.clone();
         for need in all() {
             let at = &mut next[need.task as usize];
-            sorted[*at as usize] = (need.needed, need.place);
+            sorted[*at as usize] = (need.needed, need.position);
             *at += 1;
         }
         let mut seen_by = vec![u32::MAX; self.tasks];
@@ -76,15 +76,15 @@ impl Edges {
         self.needs = Vec::new();
     }
 
-    fn of(&self, task: u32) -> &[(u32, Place)] {
+    fn needs_of(&self, task: u32) -> &[(u32, Position)] {
         &self.needed[self.starts[task as usize] as usize..self.starts[task as usize + 1] as usize]
     }
 
-    /// Writes needs, dependents and `is_read` into the tasks.
+    /// Sets `needs`, `dependents` and `is_read` of the tasks.
     pub fn install(self, tasks: &mut [Task]) {
         let mut dependents: Vec<Vec<u32>> = vec![Vec::new(); tasks.len()];
         for (number, task) in (0u32..).zip(tasks.iter_mut()) {
-            let needed = self.of(number);
+            let needed = self.needs_of(number);
             needed.iter().for_each(|(needed, _)| dependents[*needed as usize].push(number));
             task.needs = needed.iter().map(|(needed, _)| *needed).collect();
         }
@@ -98,51 +98,52 @@ impl Edges {
 }
 
 impl Compiler {
-    /// Whether they can be installed.
+    /// Checks the edges. False if there are too many to be installed.
     pub(super) fn check_edges(
         &mut self,
         edges: &mut Edges,
-        entries: &[Entry<'_>],
+        entries: &[MapEntry<'_>],
         epochs: &[&str],
-        path: Path<'_>,
+        path: FieldPath<'_>,
     ) -> bool {
         let count = edges.needs.len() + edges.chosen.len();
         if count > limits::NEEDS_MAX {
-            let message = format!("{count} needs are too many: at most {}", limits::NEEDS_MAX);
-            self.problems.add(entries[0].place, code::TOO_LARGE, path.field("tasks"), message);
+            let message = format!("{count} needs: at most {} are allowed", limits::NEEDS_MAX);
+            self.problems.add(entries[0].position, code::TOO_LARGE, path.field("tasks"), message);
             return false;
         }
-        self.chosen_once(edges, entries, path);
-        edges.gather();
-        self.cycles(edges, entries, path);
+        self.check_single_switch(edges, entries, path);
+        edges.sort_by_task();
+        self.check_cycles(edges, entries, path);
         if !epochs.is_empty() {
-            self.epoch_order(edges, entries, epochs, path);
+            self.check_epoch_order(edges, entries, epochs, path);
         }
         true
     }
 
-    /// Two switches could not agree about a task.
-    fn chosen_once(&mut self, edges: &Edges, entries: &[Entry<'_>], path: Path<'_>) {
+    /// Two switches could decide differently about the same task.
+    fn check_single_switch(&mut self, edges: &Edges, entries: &[MapEntry<'_>], path: FieldPath<'_>) {
         let mut chosen_by = vec![u32::MAX; entries.len()];
         for choice in &edges.chosen {
             let before = std::mem::replace(&mut chosen_by[choice.task as usize], choice.needed);
             if before != u32::MAX && before != choice.needed {
                 let name = |task: u32| &*entries[task as usize].key;
                 let (one, two) = (name(before), name(choice.needed));
-                let message = format!("two switches choose it, `{one}` and `{two}`: one can");
-                self.problems.add(choice.place, code::CONFLICT, path.task(name(choice.task)), message);
+                let message =
+                    format!("both switches `{one}` and `{two}` select this task: it can be in one switch only");
+                self.problems.add(choice.position, code::CONFLICT, path.task(name(choice.task)), message);
             }
         }
     }
 
-    /// Takes away tasks that need nothing more, until none is left or the rest needs each other.
-    fn cycles(&mut self, edges: &Edges, entries: &[Entry<'_>], path: Path<'_>) {
+    /// Topological sort (Kahn): removes tasks without needs until the rest contains only cycles and their dependents.
+    fn check_cycles(&mut self, edges: &Edges, entries: &[MapEntry<'_>], path: FieldPath<'_>) {
         let tasks = entries.len();
         let mut dependents: Vec<Vec<u32>> = vec![Vec::new(); tasks];
         let mut left: Vec<usize> = Vec::with_capacity(tasks);
         for task in 0..tasks as u32 {
-            left.push(edges.of(task).len());
-            edges.of(task).iter().for_each(|(needed, _)| dependents[*needed as usize].push(task));
+            left.push(edges.needs_of(task).len());
+            edges.needs_of(task).iter().for_each(|(needed, _)| dependents[*needed as usize].push(task));
         }
         let mut free: Vec<u32> = (0..tasks as u32).filter(|task| left[*task as usize] == 0).collect();
         while let Some(task) = free.pop() {
@@ -153,59 +154,61 @@ impl Compiler {
                 }
             }
         }
-        // Every task that is left needs another that is left: following them leads into a cycle.
-        let mut walked_in = vec![0u32; tasks];
+        // Every remaining task needs another remaining task, so following these needs ends in a cycle.
+        let mut visited_by = vec![0u32; tasks];
         for start in 0..tasks as u32 {
-            if left[start as usize] == 0 || walked_in[start as usize] != 0 {
+            if left[start as usize] == 0 || visited_by[start as usize] != 0 {
                 continue;
             }
-            let walk = start + 1;
-            let mut way = Vec::new();
+            let visit = start + 1;
+            let mut chain = Vec::new();
             let mut at = start;
-            while walked_in[at as usize] == 0 {
-                walked_in[at as usize] = walk;
-                way.push(at);
-                let next = edges.of(at).iter().find(|(needed, _)| left[*needed as usize] > 0);
-                at = next.expect("a task that is left needs another that is left").0;
+            while visited_by[at as usize] == 0 {
+                visited_by[at as usize] = visit;
+                chain.push(at);
+                let next = edges.needs_of(at).iter().find(|(needed, _)| left[*needed as usize] > 0);
+                at = next.expect("a remaining task needs another remaining task").0;
             }
-            if walked_in[at as usize] == walk {
-                let from = way.iter().position(|task| *task == at).unwrap_or(0);
-                self.cycle(&way[from..], edges, entries, path);
+            if visited_by[at as usize] == visit {
+                let from = chain.iter().position(|task| *task == at).unwrap_or(0);
+                self.report_cycle(&chain[from..], edges, entries, path);
             }
         }
     }
 
-    /// `cycle` are tasks of which each needs the next, and the last the first.
-    fn cycle(&mut self, cycle: &[u32], edges: &Edges, entries: &[Entry<'_>], path: Path<'_>) {
+    /// Each task of `cycle` needs the next, and the last needs the first.
+    fn report_cycle(&mut self, cycle: &[u32], edges: &Edges, entries: &[MapEntry<'_>], path: FieldPath<'_>) {
         const SHOWN_MAX: usize = 12;
         let name = |task: u32| &*entries[task as usize].key;
-        // Told from the task that stands first in the text.
+        // Starts with the task that is first in the text.
         let first = cycle.iter().enumerate().min_by_key(|(_, task)| **task).map_or(0, |(at, _)| at);
-        let turned: Vec<u32> = cycle[first..].iter().chain(&cycle[..first]).copied().collect();
-        let next = turned.get(1).copied().unwrap_or(turned[0]);
-        let place = edges.of(turned[0]).iter().find(|(needed, _)| *needed == next).map(|(_, place)| *place);
-        let message = if let [only] = turned[..] {
+        let rotated: Vec<u32> = cycle[first..].iter().chain(&cycle[..first]).copied().collect();
+        let next = rotated.get(1).copied().unwrap_or(rotated[0]);
+        let position =
+            edges.needs_of(rotated[0]).iter().find(|(needed, _)| *needed == next).map(|(_, position)| *position);
+        let message = if let [only] = rotated[..] {
             format!("`{}` needs itself", name(only))
         } else {
-            let mut way: Vec<&str> = turned.iter().take(SHOWN_MAX).map(|task| name(*task)).collect();
-            if turned.len() > SHOWN_MAX {
-                way.push("…");
+            let mut chain: Vec<&str> = rotated.iter().take(SHOWN_MAX).map(|task| name(*task)).collect();
+            if rotated.len() > SHOWN_MAX {
+                chain.push("…");
             }
-            format!("the tasks need each other: {} → {}", way.join(" → "), name(turned[0]))
+            format!("dependency cycle: {} → {}", chain.join(" → "), name(rotated[0]))
         };
-        self.problems.add(place.unwrap_or_default(), code::CYCLE, path.task(name(turned[0])), message);
+        self.problems.add(position.unwrap_or_default(), code::CYCLE, path.task(name(rotated[0])), message);
     }
 
-    fn epoch_order(&mut self, edges: &Edges, entries: &[Entry<'_>], epochs: &[&str], path: Path<'_>) {
+    fn check_epoch_order(&mut self, edges: &Edges, entries: &[MapEntry<'_>], epochs: &[&str], path: FieldPath<'_>) {
         let epoch = |task: u32| edges.epochs[task as usize];
         for task in 0..entries.len() as u32 {
-            for (needed, place) in edges.of(task) {
+            for (needed, position) in edges.needs_of(task) {
                 if epoch(*needed) > epoch(task) {
                     let (name, other) = (&entries[task as usize].key, &entries[*needed as usize].key);
                     let (own, later) = (epochs[epoch(task) as usize], epochs[epoch(*needed) as usize]);
-                    let message =
-                        format!("it is in epoch `{own}` and needs `{other}`, which is in the later epoch `{later}`");
-                    self.problems.add(*place, code::EPOCH_ORDER, path.task(name), message);
+                    let message = format!(
+                        "the task is in epoch `{own}` but needs `{other}`, which is in the later epoch `{later}`"
+                    );
+                    self.problems.add(*position, code::EPOCH_ORDER, path.task(name), message);
                 }
             }
         }

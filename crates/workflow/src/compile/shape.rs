@@ -1,45 +1,45 @@
-//! What the fields of a job look like, and where templates stand in them.
+//! Schema of the fields of a job, and collection of the templates in them.
 
 use super::Compiler;
-use super::templates::Site;
+use super::templates::TemplateSite;
 use crate::diagnostic::{closest, code};
 use crate::expression::Type;
 use crate::node::{Data, Node};
-use crate::path::Path;
+use crate::path::FieldPath;
 use crate::template::{Hole, has_templates};
 
-/// The form of a value.
+/// Expected form of a value.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Shape {
     Any,
     Text,
-    /// Not negative.
+    /// Non-negative.
     Integer,
-    Word(&'static [&'static str]),
+    Keyword(&'static [&'static str]),
     Texts,
     TextMap,
-    /// An object of these fields.
+    /// An object with these fields.
     Fields(&'static [(&'static str, Shape)]),
 }
 
 impl Shape {
-    /// In words for a message.
-    fn wanted(self) -> &'static str {
+    /// With its article, for messages.
+    fn expected(self) -> &'static str {
         match self {
             Self::Any => "a value",
-            Self::Text | Self::Word(_) => "a text",
+            Self::Text | Self::Keyword(_) => "a string",
             Self::Integer => "a whole number",
-            Self::Texts => "a list of texts",
-            Self::TextMap => "an object of texts",
+            Self::Texts => "a list of strings",
+            Self::TextMap => "an object of strings",
             Self::Fields(_) => "an object",
         }
     }
 
-    /// What a template in its place must come to.
+    /// Required type of a template in this position.
     fn kind(self) -> Type {
         match self {
-            // Anything can be made a text.
-            Self::Any | Self::Text | Self::Word(_) => Type::Unknown,
+            // Any value can be converted to a string.
+            Self::Any | Self::Text | Self::Keyword(_) => Type::Unknown,
             Self::Integer => Type::Integer,
             Self::Texts => Type::List,
             Self::TextMap | Self::Fields(_) => Type::Object,
@@ -48,7 +48,7 @@ impl Shape {
 
     fn is_text(self) -> bool {
         match self {
-            Self::Text | Self::Word(_) => true,
+            Self::Text | Self::Keyword(_) => true,
             Self::Any | Self::Integer | Self::Texts | Self::TextMap | Self::Fields(_) => false,
         }
     }
@@ -62,8 +62,11 @@ pub(super) const PROCESS: Shape = Shape::Fields(&[
     ("worker", Shape::Text),
     ("function", Shape::Text),
 ]);
-pub(super) const ECHO: Shape =
-    Shape::Fields(&[("value", Shape::Any), ("delay_ms", Shape::Integer), ("fail", Shape::Word(&["error", "fatal"]))]);
+pub(super) const ECHO: Shape = Shape::Fields(&[
+    ("value", Shape::Any),
+    ("delay_ms", Shape::Integer),
+    ("fail", Shape::Keyword(&["error", "fatal"])),
+]);
 pub(super) const WASM: Shape =
     Shape::Fields(&[("component", Shape::Text), ("args", Shape::Texts), ("env", STRINGS), ("stdin", Shape::Text)]);
 pub(super) const LIMITS: Shape = Shape::Fields(&[
@@ -75,37 +78,37 @@ pub(super) const LIMITS: Shape = Shape::Fields(&[
     ("fuel", Shape::Integer),
 ]);
 
-/// Holes are counted from where the text begins that they are in.
+/// Collects holes. Their offsets count from the start of the text that contains them.
 pub(super) struct Holes<'h> {
     pub list: &'h mut Vec<Hole>,
-    /// What is added to a place in the source to get one in that text.
+    /// Added to an offset in the source to get the offset in that text.
     pub shift: i64,
 }
 
 impl Holes<'_> {
     fn offset(&self, source: u32) -> u32 {
-        u32::try_from(i64::from(source) + self.shift).expect("a hole lies within its text")
+        u32::try_from(i64::from(source) + self.shift).expect("a hole is inside its text")
     }
 }
 
 impl Compiler {
-    /// Checks a value and finds its templates. False if something is wrong with it.
-    pub(super) fn shaped(
+    /// Checks a value and collects its templates. False if the value is invalid.
+    pub(super) fn check_shape(
         &mut self,
         node: &Node<'_>,
         shape: Shape,
-        path: Path<'_>,
-        site: &mut Site<'_>,
+        path: FieldPath<'_>,
+        site: &mut TemplateSite<'_>,
         holes: &mut Holes<'_>,
     ) -> bool {
         match (&node.data, shape) {
-            (Data::Text(text), shape) if has_templates(text) => self.hole(node, text, shape, path, site, holes),
+            (Data::Text(text), shape) if has_templates(text) => self.add_hole(node, text, shape, path, site, holes),
             (Data::Text(_), Shape::Text | Shape::Any) => true,
-            (Data::Text(text), Shape::Word(words)) => self.word(node, text, words, path),
+            (Data::Text(text), Shape::Keyword(keywords)) => self.check_keyword(node, text, keywords, path),
             (Data::Number(number), Shape::Integer) => {
                 if number.as_u64().is_none() {
-                    let message = format!("{number} is not possible: a whole number from 0 is");
-                    self.problems.add(node.place, code::INVALID_VALUE, path, message);
+                    let message = format!("{number} is invalid: expected a whole number of at least 0");
+                    self.problems.add(node.position, code::INVALID_VALUE, path, message);
                 }
                 number.as_u64().is_some()
             }
@@ -114,7 +117,7 @@ impl Compiler {
                 let element = if matches!(shape, Shape::Texts) { Shape::Text } else { Shape::Any };
                 let mut good = true;
                 for (at, node) in nodes.iter().enumerate() {
-                    good &= self.shaped(node, element, path.element(at), site, holes);
+                    good &= self.check_shape(node, element, path.element(at), site, holes);
                 }
                 good
             }
@@ -124,10 +127,10 @@ impl Compiler {
                 for entry in entries {
                     if has_templates(&entry.key) {
                         let message = "the name of a field cannot be a template";
-                        self.problems.add(entry.place, code::INVALID_TEMPLATE, path.field(&entry.key), message);
+                        self.problems.add(entry.position, code::INVALID_TEMPLATE, path.field(&entry.key), message);
                         good = false;
                     }
-                    good &= self.shaped(&entry.value, element, path.field(&entry.key), site, holes);
+                    good &= self.check_shape(&entry.value, element, path.field(&entry.key), site, holes);
                 }
                 good
             }
@@ -137,33 +140,33 @@ impl Compiler {
                 self.known_fields(entries, path, &names);
                 for entry in entries {
                     if let Some((_, shape)) = fields.iter().find(|(name, _)| *name == entry.key) {
-                        self.shaped(&entry.value, *shape, path.field(&entry.key), site, holes);
+                        self.check_shape(&entry.value, *shape, path.field(&entry.key), site, holes);
                     }
                 }
                 self.problems.count() == before
             }
             (_, shape) => {
-                self.wrong_type(node, path, shape.wanted());
+                self.wrong_type(node, path, shape.expected());
                 false
             }
         }
     }
 
-    fn hole(
+    fn add_hole(
         &mut self,
         node: &Node<'_>,
         text: &str,
         shape: Shape,
-        path: Path<'_>,
-        site: &mut Site<'_>,
+        path: FieldPath<'_>,
+        site: &mut TemplateSite<'_>,
         holes: &mut Holes<'_>,
     ) -> bool {
         let Some((template, kind)) = self.template(node, text, path, site) else {
             return false;
         };
         if !kind.may_be(shape.kind()) {
-            let message = format!("this comes to {}: {} is needed", kind.shown(), shape.wanted());
-            self.problems.add(node.place, code::WRONG_TYPE, path, message);
+            let message = format!("expected {}, but the template evaluates to {}", shape.expected(), kind.describe());
+            self.problems.add(node.position, code::WRONG_TYPE, path, message);
             return false;
         }
         let (start, end) = (holes.offset(node.span.0), holes.offset(node.span.1));
@@ -171,14 +174,20 @@ impl Compiler {
         true
     }
 
-    fn word(&mut self, node: &Node<'_>, text: &str, words: &'static [&'static str], path: Path<'_>) -> bool {
-        if words.contains(&text) {
+    fn check_keyword(
+        &mut self,
+        node: &Node<'_>,
+        text: &str,
+        keywords: &'static [&'static str],
+        path: FieldPath<'_>,
+    ) -> bool {
+        if keywords.contains(&text) {
             return true;
         }
-        let suggestion = closest(text, words.iter().copied()).map(|near| format!("did you mean `{near}`?"));
+        let suggestion = closest(text, keywords.iter().copied()).map(|near| format!("did you mean `{near}`?"));
         let start: String = text.chars().take(60).collect();
-        let message = format!("`{start}` is none of: {}", words.join(", "));
-        self.problems.advise(node.place, code::INVALID_VALUE, path, message, suggestion);
+        let message = format!("`{start}` is not one of: {}", keywords.join(", "));
+        self.problems.add_with_suggestion(node.position, code::INVALID_VALUE, path, message, suggestion);
         false
     }
 }

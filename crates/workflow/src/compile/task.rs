@@ -1,4 +1,4 @@
-//! One task.
+//! Compiles one task.
 
 use model::time::Millis;
 
@@ -7,16 +7,16 @@ use super::definition::{Children, ON_FAILURE};
 use super::edges::{Edges, Need};
 use super::job::Defaults;
 use super::shape::{Holes, Shape};
-use super::templates::{Known, Site};
-use crate::diagnostic::{Place, closest, code};
+use super::templates::{DefinitionNames, TemplateSite};
+use crate::diagnostic::{Position, closest, code};
 use crate::expression::Type;
-use crate::node::{Data, Entry, Node};
-use crate::path::Path;
+use crate::node::{Data, MapEntry, Node};
+use crate::path::FieldPath;
 use crate::plan::{ForEach, OnFailure, Task};
 use crate::slice::Slice;
 use crate::template::{ValueTemplate, has_templates};
 
-/// Everything a task can say. The first few are what it does, and it does one thing.
+/// Fields of a task, except `outputs`. The first [`KINDS`] are the kinds of work; a task has exactly one of them.
 const FIELDS: [&str; 25] = [
     "run",
     "workflow",
@@ -45,7 +45,7 @@ const FIELDS: [&str; 25] = [
     "inputs",
 ];
 const KINDS: usize = 6;
-/// Said of the job, and so only where there is one.
+/// Fields of the job, allowed only together with `run`.
 const JOB_ONLY: [&str; 11] = [
     "merge",
     "retry",
@@ -60,56 +60,56 @@ const JOB_ONLY: [&str; 11] = [
     "outputs",
 ];
 
-/// What is around a task.
-pub(super) struct Within<'a> {
-    pub known: &'a Known<'a>,
+/// Context of a task in its definition.
+pub(super) struct TaskContext<'a> {
+    pub names: &'a DefinitionNames<'a>,
     pub epochs: &'a [&'a str],
     pub children: &'a Children<'a>,
-    /// Names of the definitions around it, its own last.
+    /// Names of the enclosing definitions, innermost last.
     pub outer: &'a [&'a str],
     pub on_failure: OnFailure,
     pub timeout: Option<Millis>,
 }
 
 impl Compiler {
-    /// A task whose needs are not known yet: those are added to the edges.
+    /// Compiles a task without its needs, which are collected in `edges`.
     pub(super) fn task<'n, 'a>(
         &mut self,
         number: u32,
-        entry: &'n Entry<'a>,
-        within: &Within<'_>,
+        entry: &'n MapEntry<'a>,
+        context: &TaskContext<'_>,
         defaults: &mut Defaults<'n, 'a>,
         edges: &mut Edges,
-        path: Path<'_>,
+        path: FieldPath<'_>,
     ) -> Option<Task> {
         let node = &entry.value;
-        let entries = self.map(node, path, "an object, like `{run: …}`,")?;
+        let entries = self.map(node, path, "an object such as `{run: …}`")?;
         self.known_task_fields(entries, path);
         let before = self.problems.count();
         let kind = self.kind(entry, entries, path);
-        let epoch = self.epoch(entry, within, path);
+        let epoch = self.epoch(entry, context, path);
         edges.epochs[number as usize] = epoch;
         if let Some(needs) = node.get("needs") {
-            self.needs(needs, number, within, edges, path.field("needs"));
+            self.needs(needs, number, context, edges, path.field("needs"));
         }
-        // What decides about the task as a whole knows no item.
-        let mut site = Site::new(within.known);
+        // `when` and `for_each` apply to the task as a whole, so they have no item.
+        let mut site = TemplateSite::new(context.names);
         let when = node.get("when").and_then(|node| self.condition(node, path.field("when"), &mut site));
         let for_each = node.get("for_each").and_then(|node| self.for_each(node, path.field("for_each"), &mut site));
         let concurrency = self.concurrency(node, path);
         site.has_item = node.get("for_each").is_some();
-        let act = kind.and_then(|kind| self.act(kind, number, entries, within, defaults, edges, path, &mut site));
+        let work = kind.and_then(|kind| self.work(kind, number, entries, context, defaults, edges, path, &mut site));
         let merge = node.get("merge").and_then(|node| self.text_template(node, path.field("merge"), &mut site));
         let on_failure =
             node.get("on_failure").and_then(|node| self.one_of(node, path.field("on_failure"), &ON_FAILURE));
         let timeout = node.get("timeout").and_then(|node| self.timeout(node, path.field("timeout")));
-        self.take_references(number, entry.place, site, edges);
+        self.take_references(number, entry.position, site, edges);
         let compensation = node.get("compensation").and_then(|compensation| {
-            let mut site = Site::new(within.known);
+            let mut site = TemplateSite::new(context.names);
             site.has_item = node.get("for_each").is_some();
             site.has_result = true;
             let job = self.compensation(compensation, defaults, path.field("compensation"), &mut site);
-            // What it refers to need not come before the task, but is read.
+            // References of a compensation are no needs, but they read results.
             edges.reads.extend(site.references.iter().filter(|(_, is_result)| *is_result).map(|(task, _)| *task));
             if site.reads_own_result {
                 edges.reads.push(number);
@@ -126,19 +126,19 @@ impl Compiler {
             epoch,
             when,
             for_each: for_each.map(|items| Box::new(ForEach { items, concurrency })),
-            act: act?,
+            work: work?,
             merge,
-            on_failure: on_failure.unwrap_or(within.on_failure),
-            timeout: timeout.or(within.timeout),
+            on_failure: on_failure.unwrap_or(context.on_failure),
+            timeout: timeout.or(context.timeout),
             compensation,
             is_read: false,
         })
     }
 
-    fn known_task_fields(&mut self, entries: &[Entry<'_>], path: Path<'_>) {
-        let unknown = |entry: &Entry<'_>| !FIELDS.contains(&&*entry.key) && entry.key != "outputs";
+    fn known_task_fields(&mut self, entries: &[MapEntry<'_>], path: FieldPath<'_>) {
+        let unknown = |entry: &MapEntry<'_>| !FIELDS.contains(&&*entry.key) && entry.key != "outputs";
         for entry in entries.iter().filter(|entry| unknown(entry)) {
-            let known = FIELDS.into_iter().chain(["outputs"]).filter(|_| !self.problems.are_many());
+            let known = FIELDS.into_iter().chain(["outputs"]).filter(|_| !self.problems.skip_suggestions());
             let near = closest(&entry.key, known);
             let suggestion = match (&*entry.key, near) {
                 ("depends_on" | "dependencies" | "after", _) => Some("did you mean `needs`?".to_owned()),
@@ -148,53 +148,61 @@ impl Compiler {
                 }
                 (_, near) => near.map(|near| format!("did you mean `{near}`?")),
             };
-            let message = "there is no such field";
-            self.problems.advise(entry.place, code::UNKNOWN_FIELD, path.field(&entry.key), message, suggestion);
+            let message = "unknown field";
+            self.problems.add_with_suggestion(
+                entry.position,
+                code::UNKNOWN_FIELD,
+                path.field(&entry.key),
+                message,
+                suggestion,
+            );
         }
     }
 
-    /// Which of the six it does, and whether what else it says goes with that.
-    fn kind<'n>(&mut self, task: &Entry<'_>, entries: &'n [Entry<'_>], path: Path<'_>) -> Option<&'n str> {
-        let kinds: Vec<&Entry<'_>> = entries.iter().filter(|entry| FIELDS[..KINDS].contains(&&*entry.key)).collect();
+    /// Kind of work. Reports fields that do not apply to it.
+    fn kind<'n>(&mut self, task: &MapEntry<'_>, entries: &'n [MapEntry<'_>], path: FieldPath<'_>) -> Option<&'n str> {
+        let kinds: Vec<&MapEntry<'_>> = entries.iter().filter(|entry| FIELDS[..KINDS].contains(&&*entry.key)).collect();
         let kind = match kinds[..] {
             [kind] => &*kind.key,
             [] => {
-                let message = "what does it do? One of run, workflow, delay, approval, wait_for and switch is needed";
-                self.problems.add(task.place, code::MISSING_FIELD, path, message);
+                let message =
+                    "the task has no work: one of run, workflow, delay, approval, wait_for and switch is required";
+                self.problems.add(task.position, code::MISSING_FIELD, path, message);
                 return None;
             }
-            // The same one twice is told as that.
+            // Reported as a duplicate field already.
             [first, second] if first.key == second.key => &*first.key,
             [first, second, ..] => {
-                let message = format!("a task does one thing: `{}` or `{}`", first.key, second.key);
-                self.problems.add(second.place, code::CONFLICT, path, message);
+                let message =
+                    format!("a task has exactly one kind of work: remove `{}` or `{}`", first.key, second.key);
+                self.problems.add(second.position, code::CONFLICT, path, message);
                 return None;
             }
         };
         for entry in entries {
             let field = path.field(&entry.key);
             let refusal = match &*entry.key {
-                name if JOB_ONLY.contains(&name) && kind != "run" => "only a task with `run` has this",
-                "with" if kind != "workflow" => "only a task with `workflow` has this",
+                name if JOB_ONLY.contains(&name) && kind != "run" => "only a task with `run` can have this field",
+                "with" if kind != "workflow" => "only a task with `workflow` can have this field",
                 "compensation" if !matches!(kind, "run" | "workflow") => {
-                    "only what a task with `run` or `workflow` has done can be undone"
+                    "only a task with `run` or `workflow` can have a compensation"
                 }
-                "for_each" if kind == "switch" => "a switch decides once: it has no `for_each`",
+                "for_each" if kind == "switch" => "a switch cannot have `for_each`",
                 _ => continue,
             };
-            self.problems.add(entry.place, code::CONFLICT, field, refusal);
+            self.problems.add(entry.position, code::CONFLICT, field, refusal);
         }
         Some(kind)
     }
 
-    fn epoch(&mut self, entry: &Entry<'_>, within: &Within<'_>, path: Path<'_>) -> u32 {
+    fn epoch(&mut self, entry: &MapEntry<'_>, context: &TaskContext<'_>, path: FieldPath<'_>) -> u32 {
         let field = path.field("epoch");
-        match (entry.value.get("epoch"), within.epochs) {
+        match (entry.value.get("epoch"), context.epochs) {
             (None, []) => 0,
             (None, epochs) => {
-                let message = "the workflow has epochs: which one is it in?";
-                let suggestion = Some(format!("one of: {}", shown(epochs)));
-                self.problems.advise(entry.place, code::MISSING_FIELD, field, message, suggestion);
+                let message = "the workflow has epochs, so each task must name one";
+                let suggestion = Some(format!("one of: {}", list_names(epochs)));
+                self.problems.add_with_suggestion(entry.position, code::MISSING_FIELD, field, message, suggestion);
                 0
             }
             (Some(node), epochs) => {
@@ -205,58 +213,57 @@ impl Compiler {
                 let message = format!("there is no epoch `{name}`");
                 let suggestion = match (closest(name, epochs.iter().copied()), epochs) {
                     (Some(near), _) => format!("did you mean `{near}`?"),
-                    (None, []) => "name the epochs in their order first: `epochs: [first, second]`".to_owned(),
-                    (None, epochs) => format!("one of: {}", shown(epochs)),
+                    (None, []) => "list the epochs in order first: `epochs: [first, second]`".to_owned(),
+                    (None, epochs) => format!("one of: {}", list_names(epochs)),
                 };
-                self.problems.advise(node.place, code::UNKNOWN_EPOCH, field, message, Some(suggestion));
+                self.problems.add_with_suggestion(node.position, code::UNKNOWN_EPOCH, field, message, Some(suggestion));
                 0
             }
         }
     }
 
-    /// A list, or a template that comes to one.
-    fn for_each(&mut self, node: &Node<'_>, path: Path<'_>, site: &mut Site<'_>) -> Option<ValueTemplate> {
+    /// A list, or a template that evaluates to one.
+    fn for_each(&mut self, node: &Node<'_>, path: FieldPath<'_>, site: &mut TemplateSite<'_>) -> Option<ValueTemplate> {
         let mut holes = Vec::new();
         match &node.data {
             Data::List(elements) => {
                 if elements.len() > crate::limits::ITEMS_MAX {
-                    let message =
-                        format!("{} items are too many: at most {}", elements.len(), crate::limits::ITEMS_MAX);
-                    self.problems.add(node.place, code::TOO_LARGE, path, message);
+                    let message = format!("{} items: at most {} are allowed", elements.len(), crate::limits::ITEMS_MAX);
+                    self.problems.add(node.position, code::TOO_LARGE, path, message);
                     return None;
                 }
             }
             Data::Text(text) if has_templates(text) => {
-                let (_, kind) = self.template(node, text, path, &mut Site::clone_of(site))?;
+                let (_, kind) = self.template(node, text, path, &mut TemplateSite::without_references(site))?;
                 if !kind.may_be(Type::List) {
-                    let message = format!("this comes to {}: a list is needed", kind.shown());
-                    self.problems.add(node.place, code::WRONG_TYPE, path, message);
+                    let message = format!("expected a list, but the template evaluates to {}", kind.describe());
+                    self.problems.add(node.position, code::WRONG_TYPE, path, message);
                     return None;
                 }
             }
             Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) | Data::Map(_) => {
-                self.wrong_type(node, path, "a list, or a template that comes to one,");
+                self.wrong_type(node, path, "a list or a template that evaluates to one");
                 return None;
             }
         }
         let shift = -i64::from(node.span.0);
-        self.shaped(node, Shape::Any, path, site, &mut Holes { list: &mut holes, shift });
+        self.check_shape(node, Shape::Any, path, site, &mut Holes { list: &mut holes, shift });
         Some(ValueTemplate::new(Slice::new(&self.source, node.span), holes))
     }
 
-    fn concurrency(&mut self, task: &Node<'_>, path: Path<'_>) -> Option<u32> {
+    fn concurrency(&mut self, task: &Node<'_>, path: FieldPath<'_>) -> Option<u32> {
         let node = task.get("concurrency")?;
         let path = path.field("concurrency");
         if task.get("for_each").is_none() {
-            let message = "without `for_each` there is nothing to run at once";
-            self.problems.add(node.place, code::CONFLICT, path, message);
+            let message = "`concurrency` requires `for_each`";
+            self.problems.add(node.position, code::CONFLICT, path, message);
         }
         self.number(node, path, 1, u32::MAX)
     }
 
-    fn take_references(&mut self, number: u32, place: Place, site: Site<'_>, edges: &mut Edges) {
+    fn take_references(&mut self, number: u32, position: Position, site: TemplateSite<'_>, edges: &mut Edges) {
         for (needed, is_result) in site.references {
-            edges.add(Need { task: number, needed, place });
+            edges.add(Need { task: number, needed, position });
             if is_result {
                 edges.reads.push(needed);
             }
@@ -271,7 +278,7 @@ fn run_kind(field: &str) -> &str {
     }
 }
 
-fn shown(names: &[&str]) -> String {
+fn list_names(names: &[&str]) -> String {
     const SHOWN_MAX: usize = 10;
     let more = if names.len() > SHOWN_MAX { ", …" } else { "" };
     format!("{}{more}", names[..names.len().min(SHOWN_MAX)].join(", "))

@@ -1,4 +1,4 @@
-//! Which minutes of the calendar an expression means, without any thought of time zones.
+//! Calendar matching: finds the local minutes that match an expression. Time zones are handled elsewhere.
 
 use jiff::ToSpan;
 use jiff::civil::{Date, DateTime, Weekday};
@@ -6,36 +6,35 @@ use jiff::civil::{Date, DateTime, Weekday};
 use super::error::CronError;
 use super::fields::{self, Set};
 
-/// How far ahead a day is looked for. The rarest that can be asked for, a 29 February on a certain weekday, comes again
-/// after 40 years at most.
+/// Search horizon for a day. The rarest possible day, a 29 February on a given weekday, recurs within 40 years.
 const YEARS_AHEAD_MAX: usize = 41;
 
-/// The fields of an expression as sets of bits: bit n stands for the value n.
+/// Fields of an expression as bit sets: bit n stands for the value n.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Calendar {
     minutes: u64,
     hours: u64,
     days: u64,
     months: u64,
-    /// For each weekday on which a month may begin, Sunday first: its days that fall on a weekday of the expression.
+    /// Indexed by the weekday of the first of a month, Sunday first: the days on a matching weekday.
     days_by_first_weekday: [u64; 7],
     rule: DayRule,
-    every_hour: bool,
+    hourly_wildcard: bool,
 }
 
-/// How the two fields for days go together.
+/// Combination of day-of-month and day-of-week.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DayRule {
-    /// One of them begins with `*`: a day must match both.
+    /// One of them starts with `*`: a day must match both.
     Both,
-    /// Both are restricted: a day may match either.
+    /// Both are restricted: a day must match at least one.
     Either,
 }
 
 impl Calendar {
     pub(super) fn parse(expression: &str) -> Result<Self, CronError> {
         let [minutes, hours, days, months, weekdays] = fields::parse(expression)?;
-        let rule = if days.is_wild || weekdays.is_wild { DayRule::Both } else { DayRule::Either };
+        let rule = if days.is_wildcard || weekdays.is_wildcard { DayRule::Both } else { DayRule::Either };
         let calendar = Self {
             minutes: minutes.bits,
             hours: hours.bits,
@@ -43,17 +42,17 @@ impl Calendar {
             months: months.bits,
             days_by_first_weekday: days_by_first_weekday(&weekdays),
             rule,
-            every_hour: hours.is_wild,
+            hourly_wildcard: hours.is_wildcard,
         };
         if calendar.has_days() { Ok(calendar) } else { Err(CronError::Never { expression: expression.to_owned() }) }
     }
 
-    /// Whether it goes by elapsed time rather than by times of day.
-    pub(super) fn is_every_hour(&self) -> bool {
-        self.every_hour
+    /// Whether slots follow elapsed time instead of the time of day.
+    pub(super) fn is_hourly_wildcard(&self) -> bool {
+        self.hourly_wildcard
     }
 
-    /// Whether any of its days exists: some months are too short for some.
+    /// Whether any matching day exists: some months are too short.
     fn has_days(&self) -> bool {
         let exists = |month: u8| self.has_month(month) && self.days & days_up_to(longest(month)) != 0;
         match self.rule {
@@ -62,7 +61,7 @@ impl Calendar {
         }
     }
 
-    /// The first minute at or after a time that matches all fields.
+    /// First matching minute at or after a time.
     pub(super) fn first_from(&self, from: DateTime) -> Option<DateTime> {
         let minute = from.with().second(0).subsec_nanosecond(0).build().ok()?;
         let from = if minute == from { minute } else { minute_after(minute)? };
@@ -111,7 +110,7 @@ impl Calendar {
         None
     }
 
-    /// The days of a month that match, given its first.
+    /// Matching days of the month that starts on `first`.
     fn days_of(&self, first: Date) -> u64 {
         let by_weekday = self.days_by_first_weekday[usize::from(weekday_number(first.weekday()))];
         let days = match self.rule {
@@ -122,7 +121,7 @@ impl Calendar {
     }
 }
 
-/// The next minute, if the calendar has one.
+/// The next minute; `None` at the end of the calendar.
 pub(super) fn minute_after(minute: DateTime) -> Option<DateTime> {
     minute.checked_add(1.minute()).ok()
 }
@@ -134,18 +133,18 @@ fn days_by_first_weekday(weekdays: &Set) -> [u64; 7] {
     })
 }
 
-/// The lowest member of a set that is not below a number.
+/// Lowest member of a set that is at least `from`.
 fn lowest_from(set: u64, from: i8) -> Option<i8> {
     let left = set & (u64::MAX << from);
     i8::try_from(left.trailing_zeros()).ok().filter(|_| left != 0)
 }
 
-/// The days from the first to a given one.
+/// Bit set of the days from the first to `day`.
 fn days_up_to(day: u8) -> u64 {
     (1 << (day + 1)) - 2
 }
 
-/// How many days a month has at most.
+/// Maximum number of days of a month.
 fn longest(month: u8) -> u8 {
     match month {
         2 => 29,
@@ -175,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_at_the_very_time_counts_and_a_second_later_does_not() {
+    fn the_search_includes_its_start_minute_only_from_second_zero() {
         assert_eq!(slots("30 2 * * *", "2026-01-01T02:30:00", 1), ["2026-01-01 02:30"]);
         assert_eq!(slots("30 2 * * *", "2026-01-01T02:30:01", 1), ["2026-01-02 02:30"]);
         assert_eq!(slots("59 23 31 12 *", "2026-12-31T23:59:59.999", 1), ["2027-12-31 23:59"]);
     }
 
     #[test]
-    fn months_that_are_too_short_are_passed_over() {
+    fn months_without_the_day_are_skipped() {
         assert_eq!(
             slots("0 0 31 * *", "2026-02-01T00:00", 3),
             ["2026-03-31 00:00", "2026-05-31 00:00", "2026-07-31 00:00"]
@@ -191,22 +190,22 @@ mod tests {
     }
 
     #[test]
-    fn restricted_days_of_both_kinds_match_either_and_a_star_matches_both() {
+    fn two_restricted_day_fields_match_either_and_a_star_matches_both() {
         let either = slots("0 0 13 * FRI", "2026-02-01T00:00", 5);
         assert_eq!(either[..2], ["2026-02-06 00:00", "2026-02-13 00:00"]);
         assert_eq!(slots("0 0 13 1 FRI", "2026-01-10T00:00", 1), ["2026-01-13 00:00"]);
-        // As in the classic cron, a field that begins with `*` restricts what the other one says.
+        // As in Vixie cron: if one field starts with `*`, a day must match both.
         assert_eq!(slots("0 0 */2 * MON", "2026-01-01T00:00", 2), ["2026-01-05 00:00", "2026-01-19 00:00"]);
     }
 
     #[test]
-    fn the_rarest_day_is_found_within_the_years_looked_ahead() {
-        // Without a leap day in 1900, 2100 and the like, a weekday may wait 40 years for its 29 February.
+    fn the_rarest_day_is_found_within_the_search_horizon() {
+        // 1900 and 2100 have no leap day, so a given weekday may recur on 29 February only after 40 years.
         let calendar = Calendar::parse("0 0 29 2 */7").unwrap();
         let mut from: DateTime = "1800-01-01T00:00".parse().unwrap();
         let (mut longest, mut last) = (0, 1800);
         while from.year() < 2200 {
-            let slot = calendar.first_from(from).expect("there is always another");
+            let slot = calendar.first_from(from).expect("the expression always has a next slot");
             assert_eq!((slot.month(), slot.day(), slot.weekday()), (2, 29, Weekday::Sunday));
             longest = longest.max(slot.year() - last);
             (last, from) = (slot.year(), minute_after(slot).unwrap());
@@ -215,25 +214,25 @@ mod tests {
     }
 
     #[test]
-    fn the_calendar_ends_without_a_panic() {
+    fn the_end_of_the_calendar_does_not_panic() {
         let calendar = Calendar::parse("0 0 1 1 *").unwrap();
         assert_eq!(calendar.first_from("9999-06-01T00:00".parse().unwrap()), None);
         let calendar = Calendar::parse("* * * * *").unwrap();
         assert_eq!(calendar.first_from(DateTime::MAX), None);
     }
 
-    /// Whether a day matches, by the letter of the fields.
-    fn is_meant(expression: &str, date: Date) -> bool {
+    /// Whether a day matches the fields; reference implementation.
+    fn matches_fields(expression: &str, date: Date) -> bool {
         let [_, _, days, months, weekdays] = fields::parse(expression).unwrap();
         let has = |set: &Set, value: i8| set.bits >> value & 1 == 1;
         let (day, weekday) = (has(&days, date.day()), has(&weekdays, date.weekday().to_sunday_zero_offset()));
-        let either = !days.is_wild && !weekdays.is_wild;
+        let either = !days.is_wildcard && !weekdays.is_wildcard;
         has(&months, date.month()) && if either { day || weekday } else { day && weekday }
     }
 
     proptest::proptest! {
         #[test]
-        fn the_next_day_is_the_one_that_a_walk_from_day_to_day_finds(
+        fn the_next_day_equals_that_of_a_linear_search(
             days in "\\*|\\*/[2-9]|[1-9]|2[5-9]|[1-9],3[01]|1-1[0-9]",
             months in "\\*|[1-9]|2|1[0-2]|2,[4-9]",
             weekdays in "\\*|\\*/[2-7]|[0-7]|[0-3]-[4-7]",
@@ -245,7 +244,7 @@ mod tests {
                 let start = Date::new(year, 1, 1).unwrap().with().day_of_year(day).build().unwrap();
                 let found = calendar.first_from(start.at(5, 8, 0, 0)).unwrap();
                 let mut walked = start.tomorrow().unwrap();
-                while !is_meant(&expression, walked) {
+                while !matches_fields(&expression, walked) {
                     walked = walked.tomorrow().unwrap();
                 }
                 proptest::prop_assert_eq!(found, walked.at(5, 7, 0, 0), "{} from {}", expression, start);

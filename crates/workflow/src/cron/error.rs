@@ -1,26 +1,26 @@
-//! What can be wrong with a cron expression or its time zone.
+//! Errors in a cron expression or its time zone.
 
 use super::EXPRESSION_BYTES_MAX;
 
-/// Why an expression was not taken, and what would be.
+/// An invalid cron expression or time zone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CronError {
-    #[error("the cron expression has {bytes} bytes; at most {EXPRESSION_BYTES_MAX} are read")]
+    #[error("the cron expression has {bytes} bytes; at most {EXPRESSION_BYTES_MAX} are allowed")]
     TooLong { bytes: usize },
     #[error(
         "a cron expression has five fields (minute hour day-of-month month day-of-week), but `{expression}` has {found}{}",
-        if *found == 6 { "; seconds are no part of it, so leave the first field out" } else { "" }
+        if *found == 6 { "; seconds are not supported, so remove the first field" } else { "" }
     )]
     FieldCount { expression: String, found: usize },
-    #[error("{field}: `{part}` {problem}; allowed are {allowed}")]
+    #[error("{field}: `{part}` {problem}; allowed: {allowed}")]
     Field { field: &'static str, part: String, problem: String, allowed: &'static str },
     #[error(
-        "`{name}` is not known; write @hourly, @daily, @weekly, @monthly, @yearly or five fields{}",
+        "unknown name `{name}`; write @hourly, @daily, @weekly, @monthly, @yearly or five fields{}",
         did_you_mean(suggestion.as_deref())
     )]
     UnknownName { name: String, suggestion: Option<String> },
     #[error(
-        "`{expression}` never comes due: none of its months has any of its days; change the day of month or the month"
+        "`{expression}` is never due: none of its months has any of its days; change the day of month or the month"
     )]
     Never { expression: String },
     #[error(
@@ -31,7 +31,7 @@ pub enum CronError {
 }
 
 impl CronError {
-    /// A stable word for the kind of error.
+    /// Stable error code.
     pub const fn code(&self) -> &'static str {
         match self {
             Self::TooLong { .. } => "too_large",
@@ -41,7 +41,7 @@ impl CronError {
         }
     }
 
-    /// What was probably meant.
+    /// A similar valid name.
     pub fn suggestion(&self) -> Option<&str> {
         match self {
             Self::UnknownName { suggestion, .. } | Self::UnknownZone { suggestion, .. } => suggestion.as_deref(),

@@ -1,4 +1,4 @@
-//! Time zones by name, and what was probably meant by a name that is none.
+//! Time zone lookup, with suggestions for unknown names.
 
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 
@@ -6,11 +6,11 @@ use super::ZONE_BYTES_MAX;
 use super::error::CronError;
 use crate::diagnostic::closest;
 
-/// Names that hosts have for their own setting: they mean another zone on every machine.
-const OF_THE_HOST: [&str; 2] = ["localtime", "posixrules"];
+/// Names of the host's own setting. Refused, because they differ between machines.
+const HOST_DEPENDENT: [&str; 2] = ["localtime", "posixrules"];
 
 pub(super) fn find(name: &str, zones: &TimeZoneDatabase) -> Result<TimeZone, CronError> {
-    let is_name = name.len() <= ZONE_BYTES_MAX && !OF_THE_HOST.iter().any(|host| host.eq_ignore_ascii_case(name));
+    let is_name = name.len() <= ZONE_BYTES_MAX && !HOST_DEPENDENT.iter().any(|host| host.eq_ignore_ascii_case(name));
     if is_name
         && let Ok(found) = zones.get(name)
         && !found.is_unknown()
@@ -21,7 +21,7 @@ pub(super) fn find(name: &str, zones: &TimeZoneDatabase) -> Result<TimeZone, Cro
     Err(CronError::UnknownZone { zone: name.chars().take(ZONE_BYTES_MAX).collect(), suggestion })
 }
 
-/// The nearest name, or the one whose city was written alone.
+/// The closest name, or the zone of the closest city if only a city was given.
 fn suggest(name: &str, zones: &TimeZoneDatabase) -> Option<String> {
     let name = name.replace(' ', "_");
     let known: Vec<String> = zones.available().map(|zone| zone.to_string()).collect();
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn zones_are_found_in_the_binary_and_on_the_host() {
+    fn zones_are_found_in_the_bundled_database_and_on_the_host() {
         for name in ["UTC", "Europe/Berlin", "America/Argentina/Buenos_Aires", "Etc/GMT+5"] {
             assert_eq!(bundled(name).unwrap().iana_name(), Some(name));
             assert_eq!(find(name, jiff::tz::db()).unwrap().iana_name(), Some(name));
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_zone_gets_the_nearest_name() {
+    fn an_unknown_zone_gets_a_suggestion() {
         assert_eq!(suggestion("Europe/Berln").as_deref(), Some("Europe/Berlin"));
         assert_eq!(suggestion("America/New York").as_deref(), Some("America/New_York"));
         assert_eq!(suggestion("Berlin").as_deref(), Some("Europe/Berlin"));
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_no_zone_are_refused() {
+    fn invalid_zone_names_are_refused() {
         for name in ["", " ", "localtime", "PosixRules", "Etc/Unknown", "../Europe/Berlin", "/etc/passwd", "+02:00"] {
             assert!(find(name, jiff::tz::db()).is_err(), "{name:?}");
         }
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_name_there_is_fits() {
+    fn the_longest_existing_name_fits() {
         let longest = TimeZoneDatabase::bundled().available().map(|zone| zone.as_str().len()).max();
         assert_eq!(longest, Some(32));
     }

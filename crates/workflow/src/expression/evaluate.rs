@@ -1,22 +1,22 @@
-//! The value of an expression.
+//! Evaluates expressions.
 //!
-//! Values are borrowed from the scope as long as possible. There are no loops in the language; what is left to bound is
-//! work on large values, and every operation pays for what it goes through.
+//! Values are borrowed from the scope where possible. The language has no loops, so only work on large values needs a
+//! bound: every operation charges a budget for the bytes and elements that it processes.
 
 use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use super::{Base, Chain, Expression, Operator, Path, Step, number};
+use super::{Base, Chain, Expression, Operator, PathExpression, Step, number};
 use crate::limits;
 use crate::scope::Scope;
 
-/// Why an expression has no value.
+/// Error message of an evaluation.
 pub(crate) type Failure = String;
 
 type Evaluated<'a> = Result<Cow<'a, Value>, Failure>;
 
-/// What may still be done. One budget serves everything that is rendered at once.
+/// Remaining evaluation steps, shared by all expressions of one rendering.
 #[derive(Debug)]
 pub(crate) struct Budget {
     steps_left: u64,
@@ -28,13 +28,13 @@ impl Default for Budget {
     }
 }
 
-/// One evaluation.
+/// Evaluation of one expression.
 pub(crate) struct Evaluation<'a, 'b> {
     scope: &'a Scope<'a>,
     budget: &'b mut Budget,
 }
 
-/// The type of a value, in words for a message.
+/// Type of a value with its article, for messages.
 pub(crate) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -46,14 +46,14 @@ pub(crate) fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// Adds a value to a text: a string as it is, anything else as JSON.
+/// Appends a value to a text: a string unchanged, anything else as JSON.
 pub(crate) fn write_text(value: &Value, text: &mut String) -> Result<(), Failure> {
     match value {
         Value::String(string) => text.push_str(string),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            let mut bytes = Bounded { bytes: std::mem::take(text).into_bytes() };
+            let mut bytes = BoundedWriter { bytes: std::mem::take(text).into_bytes() };
             let written = serde_json::to_writer(&mut bytes, value);
-            // Serde writes whole characters, and the text before was one.
+            // Always UTF-8: serde writes whole characters after a valid string.
             *text = String::from_utf8(bytes.bytes).map_err(|_| "the text is not UTF-8".to_owned())?;
             written.map_err(|_| too_large())?;
         }
@@ -65,12 +65,12 @@ fn too_large() -> Failure {
     format!("the text is larger than {} bytes", limits::RENDERED_BYTES_MAX)
 }
 
-/// Takes no more bytes than a value may have.
-struct Bounded {
+/// Refuses more bytes than a rendered value may have.
+struct BoundedWriter {
     bytes: Vec<u8>,
 }
 
-impl std::io::Write for Bounded {
+impl std::io::Write for BoundedWriter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         if self.bytes.len() + bytes.len() > limits::RENDERED_BYTES_MAX {
             return Err(std::io::ErrorKind::FileTooLarge.into());
@@ -89,27 +89,27 @@ impl<'a, 'b> Evaluation<'a, 'b> {
         Self { scope, budget }
     }
 
-    /// Pays for work.
-    pub fn pay(&mut self, steps: usize) -> Result<(), Failure> {
+    /// Deducts steps from the budget.
+    pub fn charge(&mut self, steps: usize) -> Result<(), Failure> {
         match self.budget.steps_left.checked_sub(steps as u64) {
             Some(left) => {
                 self.budget.steps_left = left;
                 Ok(())
             }
-            None => Err(format!("it takes more than {} steps to evaluate", limits::EVALUATION_STEPS_MAX)),
+            None => Err(format!("the evaluation takes more than {} steps", limits::EVALUATION_STEPS_MAX)),
         }
     }
 
-    pub fn pay_bytes(&mut self, bytes: usize) -> Result<(), Failure> {
-        self.pay(1 + bytes / 64)
+    pub fn charge_bytes(&mut self, bytes: usize) -> Result<(), Failure> {
+        self.charge(1 + bytes / 64)
     }
 
-    pub fn pay_elements(&mut self, elements: usize) -> Result<(), Failure> {
-        self.pay(1 + elements / 8)
+    pub fn charge_elements(&mut self, elements: usize) -> Result<(), Failure> {
+        self.charge(1 + elements / 8)
     }
 
-    /// A copy of a value that may be large.
-    pub fn own(&mut self, value: Cow<'a, Value>) -> Result<Value, Failure> {
+    /// Copies a borrowed value, charged by its size.
+    pub fn detach(&mut self, value: Cow<'a, Value>) -> Result<Value, Failure> {
         match value {
             Cow::Owned(value) => Ok(value),
             Cow::Borrowed(value) => self.copy(value),
@@ -120,15 +120,15 @@ impl<'a, 'b> Evaluation<'a, 'b> {
         Ok(match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
             Value::String(text) => {
-                self.pay(text.len() / 64)?;
+                self.charge(text.len() / 64)?;
                 value.clone()
             }
             Value::Array(elements) => {
-                self.pay_elements(elements.len())?;
+                self.charge_elements(elements.len())?;
                 Value::Array(elements.iter().map(|element| self.copy(element)).collect::<Result<_, _>>()?)
             }
             Value::Object(fields) => {
-                self.pay_elements(fields.len())?;
+                self.charge_elements(fields.len())?;
                 let mut copied = Map::new();
                 for (name, value) in fields {
                     copied.insert(name.clone(), self.copy(value)?);
@@ -139,7 +139,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
     }
 
     pub fn evaluate(&mut self, expression: &'a Expression) -> Evaluated<'a> {
-        self.pay(1)?;
+        self.charge(1)?;
         Ok(match expression {
             Expression::Null => Cow::Owned(Value::Null),
             Expression::Bool(truth) => Cow::Owned(Value::Bool(*truth)),
@@ -149,20 +149,20 @@ impl<'a, 'b> Evaluation<'a, 'b> {
                 let mut list = Vec::with_capacity(elements.len());
                 for element in elements {
                     let value = self.evaluate(element)?;
-                    list.push(self.own(value)?);
+                    list.push(self.detach(value)?);
                 }
                 Cow::Owned(Value::Array(list))
             }
             Expression::Path(path) => return self.path(path),
-            Expression::Not(inner) => Cow::Owned(Value::Bool(!self.truth(inner, "`!` takes")?)),
+            Expression::Not(inner) => Cow::Owned(Value::Bool(!self.condition(inner, "`!` takes")?)),
             Expression::Negate(inner) => match &*self.evaluate(inner)? {
                 Value::Number(number) => Cow::Owned(Value::Number(number::negate(number)?)),
                 other => return Err(format!("`-` takes a number, not {}", kind(other))),
             },
             Expression::Chain(chain) => return self.chain(chain),
-            Expression::Choose(parts) => {
+            Expression::Conditional(parts) => {
                 let [condition, then, other] = &**parts;
-                let chosen = if self.truth(condition, "the condition before `?` must be")? { then } else { other };
+                let chosen = if self.condition(condition, "the condition before `?` must be")? { then } else { other };
                 return self.evaluate(chosen);
             }
             Expression::Call(function, arguments) => {
@@ -175,14 +175,14 @@ impl<'a, 'b> Evaluation<'a, 'b> {
         })
     }
 
-    pub fn truth(&mut self, expression: &'a Expression, what: &str) -> Result<bool, Failure> {
+    pub fn condition(&mut self, expression: &'a Expression, what: &str) -> Result<bool, Failure> {
         match &*self.evaluate(expression)? {
             Value::Bool(truth) => Ok(*truth),
             other => Err(format!("{what} a boolean, not {}", kind(other))),
         }
     }
 
-    fn path(&mut self, path: &'a Path) -> Evaluated<'a> {
+    fn path(&mut self, path: &'a PathExpression) -> Evaluated<'a> {
         let text = |text: &str| Cow::Owned(Value::String(text.to_owned()));
         let mut value = match &path.base {
             Base::Inputs => Cow::Borrowed(self.scope.inputs),
@@ -190,20 +190,20 @@ impl<'a, 'b> Evaluation<'a, 'b> {
             Base::State(task) => text(self.scope.tasks.state(*task)),
             Base::Item => match self.scope.item {
                 Some((item, _)) => Cow::Borrowed(item),
-                None => return Err("there is no item here".to_owned()),
+                None => return Err("`item` is not available here".to_owned()),
             },
             Base::Index => match self.scope.item {
                 Some((_, index)) => Cow::Owned(Value::from(index)),
-                None => return Err("there is no item here".to_owned()),
+                None => return Err("`item` is not available here".to_owned()),
             },
             Base::WorkflowId => Cow::Owned(Value::String(self.scope.workflow.to_string())),
             Base::WorkflowName => text(self.scope.name),
             Base::ScheduleTime => self.scope.schedule.map_or(Cow::Owned(Value::Null), text),
-            Base::Undone => self.scope.result.map_or(Cow::Owned(Value::Null), Cow::Borrowed),
+            Base::CompensatedResult => self.scope.result.map_or(Cow::Owned(Value::Null), Cow::Borrowed),
             Base::Other(value) => self.evaluate(value)?,
         };
         for step in &path.steps {
-            self.pay(1)?;
+            self.charge(1)?;
             value = match step {
                 Step::Member(name) => member(value, name)?,
                 Step::Element(at) => {
@@ -221,15 +221,15 @@ impl<'a, 'b> Evaluation<'a, 'b> {
             left = match operator {
                 Operator::And | Operator::Or => {
                     let decided = *operator == Operator::Or;
-                    if boolean(*operator, &left)? == decided {
+                    if boolean_operand(*operator, &left)? == decided {
                         Cow::Owned(Value::Bool(decided))
                     } else {
                         let right = self.evaluate(right)?;
-                        Cow::Owned(Value::Bool(boolean(*operator, &right)?))
+                        Cow::Owned(Value::Bool(boolean_operand(*operator, &right)?))
                     }
                 }
-                Operator::OrElse if !left.is_null() => left,
-                Operator::OrElse => self.evaluate(right)?,
+                Operator::Coalesce if !left.is_null() => left,
+                Operator::Coalesce => self.evaluate(right)?,
                 Operator::Multiply
                 | Operator::Divide
                 | Operator::Remainder
@@ -257,7 +257,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
                 let ordering = match (&*left, &*right) {
                     (Value::Number(left), Value::Number(right)) => number::compare(left, right),
                     (Value::String(left), Value::String(right)) => {
-                        self.pay_bytes(left.len().min(right.len()))?;
+                        self.charge_bytes(left.len().min(right.len()))?;
                         left.cmp(right)
                     }
                     (left, right) => return Err(refused(operator, left, right)),
@@ -274,7 +274,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
         match (&*left, &*right) {
             (Value::Number(left), Value::Number(right)) => number::operate(operator, left, right).map(Value::Number),
             (Value::String(left), Value::String(right)) if operator == Operator::Add => {
-                self.pay_bytes(left.len() + right.len())?;
+                self.charge_bytes(left.len() + right.len())?;
                 if left.len() + right.len() > limits::RENDERED_BYTES_MAX {
                     return Err(too_large());
                 }
@@ -284,7 +284,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
                 if first.len() + second.len() > limits::ITEMS_MAX {
                     return Err(format!("the list has more than {} elements", limits::ITEMS_MAX));
                 }
-                let (mut joined, right) = (self.own(left)?, self.own(right)?);
+                let (mut joined, right) = (self.detach(left)?, self.detach(right)?);
                 if let (Value::Array(joined), Value::Array(right)) = (&mut joined, right) {
                     joined.extend(right);
                 }
@@ -294,19 +294,19 @@ impl<'a, 'b> Evaluation<'a, 'b> {
         }
     }
 
-    /// Numbers are equal by their value, whatever they are written like.
+    /// Numbers are compared by value: 1 equals 1.0.
     pub fn equal(&mut self, left: &Value, right: &Value) -> Result<bool, Failure> {
         Ok(match (left, right) {
             (Value::Number(left), Value::Number(right)) => number::compare(left, right).is_eq(),
             (Value::String(left), Value::String(right)) => {
-                self.pay(left.len() / 64)?;
+                self.charge(left.len() / 64)?;
                 left == right
             }
             (Value::Array(left), Value::Array(right)) => {
                 if left.len() != right.len() {
                     return Ok(false);
                 }
-                self.pay_elements(left.len())?;
+                self.charge_elements(left.len())?;
                 for (left, right) in left.iter().zip(right) {
                     if !self.equal(left, right)? {
                         return Ok(false);
@@ -318,7 +318,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
                 if left.len() != right.len() {
                     return Ok(false);
                 }
-                self.pay_elements(left.len())?;
+                self.charge_elements(left.len())?;
                 for (name, left) in left {
                     match right.get(name) {
                         Some(right) if self.equal(left, right)? => {}
@@ -334,7 +334,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
     }
 }
 
-fn boolean(operator: Operator, value: &Value) -> Result<bool, Failure> {
+fn boolean_operand(operator: Operator, value: &Value) -> Result<bool, Failure> {
     match value {
         Value::Bool(truth) => Ok(*truth),
         other => Err(format!("`{}` takes booleans, not {}", operator.as_str(), kind(other))),
@@ -346,13 +346,13 @@ fn refused(operator: Operator, left: &Value, right: &Value) -> Failure {
 }
 
 fn member<'a>(value: Cow<'a, Value>, name: &str) -> Evaluated<'a> {
-    let wrong = |other: &Value| Err(format!("there is no `{name}` in {}", kind(other)));
+    let error = |other: &Value| Err(format!("there is no `{name}` in {}", kind(other)));
     Ok(match value {
         Cow::Borrowed(Value::Object(fields)) => fields.get(name).map_or(Cow::Owned(Value::Null), Cow::Borrowed),
         Cow::Owned(Value::Object(mut fields)) => Cow::Owned(fields.remove(name).unwrap_or_default()),
         Cow::Borrowed(Value::Null) | Cow::Owned(Value::Null) => Cow::Owned(Value::Null),
-        Cow::Borrowed(other) => return wrong(other),
-        Cow::Owned(other) => return wrong(&other),
+        Cow::Borrowed(other) => return error(other),
+        Cow::Owned(other) => return error(&other),
     })
 }
 
@@ -371,6 +371,6 @@ fn element<'a>(value: Cow<'a, Value>, at: &Value) -> Evaluated<'a> {
                 Cow::Owned(other) => Cow::Owned(other),
             })
         }
-        (value, at) => Err(format!("{} cannot be asked for `[…]` with {}", kind(value), kind(at))),
+        (value, at) => Err(format!("{} cannot be indexed with {}", kind(value), kind(at))),
     }
 }

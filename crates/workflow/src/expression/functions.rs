@@ -1,4 +1,4 @@
-//! The functions of the language.
+//! Built-in functions.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use serde_json::{Number, Value};
 
 use super::evaluate::{Evaluation, Failure, kind, write_text};
 use super::number;
-use super::parse::Wrong;
+use super::parse::TemplateError;
 use super::types::Type;
 use crate::limits;
 
@@ -29,7 +29,7 @@ macro_rules! functions {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// How many values it takes, at least and at most.
+            /// Minimum and maximum number of arguments.
             pub fn arity(self) -> (usize, usize) {
                 match self { $(Self::$variant => ($least, $most),)* }
             }
@@ -66,12 +66,17 @@ functions! {
 }
 
 impl Function {
-    /// The types of its values, as far as they are known; gives the type of its result.
-    pub fn check(self, types: &[Type]) -> Result<Type, Wrong> {
+    /// Checks the types of the arguments and returns the type of the result.
+    pub fn check(self, types: &[Type]) -> Result<Type, TemplateError> {
         let takes = |at: usize, wanted: &[Type]| match types.get(at) {
             Some(found) if !wanted.iter().any(|wanted| found.may_be(*wanted)) => {
-                let wanted = wanted.iter().map(|wanted| wanted.shown()).collect::<Vec<_>>().join(" or ");
-                Err(Wrong::new(format!("`{}` takes {wanted}, not {}: {}", self.as_str(), found.shown(), self.usage())))
+                let wanted = wanted.iter().map(|wanted| wanted.describe()).collect::<Vec<_>>().join(" or ");
+                Err(TemplateError::new(format!(
+                    "`{}` takes {wanted}, not {}: {}",
+                    self.as_str(),
+                    found.describe(),
+                    self.usage()
+                )))
             }
             Some(_) | None => Ok(()),
         };
@@ -124,7 +129,7 @@ impl Function {
             Self::Text => call.string(&first)?,
             Self::Quote => call.quote(&first)?,
             Self::Number => call.number(&first)?,
-            Self::Lower | Self::Upper | Self::Trim => call.letters(&first)?,
+            Self::Lower | Self::Upper | Self::Trim => call.transform(&first)?,
             Self::Min | Self::Max => call.extreme(&first, second.as_deref(), values.as_slice())?,
             Self::Round => call.round(&first, second.as_deref())?,
         }))
@@ -149,7 +154,7 @@ impl Call<'_, '_, '_> {
     fn length(self, value: &Value) -> Result<Value, Failure> {
         Ok(Value::from(match value {
             Value::String(text) => {
-                self.evaluation.pay_bytes(text.len())?;
+                self.evaluation.charge_bytes(text.len())?;
                 text.chars().count()
             }
             Value::Array(elements) => elements.len(),
@@ -161,11 +166,11 @@ impl Call<'_, '_, '_> {
     fn contains(self, value: &Value, part: &Value) -> Result<Value, Failure> {
         Ok(Value::Bool(match value {
             Value::String(text) => {
-                self.evaluation.pay_bytes(text.len())?;
+                self.evaluation.charge_bytes(text.len())?;
                 text.contains(self.text(part)?)
             }
             Value::Array(elements) => {
-                self.evaluation.pay_elements(elements.len())?;
+                self.evaluation.charge_elements(elements.len())?;
                 for element in elements {
                     if self.evaluation.equal(element, part)? {
                         return Ok(Value::Bool(true));
@@ -181,17 +186,17 @@ impl Call<'_, '_, '_> {
     fn split(self, value: &Value, separator: &Value) -> Result<Value, Failure> {
         let (text, separator) = (self.text(value)?, self.text(separator)?);
         if separator.is_empty() {
-            return Err("`split` takes a separator that is not empty".to_owned());
+            return Err("`split` needs a separator that is not empty".to_owned());
         }
-        self.evaluation.pay_bytes(text.len())?;
+        self.evaluation.charge_bytes(text.len())?;
         let mut parts = Vec::new();
         for part in text.split(separator) {
             if parts.len() >= limits::ITEMS_MAX {
-                return Err(format!("`split` gives more than {} parts", limits::ITEMS_MAX));
+                return Err(format!("`split` returns more than {} parts", limits::ITEMS_MAX));
             }
             parts.push(Value::String(part.to_owned()));
         }
-        self.evaluation.pay_elements(parts.len())?;
+        self.evaluation.charge_elements(parts.len())?;
         Ok(Value::Array(parts))
     }
 
@@ -200,7 +205,7 @@ impl Call<'_, '_, '_> {
             return self.refuse(value);
         };
         let separator = separator.map_or(Ok(""), |separator| self.text(separator))?;
-        self.evaluation.pay_elements(elements.len())?;
+        self.evaluation.charge_elements(elements.len())?;
         let mut text = String::new();
         for (at, element) in elements.iter().enumerate() {
             if at > 0 {
@@ -208,16 +213,16 @@ impl Call<'_, '_, '_> {
             }
             write_text(element, &mut text)?;
         }
-        self.evaluation.pay_bytes(text.len())?;
+        self.evaluation.charge_bytes(text.len())?;
         Ok(Value::String(text))
     }
 
-    /// In the order of their names, whatever order they came in.
+    /// Sorted by name, independent of the order in the object.
     fn fields(self, value: &Value) -> Result<Value, Failure> {
         let Value::Object(fields) = value else {
             return self.refuse(value);
         };
-        self.evaluation.pay_elements(fields.len())?;
+        self.evaluation.charge_elements(fields.len())?;
         let mut sorted: Vec<_> = fields.iter().collect();
         sorted.sort_by_key(|(name, _)| *name);
         let mut list = Vec::with_capacity(sorted.len());
@@ -238,9 +243,9 @@ impl Call<'_, '_, '_> {
         };
         let count = usize::try_from(end.saturating_sub(start)).unwrap_or(0);
         if count > limits::ITEMS_MAX {
-            return Err(format!("`range` gives {count} numbers: at most {}", limits::ITEMS_MAX));
+            return Err(format!("`range` returns {count} numbers: at most {} are allowed", limits::ITEMS_MAX));
         }
-        self.evaluation.pay_elements(count)?;
+        self.evaluation.charge_elements(count)?;
         Ok(Value::Array((start..end).map(Value::from).collect()))
     }
 
@@ -255,29 +260,29 @@ impl Call<'_, '_, '_> {
                 write_text(value, &mut text)?;
             }
         }
-        self.evaluation.pay_bytes(text.len())?;
+        self.evaluation.charge_bytes(text.len())?;
         Ok(text)
     }
 
     fn parse(self, value: &Value) -> Result<Value, Failure> {
         let text = self.text(value)?;
-        // A parsed value takes far more room than its text.
-        self.evaluation.pay(1 + text.len() / 16)?;
-        serde_json::from_str(text).map_err(|error| format!("`parse` is given a text that is no JSON: {error}"))
+        // A parsed value takes far more memory than its text.
+        self.evaluation.charge(1 + text.len() / 16)?;
+        serde_json::from_str(text).map_err(|error| format!("`parse`: the string is not valid JSON: {error}"))
     }
 
     fn string(self, value: &Value) -> Result<Value, Failure> {
         let mut text = String::new();
         write_text(value, &mut text)?;
-        self.evaluation.pay_bytes(text.len())?;
+        self.evaluation.charge_bytes(text.len())?;
         Ok(Value::String(text))
     }
 
-    /// One word of a shell, whatever is in it.
+    /// Quotes a value as a single shell word.
     fn quote(self, value: &Value) -> Result<Value, Failure> {
         let mut text = String::new();
         write_text(value, &mut text)?;
-        self.evaluation.pay_bytes(text.len())?;
+        self.evaluation.charge_bytes(text.len())?;
         Ok(Value::String(format!("'{}'", text.replace('\'', r"'\''"))))
     }
 
@@ -286,15 +291,15 @@ impl Call<'_, '_, '_> {
             Value::Number(_) => Ok(value.clone()),
             Value::String(text) => serde_json::from_str::<Number>(text.trim()).map(Value::Number).map_err(|_| {
                 let start: String = text.chars().take(40).collect();
-                format!("`number` is given \"{start}\", which is no number")
+                format!("`number`: \"{start}\" is not a number")
             }),
             Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => self.refuse(value),
         }
     }
 
-    fn letters(self, value: &Value) -> Result<Value, Failure> {
+    fn transform(self, value: &Value) -> Result<Value, Failure> {
         let text = self.text(value)?;
-        self.evaluation.pay_bytes(text.len())?;
+        self.evaluation.charge_bytes(text.len())?;
         Ok(Value::String(match self.function {
             Function::Lower => text.to_lowercase(),
             Function::Upper => text.to_uppercase(),
@@ -308,7 +313,7 @@ impl Call<'_, '_, '_> {
             (first, None) => return self.refuse(first),
             (first, Some(second)) => [first, second].into_iter().chain(others.iter().map(|other| &**other)).collect(),
         };
-        self.evaluation.pay_elements(all.len())?;
+        self.evaluation.charge_elements(all.len())?;
         let mut best: Option<&Number> = None;
         for value in all {
             let Value::Number(number) = value else {
@@ -323,7 +328,7 @@ impl Call<'_, '_, '_> {
             }
         }
         let name = self.function.as_str();
-        best.map(|best| Value::Number(best.clone())).ok_or_else(|| format!("`{name}` of an empty list has no value"))
+        best.map(|best| Value::Number(best.clone())).ok_or_else(|| format!("`{name}` of an empty list is undefined"))
     }
 
     fn round(self, value: &Value, digits: Option<&Value>) -> Result<Value, Failure> {

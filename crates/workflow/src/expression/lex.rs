@@ -1,4 +1,4 @@
-//! An expression as a row of tokens.
+//! Lexer of expressions.
 
 use std::borrow::Cow;
 
@@ -25,12 +25,12 @@ pub(super) enum Token<'a> {
 }
 
 impl Token<'_> {
-    /// As it is shown in a message.
-    pub fn shown(&self) -> String {
+    /// For messages.
+    pub fn describe(&self) -> String {
         match self {
             Self::Name(name) => format!("`{name}`"),
             Self::Number(number) => format!("`{number}`"),
-            Self::Text(text) => format!("the text \"{text}\""),
+            Self::Text(text) => format!("the string \"{text}\""),
             Self::Operator(operator) => format!("`{}`", operator.as_str()),
             Self::Not => "`!`".to_owned(),
             Self::Open => "`(`".to_owned(),
@@ -60,11 +60,11 @@ impl<'a> Lexer<'a> {
             '"' | '\'' => self.text(first),
             '0'..='9' => self.number(),
             first if first.is_ascii_alphabetic() || first == '_' => Ok(self.name()),
-            _ => self.sign(first),
+            _ => self.symbol(first),
         }
     }
 
-    /// A dash is part of a name when a letter or a digit follows it directly: tasks are often called `build-all`.
+    /// A dash directly before a letter or digit is part of the name, because task names often look like `build-all`.
     fn name(&mut self) -> Token<'a> {
         let bytes = self.rest.as_bytes();
         let belongs = |at: usize| bytes.get(at).is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
@@ -88,16 +88,16 @@ impl<'a> Lexer<'a> {
             end = digits(end + 1);
         }
         if matches!(bytes.get(end), Some(b'e' | b'E')) {
-            let sign = usize::from(matches!(bytes.get(end + 1), Some(b'+' | b'-')));
-            if bytes.get(end + 1 + sign).is_some_and(u8::is_ascii_digit) {
-                end = digits(end + 1 + sign);
+            let symbol = usize::from(matches!(bytes.get(end + 1), Some(b'+' | b'-')));
+            if bytes.get(end + 1 + symbol).is_some_and(u8::is_ascii_digit) {
+                end = digits(end + 1 + symbol);
             }
         }
         let text = self.take(end);
         if self.rest.starts_with(|next: char| next.is_alphanumeric() || next == '_') {
-            return Err(format!("`{text}` runs into the letters after it"));
+            return Err(format!("a letter follows the number `{text}`"));
         }
-        serde_json::from_str(text).map(Token::Number).map_err(|_| format!("`{text}` is no number that can be read"))
+        serde_json::from_str(text).map(Token::Number).map_err(|_| format!("`{text}` is not a valid number"))
     }
 
     fn text(&mut self, quote: char) -> Result<Token<'a>, String> {
@@ -121,23 +121,23 @@ impl<'a> Lexer<'a> {
                 Some('t') => '\t',
                 Some(same @ ('\\' | '"' | '\'' | '/' | '$')) => same,
                 Some('u') => unicode(&mut characters)?,
-                Some(other) => return Err(format!("`\\{other}` means nothing in a text; `\\\\` is a backslash")),
+                Some(other) => return Err(format!("unknown escape `\\{other}`: write `\\\\` for a backslash")),
                 None => break,
             };
             owned.get_or_insert_with(|| body[..at].to_owned()).push(escaped);
         }
-        Err(format!("a text that begins with {quote} does not end"))
+        Err(format!("the closing {quote} of a string is missing"))
     }
 
-    fn sign(&mut self, first: char) -> Result<Token<'a>, String> {
-        const SIGNS: [(&str, Token<'static>); 25] = [
+    fn symbol(&mut self, first: char) -> Result<Token<'a>, String> {
+        const SYMBOLS: [(&str, Token<'static>); 25] = [
             ("<=", Token::Operator(Operator::LessOrEqual)),
             (">=", Token::Operator(Operator::GreaterOrEqual)),
             ("==", Token::Operator(Operator::Equal)),
             ("!=", Token::Operator(Operator::NotEqual)),
             ("&&", Token::Operator(Operator::And)),
             ("||", Token::Operator(Operator::Or)),
-            ("??", Token::Operator(Operator::OrElse)),
+            ("??", Token::Operator(Operator::Coalesce)),
             ("<", Token::Operator(Operator::Less)),
             (">", Token::Operator(Operator::Greater)),
             ("*", Token::Operator(Operator::Multiply)),
@@ -154,25 +154,25 @@ impl<'a> Lexer<'a> {
             (".", Token::Dot),
             ("?", Token::Question),
             (":", Token::Colon),
-            // What other languages write. Never given out: they are refused with the word that is meant.
+            // Operators of other languages, refused below with the right one. Their token is never returned.
             ("=", Token::End),
             ("&", Token::End),
         ];
-        for (sign, token) in SIGNS {
-            if self.rest.starts_with(sign) {
-                match sign {
-                    "=" => return Err("`=` compares nothing: write `==`".to_owned()),
-                    "&" => return Err("`&` means nothing: write `&&`".to_owned()),
+        for (symbol, token) in SYMBOLS {
+            if self.rest.starts_with(symbol) {
+                match symbol {
+                    "=" => return Err("`=` is not an operator: write `==`".to_owned()),
+                    "&" => return Err("`&` is not an operator: write `&&`".to_owned()),
                     _ => {}
                 }
-                self.take(sign.len());
+                self.take(symbol.len());
                 return Ok(token);
             }
         }
         Err(match first {
-            '|' => "`|` means nothing: write `||`, or a function around its value".to_owned(),
-            '$' | '{' | '}' => format!("`{first}` has no place inside of `${{…}}`"),
-            other => format!("`{other}` means nothing in an expression"),
+            '|' => "`|` is not an operator: write `||`, or call a function such as `json(x)`".to_owned(),
+            '$' | '{' | '}' => format!("`{first}` is not allowed inside `${{…}}`"),
+            other => format!("unexpected character `{other}`"),
         })
     }
 
@@ -187,7 +187,7 @@ fn unicode(characters: &mut std::str::CharIndices<'_>) -> Result<char, String> {
     let mut code = 0;
     for _ in 0..4 {
         let digit = characters.next().and_then(|(_, digit)| digit.to_digit(16));
-        code = code * 16 + digit.ok_or("`\\u` takes four hexadecimal digits")?;
+        code = code * 16 + digit.ok_or("`\\u` needs four hexadecimal digits")?;
     }
-    char::from_u32(code).ok_or_else(|| format!("`\\u{code:04x}` is no character"))
+    char::from_u32(code).ok_or_else(|| format!("`\\u{code:04x}` is not a character"))
 }

@@ -1,4 +1,4 @@
-//! Arithmetic: exact with integers as long as they fit, else in floating point.
+//! Arithmetic: exact for integers that fit into 64 bits, else in floating point.
 
 use std::cmp::Ordering;
 
@@ -7,25 +7,25 @@ use serde_json::Number;
 use super::Operator;
 
 #[derive(Debug, Clone, Copy)]
-enum Exact {
+enum Numeric {
     Integer(i128),
     Float(f64),
 }
 
-fn exact(number: &Number) -> Exact {
+fn numeric(number: &Number) -> Numeric {
     if let Some(integer) = number.as_i64() {
-        Exact::Integer(integer.into())
+        Numeric::Integer(integer.into())
     } else if let Some(integer) = number.as_u64() {
-        Exact::Integer(integer.into())
+        Numeric::Integer(integer.into())
     } else {
-        Exact::Float(number.as_f64().unwrap_or(f64::NAN))
+        Numeric::Float(number.as_f64().unwrap_or(f64::NAN))
     }
 }
 
-fn float(number: Exact) -> f64 {
+fn float(number: Numeric) -> f64 {
     match number {
-        Exact::Integer(integer) => integer as f64,
-        Exact::Float(float) => float,
+        Numeric::Integer(integer) => integer as f64,
+        Numeric::Float(float) => float,
     }
 }
 
@@ -40,15 +40,15 @@ fn finite(result: f64) -> Result<Number, String> {
     Number::from_f64(result).ok_or_else(|| "the result is too large for a number".to_owned())
 }
 
-/// Of `+ - * / %`.
+/// Evaluates `+ - * / %`.
 pub(super) fn operate(operator: Operator, left: &Number, right: &Number) -> Result<Number, String> {
-    let (left, right) = (exact(left), exact(right));
+    let (left, right) = (numeric(left), numeric(right));
     let by_zero = matches!(operator, Operator::Divide | Operator::Remainder) && float(right) == 0.0;
     if by_zero {
-        return Err("a division by zero has no result".to_owned());
+        return Err("division by zero".to_owned());
     }
-    if let (Exact::Integer(left), Exact::Integer(right)) = (left, right) {
-        // Products of two 64-bit numbers fit into 128 bits.
+    if let (Numeric::Integer(left), Numeric::Integer(right)) = (left, right) {
+        // The product of two 64-bit numbers fits into 128 bits.
         match operator {
             Operator::Add => return integer(left + right),
             Operator::Subtract => return integer(left - right),
@@ -73,30 +73,30 @@ pub(super) fn operate(operator: Operator, left: &Number, right: &Number) -> Resu
         | Operator::NotEqual
         | Operator::And
         | Operator::Or
-        | Operator::OrElse => return Err(format!("`{}` does not calculate", operator.as_str())),
+        | Operator::Coalesce => return Err(format!("`{}` is not an arithmetic operator", operator.as_str())),
     })
 }
 
 pub(super) fn negate(number: &Number) -> Result<Number, String> {
-    match exact(number) {
-        Exact::Integer(value) => integer(-value),
-        Exact::Float(value) => finite(-value),
+    match numeric(number) {
+        Numeric::Integer(value) => integer(-value),
+        Numeric::Float(value) => finite(-value),
     }
 }
 
 pub(super) fn compare(left: &Number, right: &Number) -> Ordering {
-    match (exact(left), exact(right)) {
-        (Exact::Integer(left), Exact::Integer(right)) => left.cmp(&right),
-        // Numbers of JSON are never NaN.
+    match (numeric(left), numeric(right)) {
+        (Numeric::Integer(left), Numeric::Integer(right)) => left.cmp(&right),
+        // JSON numbers are never NaN.
         (left, right) => float(left).partial_cmp(&float(right)).unwrap_or(Ordering::Equal),
     }
 }
 
-/// To the nearest with so many digits after the point; to an integer with none.
+/// Rounds to `digits` decimal places; with 0, to an integer.
 pub(super) fn round(number: &Number, digits: u32) -> Result<Number, String> {
-    let value = match exact(number) {
-        Exact::Integer(value) => return integer(value),
-        Exact::Float(value) => value,
+    let value = match numeric(number) {
+        Numeric::Integer(value) => return integer(value),
+        Numeric::Float(value) => value,
     };
     if digits > 0 {
         let factor = 10f64.powi(digits.min(15).cast_signed());
@@ -108,8 +108,8 @@ pub(super) fn round(number: &Number, digits: u32) -> Result<Number, String> {
 }
 
 pub(super) fn as_index(number: &Number) -> Option<usize> {
-    match exact(number) {
-        Exact::Integer(value) => usize::try_from(value).ok(),
-        Exact::Float(_) => None,
+    match numeric(number) {
+        Numeric::Integer(value) => usize::try_from(value).ok(),
+        Numeric::Float(_) => None,
     }
 }

@@ -1,58 +1,59 @@
-//! Tokens become an expression, and its names become what they stand for.
+//! Parser of expressions. Resolves names.
 
 use super::lex::{Lexer, Token};
 use super::types::{self, Type};
-use super::{Base, Chain, Expression, Function, Operator, Path, Step};
+use super::{Base, Chain, Expression, Function, Operator, PathExpression, Step};
 use crate::diagnostic::{closest, code};
 use crate::limits;
-use crate::plan::Kind;
+use crate::plan::InputType;
 
-/// What an expression may name at the place where it stands.
+/// Names that an expression can refer to.
 pub(crate) trait Names {
-    fn input(&self, name: &str) -> Option<Kind>;
+    fn input(&self, name: &str) -> Option<InputType>;
     fn task(&self, name: &str) -> Option<u32>;
-    /// All of them, for a suggestion.
+    /// All inputs, for suggestions.
     fn inputs(&self) -> Box<dyn Iterator<Item = &str> + '_>;
+    /// All tasks, for suggestions.
     fn tasks(&self) -> Box<dyn Iterator<Item = &str> + '_>;
-    /// Whether there is an `item`.
+    /// Whether `item` and `index` exist.
     fn has_item(&self) -> bool;
-    /// Whether there is a `result`.
+    /// Whether `result` exists.
     fn has_result(&self) -> bool;
 }
 
-/// Why a text is no expression.
+/// Error in a template or in a reference to a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wrong {
+pub(crate) struct TemplateError {
     pub code: &'static str,
     pub message: String,
     pub suggestion: Option<String>,
 }
 
-impl Wrong {
+impl TemplateError {
     pub fn new(message: impl Into<String>) -> Self {
         Self { code: code::INVALID_TEMPLATE, message: message.into(), suggestion: None }
     }
 
-    pub fn advise(message: impl Into<String>, suggestion: Option<String>) -> Self {
+    pub fn with_suggestion(message: impl Into<String>, suggestion: Option<String>) -> Self {
         Self { suggestion, ..Self::new(message) }
     }
 }
 
-/// Reads an expression and tells the type of its value, as far as it is known.
-pub(crate) fn parse(text: &str, names: &dyn Names) -> Result<(Expression, Type), Wrong> {
+/// Parses an expression and returns it with its type, as far as it is known.
+pub(crate) fn parse(text: &str, names: &dyn Names) -> Result<(Expression, Type), TemplateError> {
     if text.len() > limits::EXPRESSION_BYTES_MAX {
         let message =
-            format!("an expression of {} bytes is too long: at most {}", text.len(), limits::EXPRESSION_BYTES_MAX);
-        return Err(Wrong { code: code::TOO_LARGE, ..Wrong::new(message) });
+            format!("the expression has {} bytes: at most {} are allowed", text.len(), limits::EXPRESSION_BYTES_MAX);
+        return Err(TemplateError { code: code::TOO_LARGE, ..TemplateError::new(message) });
     }
     let mut parser = Parser { lexer: Lexer { rest: text }, token: Token::End, names, depth: 0 };
     parser.advance()?;
     if parser.token == Token::End {
-        return Err(Wrong::new("the expression is empty"));
+        return Err(TemplateError::new("the expression is empty"));
     }
     let expression = parser.expression()?;
     if parser.token != Token::End {
-        return Err(Wrong::new(format!("the expression should end before {}", parser.token.shown())));
+        return Err(TemplateError::new(format!("unexpected {} after the expression", parser.token.describe())));
     }
     let kind = types::check(&expression, names)?;
     Ok((expression, kind))
@@ -66,23 +67,23 @@ struct Parser<'a, 'n> {
 }
 
 impl<'a> Parser<'a, '_> {
-    fn advance(&mut self) -> Result<Token<'a>, Wrong> {
-        let next = self.lexer.next().map_err(Wrong::new)?;
+    fn advance(&mut self) -> Result<Token<'a>, TemplateError> {
+        let next = self.lexer.next().map_err(TemplateError::new)?;
         Ok(std::mem::replace(&mut self.token, next))
     }
 
-    fn expect(&mut self, token: &Token<'_>, why: &str) -> Result<(), Wrong> {
+    fn expect(&mut self, token: &Token<'_>, why: &str) -> Result<(), TemplateError> {
         if self.token == *token {
             self.advance().map(drop)
         } else {
-            Err(Wrong::new(format!("{} is missing before {}{why}", token.shown(), self.token.shown())))
+            Err(TemplateError::new(format!("{} is missing before {}{why}", token.describe(), self.token.describe())))
         }
     }
 
-    fn deeper<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T, Wrong>) -> Result<T, Wrong> {
+    fn deeper<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T, TemplateError>) -> Result<T, TemplateError> {
         if self.depth >= limits::EXPRESSION_DEPTH_MAX {
-            let message = format!("the expression is nested deeper than {}", limits::EXPRESSION_DEPTH_MAX);
-            return Err(Wrong { code: code::TOO_LARGE, ..Wrong::new(message) });
+            let message = format!("the expression is nested more than {} levels deep", limits::EXPRESSION_DEPTH_MAX);
+            return Err(TemplateError { code: code::TOO_LARGE, ..TemplateError::new(message) });
         }
         self.depth += 1;
         let result = inner(self);
@@ -90,7 +91,7 @@ impl<'a> Parser<'a, '_> {
         result
     }
 
-    fn expression(&mut self) -> Result<Expression, Wrong> {
+    fn expression(&mut self) -> Result<Expression, TemplateError> {
         self.deeper(|parser| {
             let condition = parser.chain(0)?;
             if parser.token != Token::Question {
@@ -98,13 +99,13 @@ impl<'a> Parser<'a, '_> {
             }
             parser.advance()?;
             let then = parser.expression()?;
-            parser.expect(&Token::Colon, ": a condition is `a ? b : c`")?;
+            parser.expect(&Token::Colon, ": a conditional is `a ? b : c`")?;
             let other = parser.expression()?;
-            Ok(Expression::Choose(Box::new([condition, then, other])))
+            Ok(Expression::Conditional(Box::new([condition, then, other])))
         })
     }
 
-    fn chain(&mut self, rank: u8) -> Result<Expression, Wrong> {
+    fn chain(&mut self, rank: u8) -> Result<Expression, TemplateError> {
         if rank > Operator::Multiply.rank() {
             return self.unary();
         }
@@ -114,9 +115,9 @@ impl<'a> Parser<'a, '_> {
             && operator.rank() == rank
         {
             if !rest.is_empty() && matches!(rank, 3 | 4) {
-                return Err(Wrong::advise(
-                    "comparisons cannot stand in a row",
-                    Some("join them: `a < b && b < c`".to_owned()),
+                return Err(TemplateError::with_suggestion(
+                    "comparisons cannot be chained",
+                    Some("combine them: `a < b && b < c`".to_owned()),
                 ));
             }
             self.advance()?;
@@ -125,7 +126,7 @@ impl<'a> Parser<'a, '_> {
         Ok(if rest.is_empty() { first } else { Expression::Chain(Box::new(Chain { first, rest: rest.into() })) })
     }
 
-    fn unary(&mut self) -> Result<Expression, Wrong> {
+    fn unary(&mut self) -> Result<Expression, TemplateError> {
         match self.token {
             Token::Not => {
                 self.advance()?;
@@ -139,17 +140,17 @@ impl<'a> Parser<'a, '_> {
         }
     }
 
-    fn postfix(&mut self) -> Result<Expression, Wrong> {
+    fn postfix(&mut self) -> Result<Expression, TemplateError> {
         let start = self.primary()?;
         let steps = self.steps()?;
         Ok(match start {
-            Start::Base(base) => Expression::Path(Box::new(Path { base, steps })),
+            Start::Base(base) => Expression::Path(Box::new(PathExpression { base, steps })),
             Start::Value(value) if steps.is_empty() => value,
-            Start::Value(value) => Expression::Path(Box::new(Path { base: Base::Other(value), steps })),
+            Start::Value(value) => Expression::Path(Box::new(PathExpression { base: Base::Other(value), steps })),
         })
     }
 
-    fn steps(&mut self) -> Result<Box<[Step]>, Wrong> {
+    fn steps(&mut self) -> Result<Box<[Step]>, TemplateError> {
         let mut steps = Vec::new();
         loop {
             match self.token {
@@ -171,17 +172,17 @@ impl<'a> Parser<'a, '_> {
         }
     }
 
-    fn member(&mut self) -> Result<&'a str, Wrong> {
+    fn member(&mut self) -> Result<&'a str, TemplateError> {
         match self.advance()? {
             Token::Name(name) => Ok(name),
-            other => Err(Wrong::advise(
-                format!("after `.` a name is expected, not {}", other.shown()),
-                Some("write other names and places as `[\"name\"]` or `[0]`".to_owned()),
+            other => Err(TemplateError::with_suggestion(
+                format!("expected a name after `.`, found {}", other.describe()),
+                Some("write other names and indexes as `[\"name\"]` or `[0]`".to_owned()),
             )),
         }
     }
 
-    fn primary(&mut self) -> Result<Start, Wrong> {
+    fn primary(&mut self) -> Result<Start, TemplateError> {
         Ok(Start::Value(match self.advance()? {
             Token::Number(number) => Expression::Number(number),
             Token::Text(text) => Expression::Text(text.into()),
@@ -196,42 +197,42 @@ impl<'a> Parser<'a, '_> {
             Token::Name("null") => Expression::Null,
             Token::Name(name) if self.token == Token::Open => return self.call(name).map(Start::Value),
             Token::Name(name) => return self.base(name).map(Start::Base),
-            other => return Err(Wrong::new(format!("a value is expected instead of {}", other.shown()))),
+            other => return Err(TemplateError::new(format!("expected a value, found {}", other.describe()))),
         }))
     }
 
-    fn list(&mut self, end: &Token<'_>) -> Result<Box<[Expression]>, Wrong> {
+    fn list(&mut self, end: &Token<'_>) -> Result<Box<[Expression]>, TemplateError> {
         let mut elements = Vec::new();
         while self.token != *end {
             elements.push(self.expression()?);
             if self.token == Token::Comma {
                 self.advance()?;
             } else if self.token != *end {
-                let message = format!("`,` or {} is missing before {}", end.shown(), self.token.shown());
-                return Err(Wrong::new(message));
+                let message = format!("`,` or {} is missing before {}", end.describe(), self.token.describe());
+                return Err(TemplateError::new(message));
             }
         }
         self.advance()?;
         Ok(elements.into())
     }
 
-    fn call(&mut self, name: &str) -> Result<Expression, Wrong> {
+    fn call(&mut self, name: &str) -> Result<Expression, TemplateError> {
         let Some(function) = Function::named(name) else {
             let suggestion = closest(name, Function::ALL.iter().map(|function| function.as_str()));
             let suggestion = suggestion.map(|name| format!("did you mean `{name}`?"));
-            return Err(Wrong::advise(format!("there is no function `{name}`"), suggestion));
+            return Err(TemplateError::with_suggestion(format!("there is no function `{name}`"), suggestion));
         };
         self.advance()?;
         let arguments = self.list(&Token::Close)?;
         let (least, most) = function.arity();
         if arguments.len() < least || arguments.len() > most {
-            let message = format!("`{name}` is called with {} values: {}", arguments.len(), function.usage());
-            return Err(Wrong::new(message));
+            let message = format!("`{name}` is called with {} arguments: {}", arguments.len(), function.usage());
+            return Err(TemplateError::new(message));
         }
         Ok(Expression::Call(function, arguments))
     }
 
-    fn base(&mut self, name: &str) -> Result<Base, Wrong> {
+    fn base(&mut self, name: &str) -> Result<Base, TemplateError> {
         match name {
             "inputs" => {
                 self.known_input()?;
@@ -240,12 +241,12 @@ impl<'a> Parser<'a, '_> {
             "tasks" => self.task(),
             "item" if self.names.has_item() => Ok(Base::Item),
             "index" if self.names.has_item() => Ok(Base::Index),
-            "item" | "index" => {
-                Err(Wrong::new(format!("there is no `{name}` here: only what a task with `for_each` does has one")))
-            }
-            "result" if self.names.has_result() => Ok(Base::Undone),
-            "result" => Err(Wrong::advise(
-                "there is no `result` here: it exists in a `compensation` only",
+            "item" | "index" => Err(TemplateError::new(format!(
+                "`{name}` is not available here: only the work of a task with `for_each` has it"
+            ))),
+            "result" if self.names.has_result() => Ok(Base::CompensatedResult),
+            "result" => Err(TemplateError::with_suggestion(
+                "`result` is not available here: only a `compensation` has it",
                 Some("the result of a task is `tasks.name.result`".to_owned()),
             )),
             "workflow" => self.one_of("workflow", &[("id", Base::WorkflowId), ("name", Base::WorkflowName)]),
@@ -254,8 +255,8 @@ impl<'a> Parser<'a, '_> {
         }
     }
 
-    /// Whether the input exists that the next step names. The step itself stays to be read.
-    fn known_input(&mut self) -> Result<(), Wrong> {
+    /// Checks that the input named by the next step exists. Does not consume the step.
+    fn known_input(&mut self) -> Result<(), TemplateError> {
         let mut ahead = Parser { lexer: Lexer { rest: self.lexer.rest }, token: self.token.clone(), ..*self };
         let name: std::borrow::Cow<'_, str> = match ahead.token {
             Token::Dot => {
@@ -276,16 +277,16 @@ impl<'a> Parser<'a, '_> {
         }
         let suggestion = match closest(&name, self.names.inputs()) {
             Some(near) => Some(format!("did you mean `inputs.{near}`?")),
-            None => Some(format!("name it under `inputs`, like `{name}: string`")),
+            None => Some(format!("declare it under `inputs`, such as `{name}: string`")),
         };
-        Err(Wrong {
+        Err(TemplateError {
             code: code::UNKNOWN_INPUT,
             message: format!("there is no input `{name}`"),
             suggestion: difference(&name).or(suggestion),
         })
     }
 
-    fn task(&mut self) -> Result<Base, Wrong> {
+    fn task(&mut self) -> Result<Base, TemplateError> {
         let name: std::borrow::Cow<'_, str> = match self.advance()? {
             Token::Dot => self.member()?.into(),
             Token::OpenList => match self.advance()? {
@@ -293,19 +294,25 @@ impl<'a> Parser<'a, '_> {
                     self.expect(&Token::CloseList, "")?;
                     name
                 }
-                _ => return Err(Wrong::new("which task is meant must be known beforehand: write `tasks[\"name\"]`")),
+                _ => {
+                    return Err(TemplateError::new("the name of the task must be a constant: write `tasks[\"name\"]`"));
+                }
             },
-            _ => return Err(Wrong::new("`tasks` is no value: write `tasks.name.result` or `tasks.name.state`")),
+            _ => {
+                return Err(TemplateError::new(
+                    "`tasks` is not a value: write `tasks.name.result` or `tasks.name.state`",
+                ));
+            }
         };
         let Some(task) = self.names.task(&name) else {
             let suggestion = closest(&name, self.names.tasks()).map(|near| format!("did you mean `tasks.{near}`?"));
-            return Err(Wrong {
+            return Err(TemplateError {
                 code: code::UNKNOWN_TASK,
                 message: format!("there is no task `{name}`"),
                 suggestion: suggestion.or_else(|| difference(&name)),
             });
         };
-        let usage = || Wrong::new(format!("of a task there is `tasks.{name}.result` and `tasks.{name}.state`"));
+        let usage = || TemplateError::new(format!("expected `tasks.{name}.result` or `tasks.{name}.state`"));
         if self.token != Token::Dot {
             return Err(usage());
         }
@@ -317,29 +324,29 @@ impl<'a> Parser<'a, '_> {
         }
     }
 
-    fn one_of(&mut self, name: &str, known: &[(&str, Base)]) -> Result<Base, Wrong> {
-        let all = known.iter().map(|(member, _)| format!("`{name}.{member}`")).collect::<Vec<_>>().join(" and ");
+    fn one_of(&mut self, name: &str, known: &[(&str, Base)]) -> Result<Base, TemplateError> {
+        let all = known.iter().map(|(member, _)| format!("`{name}.{member}`")).collect::<Vec<_>>().join(" or ");
         if self.token != Token::Dot {
-            return Err(Wrong::new(format!("`{name}` is no value: there is {all}")));
+            return Err(TemplateError::new(format!("`{name}` is not a value: write {all}")));
         }
         self.advance()?;
         let member = self.member()?;
         let found = known.iter().find(|(known, _)| *known == member).map(|(_, base)| base.clone());
-        found.ok_or_else(|| Wrong::new(format!("there is no `{name}.{member}`, but {all}")))
+        found.ok_or_else(|| TemplateError::new(format!("there is no `{name}.{member}`: write {all}")))
     }
 
-    fn unknown(&self, name: &str) -> Wrong {
+    fn unknown(&self, name: &str) -> TemplateError {
         const BASES: [&str; 7] = ["inputs", "tasks", "item", "index", "workflow", "schedule", "result"];
         let suggestion = if self.names.input(name).is_some() {
-            Some(format!("inputs are written `inputs.{name}`"))
+            Some(format!("for the input write `inputs.{name}`"))
         } else if self.names.task(name).is_some() {
-            Some(format!("the result of a task is `tasks.{name}.result`"))
+            Some(format!("for the result of the task write `tasks.{name}.result`"))
         } else if let Some(near) = closest(name, BASES) {
             Some(format!("did you mean `{near}`?"))
         } else {
-            difference(name).or_else(|| Some(format!("a text is written in quotes: `\"{name}\"`")))
+            difference(name).or_else(|| Some(format!("write a string in quotes: `\"{name}\"`")))
         };
-        Wrong::advise(format!("`{name}` is not known here"), suggestion)
+        TemplateError::with_suggestion(format!("unknown name `{name}`"), suggestion)
     }
 }
 
@@ -348,8 +355,8 @@ enum Start {
     Value(Expression),
 }
 
-/// `a-b` is one name; perhaps it was meant as two.
+/// Suggestion for `a-b`, which is one name, not a difference.
 fn difference(name: &str) -> Option<String> {
     let (left, right) = name.split_once('-')?;
-    Some(format!("for a difference put spaces around the sign: `{left} - {right}`"))
+    Some(format!("for a difference put spaces around the minus: `{left} - {right}`"))
 }

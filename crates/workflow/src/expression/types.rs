@@ -1,10 +1,10 @@
-//! What is known of the types of values before there are any.
+//! Static type check of expressions.
 
-use super::parse::{Names, Wrong};
-use super::{Base, Chain, Expression, Operator, Path, Step};
-use crate::plan::Kind;
+use super::parse::{Names, TemplateError};
+use super::{Base, Chain, Expression, Operator, PathExpression, Step};
+use crate::plan::InputType;
 
-/// The type of a value, as far as it is known.
+/// Type of a value, as far as it is known before evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Type {
     Unknown,
@@ -18,10 +18,10 @@ pub(crate) enum Type {
 }
 
 impl Type {
-    /// In words for a message.
-    pub fn shown(self) -> &'static str {
+    /// With its article, for messages.
+    pub fn describe(self) -> &'static str {
         match self {
-            Self::Unknown => "anything",
+            Self::Unknown => "any value",
             Self::Null => "null",
             Self::Boolean => "a boolean",
             Self::Integer => "an integer",
@@ -32,7 +32,7 @@ impl Type {
         }
     }
 
-    /// Whether a value of this type could be one of the other.
+    /// Whether a value of this type could have the other type.
     pub fn may_be(self, other: Self) -> bool {
         match (self, other) {
             (Self::Unknown, _) | (_, Self::Unknown) => true,
@@ -45,7 +45,7 @@ impl Type {
         self.may_be(Self::Number)
     }
 
-    /// What is known of a value that is one of the two.
+    /// Common type of two alternatives.
     fn either(self, other: Self) -> Self {
         match (self, other) {
             (one, other) if one == other => one,
@@ -55,22 +55,22 @@ impl Type {
     }
 }
 
-impl From<Kind> for Type {
-    fn from(kind: Kind) -> Self {
+impl From<InputType> for Type {
+    fn from(kind: InputType) -> Self {
         match kind {
-            Kind::String => Self::Text,
-            Kind::Integer => Self::Integer,
-            Kind::Number => Self::Number,
-            Kind::Boolean => Self::Boolean,
-            Kind::List => Self::List,
-            Kind::Object => Self::Object,
-            Kind::Any => Self::Unknown,
+            InputType::String => Self::Text,
+            InputType::Integer => Self::Integer,
+            InputType::Number => Self::Number,
+            InputType::Boolean => Self::Boolean,
+            InputType::List => Self::List,
+            InputType::Object => Self::Object,
+            InputType::Any => Self::Unknown,
         }
     }
 }
 
-/// The type of an expression; refuses what can never work.
-pub(super) fn check(expression: &Expression, names: &dyn Names) -> Result<Type, Wrong> {
+/// Returns the type of an expression; refuses operations that always fail.
+pub(super) fn check(expression: &Expression, names: &dyn Names) -> Result<Type, TemplateError> {
     match expression {
         Expression::Null => Ok(Type::Null),
         Expression::Bool(_) => Ok(Type::Boolean),
@@ -88,7 +88,7 @@ pub(super) fn check(expression: &Expression, names: &dyn Names) -> Result<Type, 
             Ok(if inner == Type::Integer { Type::Integer } else { Type::Number })
         }
         Expression::Chain(chain) => check_chain(chain, names),
-        Expression::Choose(parts) => {
+        Expression::Conditional(parts) => {
             let [condition, then, other] = &**parts;
             expect(check(condition, names)?, Type::Boolean, "the condition before `?` must be")?;
             Ok(check(then, names)?.either(check(other, names)?))
@@ -100,14 +100,14 @@ pub(super) fn check(expression: &Expression, names: &dyn Names) -> Result<Type, 
     }
 }
 
-fn expect(found: Type, wanted: Type, what: &str) -> Result<(), Wrong> {
+fn expect(found: Type, wanted: Type, what: &str) -> Result<(), TemplateError> {
     if found.may_be(wanted) {
         return Ok(());
     }
-    Err(Wrong::new(format!("{what} {}, not {}", wanted.shown(), found.shown())))
+    Err(TemplateError::new(format!("{what} {}, not {}", wanted.describe(), found.describe())))
 }
 
-fn check_path(path: &Path, names: &dyn Names) -> Result<Type, Wrong> {
+fn check_path(path: &PathExpression, names: &dyn Names) -> Result<Type, TemplateError> {
     let mut steps = path.steps.iter();
     let mut current = match &path.base {
         Base::Inputs => match steps.next() {
@@ -119,10 +119,10 @@ fn check_path(path: &Path, names: &dyn Names) -> Result<Type, Wrong> {
             }
             None => Type::Object,
         },
-        Base::Result(_) | Base::Item | Base::Undone => Type::Unknown,
+        Base::Result(_) | Base::Item | Base::CompensatedResult => Type::Unknown,
         Base::Index => Type::Integer,
         Base::State(_) | Base::WorkflowId | Base::WorkflowName => Type::Text,
-        // Null without a schedule.
+        // Null without a schedule, else a string.
         Base::ScheduleTime => Type::Unknown,
         Base::Other(value) => check(value, names)?,
     };
@@ -132,12 +132,12 @@ fn check_path(path: &Path, names: &dyn Names) -> Result<Type, Wrong> {
     Ok(current)
 }
 
-fn check_step(value: Type, step: &Step, names: &dyn Names) -> Result<Type, Wrong> {
+fn check_step(value: Type, step: &Step, names: &dyn Names) -> Result<Type, TemplateError> {
     match step {
         Step::Member(name) => match value {
             Type::Unknown | Type::Object | Type::Null => Ok(Type::Unknown),
             Type::Boolean | Type::Integer | Type::Number | Type::Text | Type::List => {
-                Err(Wrong::new(format!("there is no `{name}` in {}", value.shown())))
+                Err(TemplateError::new(format!("there is no `{name}` in {}", value.describe())))
             }
         },
         Step::Element(at) => {
@@ -151,12 +151,12 @@ fn check_step(value: Type, step: &Step, names: &dyn Names) -> Result<Type, Wrong
             if fits {
                 return Ok(Type::Unknown);
             }
-            Err(Wrong::new(format!("{} cannot be asked for `[…]` with {}", value.shown(), at.shown())))
+            Err(TemplateError::new(format!("{} cannot be indexed with {}", value.describe(), at.describe())))
         }
     }
 }
 
-fn check_chain(chain: &Chain, names: &dyn Names) -> Result<Type, Wrong> {
+fn check_chain(chain: &Chain, names: &dyn Names) -> Result<Type, TemplateError> {
     let mut left = check(&chain.first, names)?;
     for (operator, right) in &chain.rest {
         left = operate(*operator, left, check(right, names)?)?;
@@ -164,10 +164,11 @@ fn check_chain(chain: &Chain, names: &dyn Names) -> Result<Type, Wrong> {
     Ok(left)
 }
 
-fn operate(operator: Operator, left: Type, right: Type) -> Result<Type, Wrong> {
+fn operate(operator: Operator, left: Type, right: Type) -> Result<Type, TemplateError> {
     let refused = || {
-        let message = format!("`{}` does not work between {} and {}", operator.as_str(), left.shown(), right.shown());
-        Wrong::new(message)
+        let message =
+            format!("`{}` does not work between {} and {}", operator.as_str(), left.describe(), right.describe());
+        TemplateError::new(message)
     };
     let both = |wanted: Type| left.may_be(wanted) && right.may_be(wanted);
     match operator {
@@ -203,7 +204,7 @@ fn operate(operator: Operator, left: Type, right: Type) -> Result<Type, Wrong> {
             if left.may_be(right) || left == Type::Null || right == Type::Null {
                 return Ok(Type::Boolean);
             }
-            Err(Wrong::new(format!("{} never equals {}", left.shown(), right.shown())))
+            Err(TemplateError::new(format!("{} never equals {}", left.describe(), right.describe())))
         }
         Operator::And | Operator::Or => {
             if both(Type::Boolean) {
@@ -212,14 +213,14 @@ fn operate(operator: Operator, left: Type, right: Type) -> Result<Type, Wrong> {
                 Err(refused())
             }
         }
-        Operator::OrElse => Ok(match left {
+        Operator::Coalesce => Ok(match left {
             Type::Null => right,
             other => other.either(right),
         }),
     }
 }
 
-/// Of what might be numbers, but also texts or lists.
+/// Type of `+`, whose operands may also be strings or lists.
 fn sum(left: Type, right: Type) -> Type {
     match (left, right) {
         (Type::Unknown, Type::Unknown) => Type::Unknown,

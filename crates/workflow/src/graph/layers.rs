@@ -1,15 +1,15 @@
-//! The columns of a drawing: every box right of all that it needs, as far left as that allows.
+//! Assigns boxes to columns: each box to the right of all its needs, as far left as possible.
 
-/// What is laid out: boxes by number, and which needs which.
+/// Boxes by number, and the arrows between them.
 pub(super) struct Graph {
-    /// For each box, the place of its epoch. Epochs follow each other from left to right.
+    /// Epoch index of each box. Epochs are drawn from left to right.
     pub(super) epochs: Vec<usize>,
-    /// From and to.
+    /// Pairs of from and to.
     pub(super) arrows: Vec<(usize, usize)>,
 }
 
-/// The column of each box, from 0. A box that is in a circle has none of its own, and shares that of its epoch's start:
-/// a compiled plan has no circles, so this only keeps a drawing of something else bounded.
+/// Column of each box, from 0. Boxes on a cycle are not moved beyond what precedes the cycle: a compiled plan has no
+/// cycles, so this only keeps other input bounded.
 pub(super) fn columns(graph: &Graph) -> Vec<usize> {
     let count = graph.epochs.len();
     let mut after = vec![Vec::new(); count];
@@ -51,21 +51,21 @@ mod tests {
     }
 
     #[test]
-    fn a_box_stands_right_of_the_last_that_it_needs() {
+    fn a_box_is_right_of_all_its_needs() {
         assert_eq!(columns_of(&[0; 4], &[(0, 1), (1, 2), (0, 2), (2, 3)]), [0, 1, 2, 3]);
         assert_eq!(columns_of(&[0; 4], &[(3, 1), (1, 0)]), [2, 1, 0, 0]);
         assert_eq!(columns_of(&[], &[]), Vec::<usize>::new());
     }
 
     #[test]
-    fn epochs_follow_each_other() {
+    fn epochs_are_drawn_in_order() {
         assert_eq!(columns_of(&[0, 0, 1, 1, 3], &[(0, 1), (0, 2), (2, 3)]), [0, 1, 2, 3, 4]);
-        // The order of the definition need not be that of the epochs.
+        // The order of the definition may differ from that of the epochs.
         assert_eq!(columns_of(&[1, 0, 1], &[(1, 0)]), [1, 0, 1]);
     }
 
     #[test]
-    fn a_circle_does_not_hang() {
+    fn a_cycle_terminates() {
         assert_eq!(columns_of(&[0; 3], &[(0, 1), (1, 0), (1, 2)]).len(), 3);
     }
 }

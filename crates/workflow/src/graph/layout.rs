@@ -1,31 +1,31 @@
-//! Where everything stands in a picture: boxes in columns, lines between them, epochs as bands.
+//! Layered layout: boxes in columns, lines between them, epochs as bands.
 //!
-//! A line that passes a column on its way takes part in the order of that column like a box, so that it runs between
-//! boxes and not behind them.
+//! A line that crosses a column has a point in the order of that column, like a box, so that it runs between boxes and
+//! not behind them.
 
+use super::heights::heights;
 use super::layers::{Graph, columns};
-use super::order::{Columns, as_number, improve};
-use super::place::heights;
+use super::order::{Columns, reduce_crossings, to_f64};
 
 pub(super) const BOX_HEIGHT: f64 = 46.0;
-/// Room between two boxes of a column; badges and the second sheet of repeated tasks reach into it.
+/// Gap between two boxes of a column. Compensation badges and the shadow box of `for_each` tasks extend into it.
 const BOX_GAP: f64 = 26.0;
-/// The same for a line that passes between them.
+/// Height and gap of a line that crosses a column.
 const LINE_HEIGHT: f64 = 4.0;
 const LINE_GAP: f64 = 12.0;
-/// Room between two columns, more where many lines have to turn.
+/// Gap between two columns, wider where many lines turn.
 const COLUMN_GAP: f64 = 48.0;
 const COLUMN_GAP_MAX: f64 = 140.0;
-/// Room around the columns of an epoch, and between two epochs.
+/// Padding around the columns of an epoch, and gap between two epochs.
 const BAND_PADDING: f64 = 18.0;
 const BAND_GAP: f64 = 12.0;
-/// How many passes of lines through columns take part in the order. Beyond it, the longest lines run straight, and
-/// behind boxes if need be: one task that everything in a chain of 2,000 needs would otherwise make millions.
-const PASSES_MAX: usize = 20_000;
+/// Maximum number of points of lines in columns. Beyond it, the longest lines are straight and may run behind boxes:
+/// a chain of 2,000 tasks that all need the first would have millions of points.
+const SEGMENTS_MAX: usize = 20_000;
 
-/// What is laid out.
+/// Input of the layout.
 pub(super) struct Scene {
-    /// How wide each box wants to be.
+    /// Preferred width of each box.
     pub(super) widths: Vec<f64>,
     pub(super) graph: Graph,
     /// Whether epochs are drawn as bands.
@@ -34,7 +34,7 @@ pub(super) struct Scene {
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Layout {
-    /// One for each box of the scene.
+    /// In the order of the scene's boxes.
     pub(super) boxes: Vec<Rectangle>,
     pub(super) routes: Vec<Route>,
     pub(super) bands: Vec<Band>,
@@ -50,25 +50,25 @@ pub(super) struct Rectangle {
     pub(super) height: f64,
 }
 
-/// The way of a line, from left to right.
+/// Course of a line, from left to right.
 #[derive(Debug, Clone)]
 pub(super) struct Route {
-    /// The place of the arrow in the scene.
+    /// Index of the arrow in the scene.
     pub(super) arrow: usize,
     pub(super) start: (f64, f64),
-    /// Columns that it passes: it runs level from the left to the right of each.
-    pub(super) passes: Vec<Pass>,
+    /// Horizontal segments through the columns that it crosses.
+    pub(super) segments: Vec<LevelSegment>,
     pub(super) end: (f64, f64),
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pass {
+pub(super) struct LevelSegment {
     pub(super) left: f64,
     pub(super) right: f64,
     pub(super) y: f64,
 }
 
-/// The columns of an epoch.
+/// Background of the columns of an epoch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Band {
     pub(super) epoch: usize,
@@ -76,8 +76,8 @@ pub(super) struct Band {
     pub(super) width: f64,
 }
 
-/// An arrow with the points that stand for it in the columns it passes.
-struct Line {
+/// An arrow with its points in the columns that it crosses.
+struct RoutedArrow {
     arrow: usize,
     from: usize,
     to: usize,
@@ -87,35 +87,35 @@ struct Line {
 pub(super) fn layout(scene: &Scene) -> Layout {
     let count = scene.widths.len();
     let column_of = columns(&scene.graph);
-    let mut stack = Columns { points: Vec::new(), before: vec![Vec::new(); count], after: vec![Vec::new(); count] };
-    stack.points.resize_with(column_of.iter().max().map_or(0, |last| last + 1), Vec::new);
+    let mut grid = Columns { points: Vec::new(), before: vec![Vec::new(); count], after: vec![Vec::new(); count] };
+    grid.points.resize_with(column_of.iter().max().map_or(0, |last| last + 1), Vec::new);
     for (task, column) in column_of.iter().enumerate() {
-        stack.points[*column].push(task);
+        grid.points[*column].push(task);
     }
-    let lines = join(scene, &column_of, &mut stack);
-    improve(&mut stack);
+    let lines = add_lines(scene, &column_of, &mut grid);
+    reduce_crossings(&mut grid);
     let is_box = |point: usize| point < count;
-    let points = stack.before.len();
+    let points = grid.before.len();
     let sizes: Vec<f64> = (0..points).map(|point| if is_box(point) { BOX_HEIGHT } else { LINE_HEIGHT }).collect();
     let gaps: Vec<f64> = (0..points).map(|point| if is_box(point) { BOX_GAP } else { LINE_GAP }).collect();
-    let middles: Vec<f64> = heights(&stack, &sizes, &gaps).into_iter().map(f64::round).collect();
-    let (spans, bands, width) = spread(scene, &column_of, &stack);
+    let middles: Vec<f64> = heights(&grid, &sizes, &gaps).into_iter().map(f64::round).collect();
+    let (spans, bands, width) = place_columns(scene, &column_of, &grid);
     let rectangle = |task: usize| {
         let (x, width) = spans[column_of[task]];
         Rectangle { x, y: middles[task] - BOX_HEIGHT / 2.0, width, height: BOX_HEIGHT }
     };
     let boxes: Vec<Rectangle> = (0..count).map(rectangle).collect();
-    let route = |line: Line| {
+    let route = |line: RoutedArrow| {
         let first = column_of[line.from] + 1;
-        let pass = |(column, point): (usize, usize)| {
+        let segment = |(column, point): (usize, usize)| {
             let (left, width) = spans[column];
-            Pass { left, right: left + width, y: middles[point] }
+            LevelSegment { left, right: left + width, y: middles[point] }
         };
         let (from, to) = (boxes[line.from], boxes[line.to]);
         Route {
             arrow: line.arrow,
             start: (from.x + from.width, middles[line.from]),
-            passes: (first..).zip(line.points).map(pass).collect(),
+            segments: (first..).zip(line.points).map(segment).collect(),
             end: (to.x, middles[line.to]),
         }
     };
@@ -125,42 +125,42 @@ pub(super) fn layout(scene: &Scene) -> Layout {
     Layout { boxes, routes, bands, width, height }
 }
 
-/// Joins the columns with lines, and gives the lines their points in columns that they pass, shortest first.
-fn join(scene: &Scene, column_of: &[usize], stack: &mut Columns) -> Vec<Line> {
+/// Adds the lines to the grid, shortest first, with a point in each column that they cross.
+fn add_lines(scene: &Scene, column_of: &[usize], grid: &mut Columns) -> Vec<RoutedArrow> {
     let length = |(from, to): (usize, usize)| column_of[to].saturating_sub(column_of[from]);
     let arrows = scene.graph.arrows.iter().copied().enumerate();
-    // Only arrows within a circle would not go to the right, and a plan has none.
+    // Only arrows on a cycle do not point to the right, and a plan has no cycles.
     let mut arrows: Vec<_> = arrows.filter(|(_, arrow)| length(*arrow) > 0).collect();
     arrows.sort_by_key(|(_, arrow)| length(*arrow));
-    let mut passes_left = PASSES_MAX;
+    let mut segments_left = SEGMENTS_MAX;
     let mut lines = Vec::with_capacity(arrows.len());
     for (arrow, (from, to)) in arrows {
-        let passed = length((from, to)) - 1;
+        let crossed = length((from, to)) - 1;
         let mut points = Vec::new();
-        if passed <= passes_left {
-            passes_left -= passed;
+        if crossed <= segments_left {
+            segments_left -= crossed;
             let mut last = from;
             for column in column_of[from] + 1..column_of[to] {
-                let point = stack.before.len();
-                stack.points[column].push(point);
-                stack.before.push(vec![last]);
-                stack.after.push(Vec::new());
-                stack.after[last].push(point);
+                let point = grid.before.len();
+                grid.points[column].push(point);
+                grid.before.push(vec![last]);
+                grid.after.push(Vec::new());
+                grid.after[last].push(point);
                 points.push(point);
                 last = point;
             }
-            stack.after[last].push(to);
-            stack.before[to].push(last);
+            grid.after[last].push(to);
+            grid.before[to].push(last);
         }
-        lines.push(Line { arrow, from, to, points });
+        lines.push(RoutedArrow { arrow, from, to, points });
     }
     lines
 }
 
-/// The left end and the width of each column, the bands around them, and the width of all.
-fn spread(scene: &Scene, column_of: &[usize], stack: &Columns) -> (Vec<(f64, f64)>, Vec<Band>, f64) {
-    let mut widths = vec![0.0_f64; stack.points.len()];
-    let mut epochs = vec![0; stack.points.len()];
+/// Left edge and width of each column, the bands around them, and the total width.
+fn place_columns(scene: &Scene, column_of: &[usize], grid: &Columns) -> (Vec<(f64, f64)>, Vec<Band>, f64) {
+    let mut widths = vec![0.0_f64; grid.points.len()];
+    let mut epochs = vec![0; grid.points.len()];
     for (task, column) in column_of.iter().enumerate() {
         widths[*column] = widths[*column].max(scene.widths[task].ceil());
         epochs[*column] = scene.graph.epochs[task];
@@ -172,8 +172,8 @@ fn spread(scene: &Scene, column_of: &[usize], stack: &Columns) -> (Vec<(f64, f64
     for (column, width) in widths.into_iter().enumerate() {
         let is_new_band = column == 0 || epochs[column] != epochs[column - 1];
         if column > 0 {
-            let lines: usize = stack.points[column - 1].iter().map(|point| stack.after[*point].len()).sum();
-            let gap = (COLUMN_GAP + as_number(lines)).min(COLUMN_GAP_MAX).round();
+            let lines: usize = grid.points[column - 1].iter().map(|point| grid.after[*point].len()).sum();
+            let gap = (COLUMN_GAP + to_f64(lines)).min(COLUMN_GAP_MAX).round();
             let band_gap = if scene.has_bands && is_new_band { 2.0 * padding + BAND_GAP } else { 0.0 };
             x += gap.max(band_gap);
         }

@@ -1,19 +1,19 @@
-//! A plan as a Mermaid flowchart.
+//! Draws a plan as a Mermaid flowchart.
 
 use std::fmt::Write;
 
-use super::picture::{Kind, Picture, TaskBox};
+use super::picture::{Picture, TaskBox, WorkKind};
 use super::text::one_line;
 use crate::plan::Plan;
 
 /// Draws a plan as the text of a Mermaid flowchart, from left to right.
 ///
-/// Each kind of task has its shape: jobs are boxes, sub-workflows have double sides, switches are rhombi, approvals
-/// hexagons, delays have round ends, and tasks that wait for a signal lean. Compensations hang on dotted lines.
+/// Shapes: jobs are boxes, sub-workflows have double sides, switches are rhombi, approvals are hexagons, delays have
+/// round ends, and tasks that wait for a signal are parallelograms. Compensations are attached by dotted lines.
 pub fn mermaid(plan: &Plan) -> String {
     let picture = Picture::of(plan);
     let mut text = String::from("flowchart LR\n");
-    // Writing to a string cannot fail.
+    // Writing to a `String` cannot fail.
     let _ = write(&picture, &mut text);
     text
 }
@@ -42,7 +42,7 @@ fn write(picture: &Picture<'_>, out: &mut String) -> std::fmt::Result {
             None => writeln!(out, "    t{} --> t{}", arrow.from, arrow.to)?,
         }
     }
-    if let Some(note) = picture.left_out() {
+    if let Some(note) = picture.omitted_note() {
         writeln!(out, "    note[\"{}\"]", escaped(&note))?;
     }
     write_styles(picture, out)
@@ -53,19 +53,19 @@ fn write_task(picture: &Picture<'_>, number: usize, indent: &str, out: &mut Stri
     let (open, close) = shape(task.kind);
     writeln!(out, "{indent}t{number}{open}\"{}\"{close}", label(task))?;
     if task.has_compensation {
-        writeln!(out, "{indent}undo{number}([\"undo {}\"])", escaped(task.name))?;
-        writeln!(out, "{indent}t{number} -.-> undo{number}")?;
+        writeln!(out, "{indent}compensation{number}([\"compensate {}\"])", escaped(task.name))?;
+        writeln!(out, "{indent}t{number} -.-> compensation{number}")?;
     }
     Ok(())
 }
 
-/// Compensations and notes are not steps of the plan, and look it.
+/// Dashed borders for compensations and notes, which are not tasks.
 fn write_styles(picture: &Picture<'_>, out: &mut String) -> std::fmt::Result {
     let mut aside: Vec<_> = (0..picture.boxes.len())
         .filter(|task| picture.boxes[*task].has_compensation)
-        .map(|task| format!("undo{task}"))
+        .map(|task| format!("compensation{task}"))
         .collect();
-    if picture.left_out().is_some() {
+    if picture.omitted_note().is_some() {
         aside.push("note".to_owned());
     }
     if aside.is_empty() {
@@ -75,32 +75,31 @@ fn write_styles(picture: &Picture<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "    class {} aside", aside.join(","))
 }
 
-fn shape(kind: Kind<'_>) -> (&'static str, &'static str) {
+fn shape(kind: WorkKind<'_>) -> (&'static str, &'static str) {
     match kind {
-        Kind::Job => ("[", "]"),
-        Kind::Workflow { .. } => ("[[", "]]"),
-        Kind::Delay => ("([", "])"),
-        Kind::Approval => ("{{", "}}"),
-        Kind::WaitFor { .. } => ("[/", "/]"),
-        Kind::Switch => ("{", "}"),
+        WorkKind::Job => ("[", "]"),
+        WorkKind::Workflow { .. } => ("[[", "]]"),
+        WorkKind::Delay => ("([", "])"),
+        WorkKind::Approval => ("{{", "}}"),
+        WorkKind::WaitFor { .. } => ("[/", "/]"),
+        WorkKind::Switch => ("{", "}"),
     }
 }
 
-/// The name, and under it what the shape does not say.
+/// The name, and details that the shape does not show.
 fn label(task: &TaskBox<'_>) -> String {
-    let said_by_shape = match task.kind {
-        Kind::Job | Kind::Delay | Kind::Approval | Kind::Switch => true,
-        Kind::Workflow { .. } | Kind::WaitFor { .. } => false,
+    let is_shown_by_shape = match task.kind {
+        WorkKind::Job | WorkKind::Delay | WorkKind::Approval | WorkKind::Switch => true,
+        WorkKind::Workflow { .. } | WorkKind::WaitFor { .. } => false,
     };
     let name = escaped(task.name);
-    if said_by_shape && !task.is_repeated && !task.is_conditional {
+    if is_shown_by_shape && !task.is_repeated && !task.is_conditional {
         return name;
     }
-    format!("{name}<br>{}", escaped(&task.words()))
+    format!("{name}<br>{}", escaped(&task.detail()))
 }
 
-/// Text for between quotes. Everything that Mermaid or HTML could take for markup becomes an entity, in the spelling
-/// that Mermaid has for them.
+/// Escapes text for a quoted label: characters that are markup in Mermaid or HTML become entities in Mermaid's syntax.
 pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in one_line(text).chars() {

@@ -1,32 +1,32 @@
-//! The order of what stands in one column, chosen so that few lines cross.
+//! Orders the points of each column to reduce line crossings.
 
-/// Points in columns, joined by lines from one column to the next.
+/// Points in columns, connected by lines between adjacent columns.
 pub(super) struct Columns {
-    /// The points of each column from top to bottom.
+    /// Points of each column from top to bottom.
     pub(super) points: Vec<Vec<usize>>,
-    /// For each point, those it is joined with in the column before, and in the one after.
+    /// Neighbours of each point in the previous column, and in the next one.
     pub(super) before: Vec<Vec<usize>>,
     pub(super) after: Vec<Vec<usize>>,
 }
 
 impl Columns {
-    /// Whether nothing is joined with a point.
-    pub(super) fn is_alone(&self, point: usize) -> bool {
+    /// Whether a point has no neighbours.
+    pub(super) fn is_isolated(&self, point: usize) -> bool {
         self.before[point].is_empty() && self.after[point].is_empty()
     }
 }
 
-/// How often the order is improved in each direction.
+/// Maximum number of sweeps in each direction.
 const SWEEPS_MAX: usize = 8;
 
-/// Moves every point to the middle of those it is joined with, back and forth, and keeps the order with the fewest
-/// crossings that was met. What is joined with nothing goes last, where it is in nobody's way.
-pub(super) fn improve(columns: &mut Columns) {
+/// Barycentre heuristic: sorts every column by the mean rank of its neighbours, in alternating directions, and keeps
+/// the order with the fewest crossings. Isolated points go last, where they are not in the way.
+pub(super) fn reduce_crossings(columns: &mut Columns) {
     let mut points = std::mem::take(&mut columns.points);
-    points.iter_mut().for_each(|column| column.sort_by_key(|point| columns.is_alone(*point)));
+    points.iter_mut().for_each(|column| column.sort_by_key(|point| columns.is_isolated(*point)));
     columns.points = points;
-    let mut places = places(columns);
-    let mut fewest = crossings(columns, &places);
+    let mut ranks = ranks(columns);
+    let mut fewest = crossings(columns, &ranks);
     let mut best = columns.points.clone();
     for sweep in 0..2 * SWEEPS_MAX {
         if fewest == 0 {
@@ -35,13 +35,13 @@ pub(super) fn improve(columns: &mut Columns) {
         let forward = sweep % 2 == 0;
         for step in 1..columns.points.len() {
             let column = if forward { step } else { columns.points.len() - 1 - step };
-            let order = sorted(columns, column, forward, &places);
-            for (place, point) in order.iter().enumerate() {
-                places[*point] = place;
+            let order = sorted(columns, column, forward, &ranks);
+            for (rank, point) in order.iter().enumerate() {
+                ranks[*point] = rank;
             }
             columns.points[column] = order;
         }
-        let now = crossings(columns, &places);
+        let now = crossings(columns, &ranks);
         if now < fewest {
             fewest = now;
             best.clone_from(&columns.points);
@@ -50,46 +50,46 @@ pub(super) fn improve(columns: &mut Columns) {
     columns.points = best;
 }
 
-fn places(columns: &Columns) -> Vec<usize> {
-    let mut places = vec![0; columns.before.len()];
+fn ranks(columns: &Columns) -> Vec<usize> {
+    let mut ranks = vec![0; columns.before.len()];
     for column in &columns.points {
-        for (place, point) in column.iter().enumerate() {
-            places[*point] = place;
+        for (rank, point) in column.iter().enumerate() {
+            ranks[*point] = rank;
         }
     }
-    places
+    ranks
 }
 
-/// A column in the order of the middles of what its points are joined with on one side.
-fn sorted(columns: &Columns, column: usize, forward: bool, places: &[usize]) -> Vec<usize> {
-    let joined = if forward { &columns.before } else { &columns.after };
+/// A column sorted by the mean rank of the neighbours on one side.
+fn sorted(columns: &Columns, column: usize, forward: bool, ranks: &[usize]) -> Vec<usize> {
+    let neighbours = if forward { &columns.before } else { &columns.after };
     let middle = |point: usize| {
-        let others = &joined[point];
-        if columns.is_alone(point) {
+        let connected = &neighbours[point];
+        if columns.is_isolated(point) {
             f64::INFINITY
-        } else if others.is_empty() {
-            as_number(places[point])
+        } else if connected.is_empty() {
+            to_f64(ranks[point])
         } else {
-            as_number(others.iter().map(|other| places[*other]).sum()) / as_number(others.len())
+            to_f64(connected.iter().map(|other| ranks[*other]).sum()) / to_f64(connected.len())
         }
     };
     let mut keyed: Vec<(f64, usize)> = columns.points[column].iter().map(|point| (middle(*point), *point)).collect();
-    // A stable sort: points that pull to the same place keep their order.
+    // A stable sort: points with equal means keep their order.
     keyed.sort_by(|left, right| left.0.total_cmp(&right.0));
     keyed.into_iter().map(|(_, point)| point).collect()
 }
 
-/// How many pairs of lines cross.
-pub(super) fn crossings(columns: &Columns, places: &[usize]) -> u64 {
+/// Number of crossing pairs of lines.
+pub(super) fn crossings(columns: &Columns, ranks: &[usize]) -> u64 {
     let between = |pair: &[Vec<usize>]| {
         let mut counts = Counts::new(pair[1].len());
         let mut crossings = 0;
         for point in &pair[0] {
             let ends = &columns.after[*point];
-            // Lines from the same point do not cross, so all are compared before any is counted.
-            crossings += ends.iter().map(|end| counts.above(places[*end])).sum::<u64>();
+            // Lines from the same point do not cross, so all are compared before any is added.
+            crossings += ends.iter().map(|end| counts.above(ranks[*end])).sum::<u64>();
             for end in ends {
-                counts.add(places[*end]);
+                counts.add(ranks[*end]);
             }
         }
         crossings
@@ -97,30 +97,30 @@ pub(super) fn crossings(columns: &Columns, places: &[usize]) -> u64 {
     columns.points.windows(2).map(between).sum()
 }
 
-/// How many lines end at or before a place, as a tree of sums: both questions take logarithmic time.
+/// Number of line ends by rank, as a Fenwick tree: both operations take logarithmic time.
 struct Counts {
     sums: Vec<u64>,
     total: u64,
 }
 
 impl Counts {
-    fn new(places: usize) -> Self {
-        Self { sums: vec![0; places + 1], total: 0 }
+    fn new(ranks: usize) -> Self {
+        Self { sums: vec![0; ranks + 1], total: 0 }
     }
 
-    fn add(&mut self, place: usize) {
+    fn add(&mut self, rank: usize) {
         self.total += 1;
-        let mut node = place + 1;
+        let mut node = rank + 1;
         while node < self.sums.len() {
             self.sums[node] += 1;
             node += node & node.wrapping_neg();
         }
     }
 
-    /// How many end at a higher place.
-    fn above(&self, place: usize) -> u64 {
+    /// Number of line ends at a higher rank.
+    fn above(&self, rank: usize) -> u64 {
         let mut up_to = 0;
-        let mut node = place + 1;
+        let mut node = rank + 1;
         while node > 0 {
             up_to += self.sums[node];
             node -= node & node.wrapping_neg();
@@ -129,8 +129,8 @@ impl Counts {
     }
 }
 
-/// A count as a number to reckon with.
-pub(super) fn as_number(count: usize) -> f64 {
+/// A count as a floating-point number.
+pub(super) fn to_f64(count: usize) -> f64 {
     f64::from(u32::try_from(count).unwrap_or(u32::MAX))
 }
 
@@ -138,7 +138,7 @@ pub(super) fn as_number(count: usize) -> f64 {
 mod tests {
     use super::*;
 
-    /// Two columns of as many points as lines mention, in their natural order.
+    /// Two columns with all points that the lines mention, in ascending order.
     fn two_columns(lines: &[(usize, usize)]) -> Columns {
         let size = lines.iter().map(|(from, to)| from.max(to) + 1).max().unwrap_or(0);
         let mut columns = Columns {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     fn crossings_of(columns: &Columns) -> u64 {
-        crossings(columns, &places(columns))
+        crossings(columns, &ranks(columns))
     }
 
     #[test]
@@ -166,29 +166,29 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_untangled_is() {
+    fn avoidable_crossings_are_removed() {
         let mut columns = two_columns(&[(0, 3), (1, 2), (2, 1), (3, 0)]);
-        improve(&mut columns);
+        reduce_crossings(&mut columns);
         assert_eq!(crossings_of(&columns), 0);
     }
 
     proptest::proptest! {
         #[test]
-        fn an_order_never_gets_worse_and_loses_nothing(
+        fn crossings_never_increase_and_no_point_is_lost(
             lines in proptest::collection::btree_set((0_usize..12, 0_usize..12), 0..40)
         ) {
             let lines: Vec<_> = lines.into_iter().collect();
             let mut columns = two_columns(&lines);
             let slow = |columns: &Columns| {
-                let places = places(columns);
-                let place = |(from, to): (usize, usize)| (places[from], places[columns.before.len() / 2 + to]);
-                let ends: Vec<_> = lines.iter().copied().map(place).collect();
+                let ranks = ranks(columns);
+                let rank = |(from, to): (usize, usize)| (ranks[from], ranks[columns.before.len() / 2 + to]);
+                let ends: Vec<_> = lines.iter().copied().map(rank).collect();
                 let pairs = ends.iter().flat_map(|left| ends.iter().map(move |right| (left, right)));
                 pairs.filter(|(left, right)| left.0 < right.0 && left.1 > right.1).count()
             };
             let before = crossings_of(&columns);
             proptest::prop_assert_eq!(u64::try_from(slow(&columns)).unwrap(), before);
-            improve(&mut columns);
+            reduce_crossings(&mut columns);
             proptest::prop_assert!(crossings_of(&columns) <= before);
             for (column, points) in columns.points.iter().enumerate() {
                 let mut sorted = points.clone();

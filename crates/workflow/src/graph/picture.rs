@@ -1,36 +1,36 @@
-//! What of a plan is drawn, whichever way.
+//! Model of a drawing, common to all formats.
 
 use std::collections::BTreeMap;
 
 use super::{NEEDS_DRAWN_MAX, TASKS_DRAWN_MAX};
-use crate::plan::{Act, Plan, Task};
+use crate::plan::{Plan, Task, TaskWork};
 
-/// The part of a plan that is drawn.
+/// Drawn part of a plan.
 pub(super) struct Picture<'a> {
     pub(super) name: &'a str,
-    /// In the order of the definition: the place of a box is the number of its task.
+    /// In the order of the definition: the index of a box is the number of its task.
     pub(super) boxes: Vec<TaskBox<'a>>,
     pub(super) arrows: Vec<Arrow>,
     pub(super) epochs: Vec<&'a str>,
-    pub(super) tasks_left_out: usize,
-    pub(super) needs_left_out: usize,
+    pub(super) tasks_omitted: usize,
+    pub(super) needs_omitted: usize,
 }
 
-/// A task as it is drawn.
+/// Box of a task.
 pub(super) struct TaskBox<'a> {
     pub(super) name: &'a str,
-    pub(super) kind: Kind<'a>,
+    pub(super) kind: WorkKind<'a>,
     pub(super) epoch: usize,
-    /// It runs once for each item of a list.
+    /// Whether it has `for_each`.
     pub(super) is_repeated: bool,
-    /// It runs only if its condition holds.
+    /// Whether it has `when`.
     pub(super) is_conditional: bool,
     pub(super) has_compensation: bool,
 }
 
-/// What a task does, as far as a drawing shows it.
+/// Kind of a task's work, as far as a drawing shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind<'a> {
+pub(super) enum WorkKind<'a> {
     Job,
     Workflow { name: &'a str },
     Delay,
@@ -39,12 +39,12 @@ pub(super) enum Kind<'a> {
     Switch,
 }
 
-/// One task needs another.
+/// Arrow from a needed task to its dependent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Arrow {
     pub(super) from: usize,
     pub(super) to: usize,
-    /// The cases in which a switch lets the other run.
+    /// Cases in which a switch selects the dependent.
     pub(super) case: Option<String>,
 }
 
@@ -54,13 +54,13 @@ impl<'a> Picture<'a> {
         let is_drawn = |task: u32| usize::try_from(task).is_ok_and(|task| task < drawn.len());
         let mut cases = cases(drawn);
         let mut arrows = Vec::new();
-        let mut needs_left_out = 0;
+        let mut needs_omitted = 0;
         for (to, task) in drawn.iter().enumerate() {
             for from in task.needs.iter().copied().filter(|from| is_drawn(*from)).map(index) {
                 if arrows.len() < NEEDS_DRAWN_MAX {
                     arrows.push(Arrow { from, to, case: cases.remove(&(from, to)) });
                 } else {
-                    needs_left_out += 1;
+                    needs_omitted += 1;
                 }
             }
         }
@@ -69,15 +69,15 @@ impl<'a> Picture<'a> {
             boxes: drawn.iter().map(|task| TaskBox::of(plan, task)).collect(),
             arrows,
             epochs: plan.epochs.iter().map(|name| &**name).collect(),
-            tasks_left_out: plan.tasks.len() - drawn.len(),
-            needs_left_out,
+            tasks_omitted: plan.tasks.len() - drawn.len(),
+            needs_omitted,
         }
     }
 
-    /// What the reader should know about parts that are not drawn.
-    pub(super) fn left_out(&self) -> Option<String> {
+    /// Note about omitted tasks and needs.
+    pub(super) fn omitted_note(&self) -> Option<String> {
         let count = |count: usize, what: &str| format!("{count} more {what}{}", if count == 1 { "" } else { "s" });
-        match (self.tasks_left_out, self.needs_left_out) {
+        match (self.tasks_omitted, self.needs_omitted) {
             (0, 0) => None,
             (tasks, 0) => Some(format!("not drawn: {}", count(tasks, "task"))),
             (0, needs) => Some(format!("not drawn: {}", count(needs, "need"))),
@@ -88,15 +88,15 @@ impl<'a> Picture<'a> {
 
 impl<'a> TaskBox<'a> {
     fn of(plan: &'a Plan, task: &'a Task) -> Self {
-        let kind = match &task.act {
-            Act::Job(_) => Kind::Job,
-            Act::Workflow { child, .. } => {
-                Kind::Workflow { name: plan.children.get(index(*child)).map_or("", |child| &child.name) }
+        let kind = match &task.work {
+            TaskWork::Job(_) => WorkKind::Job,
+            TaskWork::Workflow { child, .. } => {
+                WorkKind::Workflow { name: plan.children.get(index(*child)).map_or("", |child| &child.name) }
             }
-            Act::Delay(_) => Kind::Delay,
-            Act::Approval { .. } => Kind::Approval,
-            Act::WaitFor { signal } => Kind::WaitFor { signal },
-            Act::Switch(_) => Kind::Switch,
+            TaskWork::Delay(_) => WorkKind::Delay,
+            TaskWork::Approval { .. } => WorkKind::Approval,
+            TaskWork::WaitFor { signal } => WorkKind::WaitFor { signal },
+            TaskWork::Switch(_) => WorkKind::Switch,
         };
         Self {
             name: &task.name,
@@ -108,31 +108,31 @@ impl<'a> TaskBox<'a> {
         }
     }
 
-    /// What it does, in words.
-    pub(super) fn words(&self) -> String {
-        let mut words = match self.kind {
-            Kind::Job => "job".to_owned(),
-            Kind::Workflow { name } => format!("workflow {name}"),
-            Kind::Delay => "delay".to_owned(),
-            Kind::Approval => "approval".to_owned(),
-            Kind::WaitFor { signal } => format!("waits for {signal}"),
-            Kind::Switch => "switch".to_owned(),
+    /// Description of the work.
+    pub(super) fn detail(&self) -> String {
+        let mut detail = match self.kind {
+            WorkKind::Job => "job".to_owned(),
+            WorkKind::Workflow { name } => format!("workflow {name}"),
+            WorkKind::Delay => "delay".to_owned(),
+            WorkKind::Approval => "approval".to_owned(),
+            WorkKind::WaitFor { signal } => format!("waits for {signal}"),
+            WorkKind::Switch => "switch".to_owned(),
         };
         if self.is_repeated {
-            words.push_str(", for each");
+            detail.push_str(", for each");
         }
         if self.is_conditional {
-            words.push_str(", conditional");
+            detail.push_str(", conditional");
         }
-        words
+        detail
     }
 }
 
-/// Which cases of a switch lead to which task.
+/// Names of the cases that lead from a switch to a task.
 fn cases(tasks: &[Task]) -> BTreeMap<(usize, usize), String> {
     let mut cases: BTreeMap<(usize, usize), String> = BTreeMap::new();
     for (from, task) in tasks.iter().enumerate() {
-        let Act::Switch(branches) = &task.act else { continue };
+        let TaskWork::Switch(branches) = &task.work else { continue };
         for (number, branch) in (1..).zip(branches) {
             let name = if branch.when.is_some() { format!("case {number}") } else { "otherwise".to_owned() };
             for to in branch.then.iter().copied().map(index).filter(|to| *to < tasks.len()) {
@@ -147,5 +147,5 @@ fn cases(tasks: &[Task]) -> BTreeMap<(usize, usize), String> {
 }
 
 fn index(number: u32) -> usize {
-    usize::try_from(number).expect("a task's number fits, since the tasks are in memory")
+    usize::try_from(number).expect("a task number fits into usize, because the tasks are in memory")
 }

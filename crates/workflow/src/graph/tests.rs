@@ -1,4 +1,4 @@
-//! Drawings of plans, read back.
+//! Tests of drawings.
 
 mod layouts;
 mod pictures;
@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 use crate::{Plan, Source, compile};
 
-/// A plan that can still be changed: names that no definition may have are put in afterwards.
+/// A mutable plan, so that tests can set names that no definition may have.
 fn plan(yaml: &str) -> Plan {
     match compile(Source::Yaml(yaml)) {
-        Ok(plan) => Arc::into_inner(plan).expect("nobody else has it"),
+        Ok(plan) => Arc::into_inner(plan).expect("the plan has one owner"),
         Err(error) => panic!("{error}\n{yaml}"),
     }
 }
 
-/// A plan of jobs, given by what each needs.
+/// A plan of jobs, given by the needs of each.
 fn plan_of(needs: &[Vec<usize>]) -> Plan {
     let mut yaml = String::from("name: many\ntasks:\n");
     for (task, needs) in needs.iter().enumerate() {
@@ -27,7 +27,7 @@ fn plan_of(needs: &[Vec<usize>]) -> Plan {
     plan(&yaml)
 }
 
-/// One task of each kind, in epochs, with all that a drawing marks.
+/// One task of each kind, with epochs and everything else that a drawing shows.
 const EVERYTHING: &str = r#"
 name: release
 inputs:

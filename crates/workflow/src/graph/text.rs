@@ -1,22 +1,22 @@
-//! Text in a drawing: escaped, and short enough for its place.
+//! Escapes and truncates text for a drawing.
 
 use std::borrow::Cow;
 
-/// The text in one line, without characters that XML forbids or that are not seen.
+/// Puts text on one line and replaces invisible characters and those that XML forbids.
 pub(super) fn one_line(text: &str) -> Cow<'_, str> {
-    let is_odd = |character: char| character.is_control() || is_direction(character) || !is_xml(character);
-    if !text.contains(is_odd) {
+    let is_replaced = |character: char| character.is_control() || is_direction(character) || !is_xml(character);
+    if !text.contains(is_replaced) {
         return Cow::Borrowed(text);
     }
     let plain = |character: char| match character {
         '\n' | '\r' | '\t' => ' ',
-        other if is_odd(other) => char::REPLACEMENT_CHARACTER,
+        other if is_replaced(other) => char::REPLACEMENT_CHARACTER,
         other => other,
     };
     Cow::Owned(text.chars().map(plain).collect())
 }
 
-/// Marks that turn the direction of writing could make a name look like another.
+/// Bidirectional control characters, which could make a name look like another.
 fn is_direction(character: char) -> bool {
     matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -25,7 +25,7 @@ fn is_xml(character: char) -> bool {
     !matches!(character, '\u{fffe}' | '\u{ffff}')
 }
 
-/// Text for XML, in elements and attributes alike.
+/// Escapes text for XML elements and attributes.
 pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in one_line(text).chars() {
@@ -41,12 +41,12 @@ pub(super) fn escaped(text: &str) -> String {
     escaped
 }
 
-/// How wide a text is at most, in any of the usual sans-serif fonts.
+/// Upper bound of the width of a text in common sans-serif fonts.
 pub(super) fn width(text: &str, size: f64) -> f64 {
     text.chars().map(advance).sum::<f64>() * size
 }
 
-/// The widths are those of DejaVu Sans or a little more: it is the widest font that a browser is likely to choose.
+/// At least the widths of DejaVu Sans, the widest font that a browser is likely to choose.
 fn advance(character: char) -> f64 {
     match character {
         'i' | 'j' | 'l' | '.' | ',' | ':' | ';' | '\'' | '|' | '!' | ' ' => 0.4,
@@ -54,14 +54,14 @@ fn advance(character: char) -> f64 {
         'm' | 'w' | 'M' | 'W' | '@' | '%' | '…' | '→' => 1.05,
         'A'..='Z' | '&' | '+' | '<' | '=' | '>' | '#' | '~' => 0.86,
         _ if character.is_ascii() => 0.66,
-        // Elsewhere letters may be as wide as they are high, and a picture wider.
+        // Other letters may be as wide as high, and emoji wider.
         _ if u32::from(character) < 0x1100 => 1.0,
         _ => 1.4,
     }
 }
 
-/// The text if it fits, else its beginning with an ellipsis.
-pub(super) fn fitted(text: &str, size: f64, room: f64) -> Cow<'_, str> {
+/// The text if it fits into `room`, else its start with an ellipsis.
+pub(super) fn truncated(text: &str, size: f64, room: f64) -> Cow<'_, str> {
     if width(text, size) <= room {
         return Cow::Borrowed(text);
     }
@@ -79,26 +79,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn markup_is_escaped_and_what_xml_forbids_is_replaced() {
+    fn markup_is_escaped_and_forbidden_characters_are_replaced() {
         assert_eq!(escaped("<a href=\"x\">&'"), "&lt;a href=&quot;x&quot;&gt;&amp;&#39;");
         assert_eq!(escaped("a\nb\0c\u{ffff}\u{1b}[0m\u{202e}d"), "a b\u{fffd}c\u{fffd}\u{fffd}[0m\u{fffd}d");
         assert!(matches!(one_line("plain – ünïcode 🦀"), Cow::Borrowed(_)));
     }
 
     #[test]
-    fn a_text_that_fits_stays_and_a_longer_one_is_cut() {
-        assert_eq!(fitted("build", 13.0, 200.0), "build");
+    fn a_long_text_is_truncated() {
+        assert_eq!(truncated("build", 13.0, 200.0), "build");
         let long = "a-very-long-name-of-a-task-that-goes-on-and-on";
-        let cut = fitted(long, 13.0, 120.0);
+        let cut = truncated(long, 13.0, 120.0);
         assert!(cut.ends_with('…') && long.starts_with(cut.trim_end_matches('…')), "{cut}");
         assert!(width(&cut, 13.0) <= 120.0);
-        assert_eq!(fitted(long, 13.0, 0.0), "…");
+        assert_eq!(truncated(long, 13.0, 0.0), "…");
     }
 
     proptest::proptest! {
         #[test]
-        fn what_is_cut_fits_its_room(text in ".{0,80}", room in 20.0_f64..300.0) {
-            proptest::prop_assert!(width(&fitted(&text, 13.0, room), 13.0) <= room);
+        fn a_truncated_text_fits(text in ".{0,80}", room in 20.0_f64..300.0) {
+            proptest::prop_assert!(width(&truncated(&text, 13.0, room), 13.0) <= room);
         }
     }
 }

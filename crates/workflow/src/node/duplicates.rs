@@ -1,61 +1,67 @@
-//! One name, one field: what stands twice in an object is refused, with both places.
+//! Reports duplicate fields of objects, with both positions.
 
 use hashbrown::HashMap;
 
-use super::{Data, Entry, Node};
-use crate::diagnostic::{Place, Problems, code};
-use crate::path::Path;
+use super::{Data, MapEntry, Node};
+use crate::diagnostic::{Position, Problems, code};
+use crate::path::FieldPath;
 
-/// Up to this many fields it is quicker to compare each with each.
+/// Up to this many fields, pairwise comparison is faster than a hash map.
 const COMPARED_MAX: usize = 12;
 
 pub(crate) fn refuse_duplicates(root: &Node<'_>, problems: &mut Problems) {
-    walk(root, Path::Root, problems);
+    walk(root, FieldPath::Root, problems);
 }
 
-fn walk(node: &Node<'_>, path: Path<'_>, problems: &mut Problems) {
+fn walk(node: &Node<'_>, path: FieldPath<'_>, problems: &mut Problems) {
     match &node.data {
         Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) => {}
         Data::List(nodes) => {
             for (at, element) in nodes.iter().enumerate() {
-                walk(element, Path::Element(&path, at), problems);
+                walk(element, FieldPath::Element(&path, at), problems);
             }
         }
         Data::Map(entries) => {
             check(entries, path, problems);
             for entry in entries {
-                walk(&entry.value, Path::Field(&path, &entry.key), problems);
+                walk(&entry.value, FieldPath::Field(&path, &entry.key), problems);
             }
         }
     }
 }
 
-fn check(entries: &[Entry<'_>], path: Path<'_>, problems: &mut Problems) {
+fn check(entries: &[MapEntry<'_>], path: FieldPath<'_>, problems: &mut Problems) {
     if entries.len() <= COMPARED_MAX {
         for (at, entry) in entries.iter().enumerate() {
             if let Some(first) = entries[..at].iter().find(|earlier| earlier.key == entry.key) {
-                refuse(entry, first.place, path, problems);
+                refuse(entry, first.position, path, problems);
             }
         }
         return;
     }
-    let mut places: HashMap<&str, Place, foldhash::fast::RandomState> = HashMap::default();
+    let mut positions: HashMap<&str, Position, foldhash::fast::RandomState> = HashMap::default();
     for entry in entries {
-        if let Some(first) = places.get(&*entry.key) {
+        if let Some(first) = positions.get(&*entry.key) {
             refuse(entry, *first, path, problems);
         } else {
-            places.insert(&entry.key, entry.place);
+            positions.insert(&entry.key, entry.position);
         }
     }
 }
 
-fn refuse(entry: &Entry<'_>, first: Place, path: Path<'_>, problems: &mut Problems) {
+fn refuse(entry: &MapEntry<'_>, first: Position, path: FieldPath<'_>, problems: &mut Problems) {
     let key = &entry.key;
-    let message = if first.line > 0 && entry.place.line > first.line {
-        format!("`{key}` stands twice: in line {} and again in line {}", first.line, entry.place.line)
+    let message = if first.line > 0 && entry.position.line > first.line {
+        format!("`{key}` is defined twice: in line {} and in line {}", first.line, entry.position.line)
     } else {
-        format!("`{key}` stands twice")
+        format!("`{key}` is defined twice")
     };
-    let suggestion = "give one of the two another name, or leave it out".to_owned();
-    problems.advise(entry.place, code::DUPLICATE_NAME, Path::Field(&path, key), message, Some(suggestion));
+    let suggestion = "rename or remove one of the two".to_owned();
+    problems.add_with_suggestion(
+        entry.position,
+        code::DUPLICATE_NAME,
+        FieldPath::Field(&path, key),
+        message,
+        Some(suggestion),
+    );
 }

@@ -1,4 +1,4 @@
-//! Reads JSON. A text without escapes is borrowed, and where it is borrowed from tells its place.
+//! JSON reader. Strings without escapes are borrowed, and their address gives their position.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -7,35 +7,35 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Number;
 
-use super::{Data, Entry, Node};
-use crate::diagnostic::{Place, Problems, code};
+use super::{Data, MapEntry, Node};
+use crate::diagnostic::{Position, Problems, code};
 use crate::limits;
 
-/// Reads a definition.
+/// Parses a definition.
 pub(crate) fn read<'a>(source: &'a [u8], problems: &mut Problems) -> Option<Node<'a>> {
     let text = match std::str::from_utf8(source) {
         Ok(text) => text,
         Err(error) => {
             let message = format!("the text is not UTF-8: byte {} is not part of a character", error.valid_up_to());
-            problems.add(Place::default(), code::SYNTAX, "", message);
+            problems.add(Position::default(), code::SYNTAX, "", message);
             return None;
         }
     };
-    let reading = Reading { text, cursor: Cell::default(), nodes: Cell::new(0), is_too_large: Cell::new(false) };
+    let reader = JsonReader { text, cursor: Cell::default(), nodes: Cell::new(0), is_too_large: Cell::new(false) };
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let read = Value { reading: &reading, depth: 0 }
+    let read = NodeSeed { reader: &reader, depth: 0 }
         .deserialize(&mut deserializer)
         .and_then(|node| deserializer.end().map(|()| node));
     match read {
         Ok(node) => Some(node),
         Err(error) => {
-            let place = Place { line: number(error.line()), column: number(error.column()) };
-            let code = if reading.is_too_large.get() { code::TOO_LARGE } else { code::SYNTAX };
+            let position = Position { line: number(error.line()), column: number(error.column()) };
+            let code = if reader.is_too_large.get() { code::TOO_LARGE } else { code::SYNTAX };
             let message = error.to_string();
-            // The place is told beside the message.
+            // The diagnostic has its own position.
             let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
             let before = if code == code::SYNTAX { "this is not JSON: " } else { "" };
-            problems.add(place, code, "", format!("{before}{message}"));
+            problems.add(position, code, "", format!("{before}{message}"));
             None
         }
     }
@@ -45,27 +45,28 @@ fn number(size: usize) -> u32 {
     u32::try_from(size).unwrap_or(u32::MAX)
 }
 
-struct Reading<'a> {
+struct JsonReader<'a> {
     text: &'a str,
-    /// How far places have been counted: the offset, and its line and column from 0.
+    /// Last computed position: offset, line and column, from 0.
     cursor: Cell<(usize, u32, u32)>,
     nodes: Cell<usize>,
     is_too_large: Cell<bool>,
 }
 
-impl<'a> Reading<'a> {
-    /// The place of a borrowed part of the text. Parts are asked for in their order, so nothing is counted twice.
-    fn place(&self, part: &str) -> Place {
+impl<'a> JsonReader<'a> {
+    /// Position of a borrowed part of the text. Called in the order of the text, so that counting continues from the
+    /// cursor.
+    fn position(&self, part: &str) -> Position {
         let (offset, mut line, mut column) = self.cursor.get();
         let begin = (part.as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize);
-        // The quote before it is where it begins.
+        // The string starts at the quote before it.
         let at = begin.wrapping_sub(1);
         if let Some(between) = self.text.get(offset..at) {
             for byte in between.bytes() {
                 if byte == b'\n' {
                     (line, column) = (line + 1, 0);
                 } else if byte & 0b1100_0000 != 0b1000_0000 {
-                    // The first byte of a character.
+                    // First byte of a character.
                     column += 1;
                 }
             }
@@ -79,45 +80,47 @@ impl<'a> Reading<'a> {
         E::custom(message)
     }
 
-    fn here(&self) -> Place {
+    fn here(&self) -> Position {
         let (_, line, column) = self.cursor.get();
-        Place { line: line + 1, column: column + 1 }
+        Position { line: line + 1, column: column + 1 }
     }
 }
 
 #[derive(Clone, Copy)]
-struct Value<'r, 'a> {
-    reading: &'r Reading<'a>,
+struct NodeSeed<'r, 'a> {
+    reader: &'r JsonReader<'a>,
     depth: usize,
 }
 
-impl<'a> DeserializeSeed<'a> for Value<'_, 'a> {
+impl<'a> DeserializeSeed<'a> for NodeSeed<'_, 'a> {
     type Value = Node<'a>;
 
     fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<Node<'a>, D::Error> {
-        let nodes = self.reading.nodes.get() + 1;
-        self.reading.nodes.set(nodes);
+        let nodes = self.reader.nodes.get() + 1;
+        self.reader.nodes.set(nodes);
         if nodes > limits::NODES_MAX {
-            return Err(self.reading.too_large(format!("more than {} values are in it", limits::NODES_MAX)));
+            return Err(self.reader.too_large(format!("the definition has more than {} values", limits::NODES_MAX)));
         }
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'r, 'a> Value<'r, 'a> {
+impl<'r, 'a> NodeSeed<'r, 'a> {
     fn deeper<E: serde::de::Error>(self) -> Result<Self, E> {
         if self.depth >= limits::DEPTH_MAX {
-            return Err(self.reading.too_large(format!("values are nested deeper than {}", limits::DEPTH_MAX)));
+            return Err(self
+                .reader
+                .too_large(format!("values are nested more than {} levels deep", limits::DEPTH_MAX)));
         }
         Ok(Self { depth: self.depth + 1, ..self })
     }
 
     fn node(self, data: Data<'a>) -> Node<'a> {
-        Node::new(data, self.reading.here())
+        Node::new(data, self.reader.here())
     }
 }
 
-impl<'a> Visitor<'a> for Value<'_, 'a> {
+impl<'a> Visitor<'a> for NodeSeed<'_, 'a> {
     type Value = Node<'a>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -146,7 +149,7 @@ impl<'a> Visitor<'a> for Value<'_, 'a> {
     }
 
     fn visit_borrowed_str<E>(self, text: &'a str) -> Result<Node<'a>, E> {
-        Ok(Node::new(Data::Text(Cow::Borrowed(text)), self.reading.place(text)))
+        Ok(Node::new(Data::Text(Cow::Borrowed(text)), self.reader.position(text)))
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Node<'a>, E> {
@@ -154,38 +157,38 @@ impl<'a> Visitor<'a> for Value<'_, 'a> {
     }
 
     fn visit_seq<A: SeqAccess<'a>>(self, mut elements: A) -> Result<Node<'a>, A::Error> {
-        let place = self.reading.here();
+        let position = self.reader.here();
         let mut nodes = Vec::new();
         let inner = self.deeper()?;
         while let Some(node) = elements.next_element_seed(inner)? {
             nodes.push(node);
         }
-        Ok(Node::new(Data::List(nodes), place))
+        Ok(Node::new(Data::List(nodes), position))
     }
 
     fn visit_map<A: MapAccess<'a>>(self, mut fields: A) -> Result<Node<'a>, A::Error> {
-        let place = self.reading.here();
+        let position = self.reader.here();
         let mut entries = Vec::new();
         let inner = self.deeper()?;
-        while let Some(key) = fields.next_key_seed(Key)? {
-            let place = match &key {
-                Cow::Borrowed(key) => self.reading.place(key),
-                Cow::Owned(_) => self.reading.here(),
+        while let Some(key) = fields.next_key_seed(KeySeed)? {
+            let position = match &key {
+                Cow::Borrowed(key) => self.reader.position(key),
+                Cow::Owned(_) => self.reader.here(),
             };
             let mut value = fields.next_value_seed(inner)?;
-            // A value that cannot tell its own place is found beside its name.
+            // Other values have no address in the text: they get the position of their name.
             if value.text().is_none() {
-                value.place = place;
+                value.position = position;
             }
-            entries.push(Entry { key, place, value });
+            entries.push(MapEntry { key, position, value });
         }
-        Ok(Node::new(Data::Map(entries), place))
+        Ok(Node::new(Data::Map(entries), position))
     }
 }
 
-struct Key;
+struct KeySeed;
 
-impl<'a> DeserializeSeed<'a> for Key {
+impl<'a> DeserializeSeed<'a> for KeySeed {
     type Value = Cow<'a, str>;
 
     fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<Cow<'a, str>, D::Error> {
@@ -193,7 +196,7 @@ impl<'a> DeserializeSeed<'a> for Key {
     }
 }
 
-impl<'a> Visitor<'a> for Key {
+impl<'a> Visitor<'a> for KeySeed {
     type Value = Cow<'a, str>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

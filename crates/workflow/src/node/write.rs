@@ -1,12 +1,12 @@
-//! A tree as normalised JSON.
+//! Writes a tree as normalised JSON.
 
 use super::{Data, Node};
 
-/// Writes the tree and tells every value where it went. The order of fields stays as it is. Also counts the values.
+/// Writes the tree in its order of fields and sets the span of every value. Returns the text and the number of values.
 pub(crate) fn normalise(root: &mut Node<'_>) -> (Vec<u8>, usize) {
     let mut out = Vec::new();
     let nodes = write(root, &mut out);
-    // It is kept for as long as the plan.
+    // Lives as long as the plan.
     out.shrink_to_fit();
     (out, nodes)
 }
@@ -48,10 +48,10 @@ fn write(node: &mut Node<'_>, out: &mut Vec<u8>) -> usize {
 }
 
 fn json<T: serde::Serialize>(value: &T, out: &mut Vec<u8>) {
-    serde_json::to_writer(out, value).expect("texts and numbers can be written to memory");
+    serde_json::to_writer(out, value).expect("strings and numbers can always be serialised to memory");
 }
 
-/// What grows beyond this is refused by its size right after.
+/// Saturates; such a text is refused by its size afterwards.
 fn offset(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }

@@ -1,7 +1,7 @@
-//! Any JSON with templates in its texts.
+//! JSON values with templates in their strings.
 //!
-//! It is kept as the text that it is in the definition, with holes where a template stands. Rendering fills them in:
-//! what has no template costs nothing but its bytes.
+//! A value is stored as its text in the definition, with holes for the templates. Rendering fills the holes, so values
+//! without templates cost only their bytes.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -12,22 +12,22 @@ use crate::limits;
 use crate::scope::{RenderError, Scope};
 use crate::slice::Slice;
 
-/// A value, compiled.
+/// Compiled JSON value.
 #[derive(Debug)]
 pub struct ValueTemplate {
     text: Slice,
-    /// In the order of the text. Behind one pointer, because most values have none.
+    /// In the order of the text. Boxed, because most values have none.
     #[expect(clippy::box_collection, reason = "one word instead of three in each of 100,000 tasks")]
     holes: Option<Box<Vec<Hole>>>,
 }
 
-/// A text of JSON that gives way to what its template comes to.
+/// A JSON string that is replaced by the value of its template.
 #[derive(Debug)]
 pub(crate) struct Hole {
-    /// Within the text, quotes included.
+    /// Offsets in the text, including the quotes.
     pub start: u32,
     pub end: u32,
-    /// Whether only a text can stand here, so that a number becomes one.
+    /// Whether the value is converted to a string.
     pub as_text: bool,
     pub template: Template,
 }
@@ -43,7 +43,7 @@ impl ValueTemplate {
         Self { text: Slice::new(&text, (0, 2)), holes: None }
     }
 
-    /// The value with all templates filled in.
+    /// Renders the value.
     pub fn render(&self, scope: &Scope<'_>) -> Result<Value, RenderError> {
         self.bounded(scope, limits::RENDERED_BYTES_MAX)
     }
@@ -55,7 +55,7 @@ impl ValueTemplate {
         self.with_text(scope, bytes_max, |text| parse_rendered("", text))?
     }
 
-    /// Hands over the JSON with all templates filled in.
+    /// Passes the rendered JSON to `take`.
     pub(crate) fn with_text<T>(
         &self,
         scope: &Scope<'_>,
@@ -92,7 +92,7 @@ impl ValueTemplate {
         Ok(filled)
     }
 
-    /// The one template that is all of it.
+    /// The template, if the value consists of a single one.
     pub(crate) fn whole(&self) -> Option<&Template> {
         match self.holes.as_ref().map(|holes| holes.as_slice()) {
             Some([hole]) if hole.start == 0 && hole.end as usize == self.text.as_bytes().len() && !hole.as_text => {
@@ -107,26 +107,27 @@ impl ValueTemplate {
     }
 }
 
-/// Refuses a value that is larger than this as JSON.
+/// Fails if the value is larger than `bytes_max` as JSON.
 pub(crate) fn bounded_bytes(value: &Value, bytes_max: usize) -> Result<(), String> {
     let small = match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => true,
-        // Each byte takes at most six, as an escape.
+        // An escape takes at most six bytes.
         Value::String(text) => text.len() < bytes_max / 6,
         Value::Array(elements) => elements.is_empty(),
         Value::Object(fields) => fields.is_empty(),
     };
-    if small || serde_json::to_writer(Counted { left: bytes_max }, value).is_ok() {
+    if small || serde_json::to_writer(ByteLimit { left: bytes_max }, value).is_ok() {
         return Ok(());
     }
     Err(format!("the value is larger than {bytes_max} bytes"))
 }
 
-struct Counted {
+/// Writer that discards its input and fails at the limit.
+struct ByteLimit {
     left: usize,
 }
 
-impl std::io::Write for Counted {
+impl std::io::Write for ByteLimit {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.left = self.left.checked_sub(bytes.len()).ok_or(std::io::ErrorKind::FileTooLarge)?;
         Ok(bytes.len())
@@ -137,14 +138,14 @@ impl std::io::Write for Counted {
     }
 }
 
-/// Reads what was rendered. What does not fit is named with its field below `field`.
+/// Deserialises rendered JSON. Errors name their field, relative to `field`.
 pub(crate) fn parse_rendered<T: DeserializeOwned>(field: &str, text: &[u8]) -> Result<T, RenderError> {
     serde_json::from_slice(text).map_err(|_| {
-        // Only now, because knowing the path costs time.
+        // Deserialised again for the path, which is too expensive to track on success.
         let mut deserializer = serde_json::Deserializer::from_slice(text);
         let failed = serde_path_to_error::deserialize::<_, T>(&mut deserializer);
         let (path, message) = match failed {
-            Ok(_) => (String::new(), "the value cannot be read".to_owned()),
+            Ok(_) => (String::new(), "the value cannot be deserialised".to_owned()),
             Err(error) => (error.path().to_string(), error.inner().to_string()),
         };
         let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message).to_owned();

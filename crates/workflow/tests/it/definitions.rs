@@ -1,12 +1,12 @@
-//! What a definition says is what the plan does.
+//! Plans of valid definitions.
 
 use model::time::Millis;
-use workflow::plan::{Act, Kind, OnFailure};
+use workflow::plan::{InputType, OnFailure, TaskWork};
 use workflow::{Plan, Source, compile};
 
 use crate::fixture::plan;
 
-/// One of everything.
+/// Uses every field of the language.
 pub const EVERYTHING: &str = r#"
 version: 1
 name: build-and-test
@@ -80,31 +80,34 @@ fn needs(plan: &Plan, task: &str) -> Vec<String> {
 
 // FEATURES: B1
 #[test]
-fn a_definition_with_everything_becomes_a_plan() {
+fn a_definition_with_all_fields_is_compiled() {
     let plan = plan(EVERYTHING);
     assert_eq!((&*plan.name, plan.timeout), ("build-and-test", Some(Millis(3_600_000))));
     assert_eq!(plan.epochs, ["extract".into(), "load".into()]);
     let kinds: Vec<_> = plan.inputs.iter().map(|input| (&*input.name, input.kind, input.default.is_some())).collect();
-    assert_eq!(kinds, [("repo", Kind::String, true), ("shards", Kind::Integer, false), ("targets", Kind::List, true)]);
+    assert_eq!(
+        kinds,
+        [("repo", InputType::String, true), ("shards", InputType::Integer, false), ("targets", InputType::List, true)]
+    );
     let task = |name: &str| &plan.tasks[plan.task(name).unwrap() as usize];
     assert_eq!((task("build").epoch, task("publish").epoch), (0, 1));
     assert_eq!((task("build").timeout, task("fetch").timeout), (Some(Millis(600_000)), None));
     assert_eq!((task("build").on_failure, task("fetch").on_failure), (OnFailure::Continue, OnFailure::Compensate));
     assert_eq!(task("build").for_each.as_ref().unwrap().concurrency, Some(2));
     assert!(task("fetch").compensation.is_some() && task("sign").compensation.is_some());
-    assert!(matches!(&task("signal").act, Act::WaitFor { signal } if &**signal == "go"));
-    assert!(matches!(&task("sign").act, Act::Workflow { child: 0, .. }));
+    assert!(matches!(&task("signal").work, TaskWork::WaitFor { signal } if &**signal == "go"));
+    assert!(matches!(&task("sign").work, TaskWork::Workflow { child: 0, .. }));
     assert_eq!(&*plan.children[0].name, "sign");
     assert_eq!(plan.task("nothing"), None);
 }
 
 // FEATURES: B1
 #[test]
-fn a_task_needs_what_it_names_what_its_templates_read_and_the_switch_that_chooses_it() {
+fn a_task_needs_its_needs_its_template_references_and_its_switch() {
     let plan = plan(EVERYTHING);
     assert_eq!(needs(&plan, "build"), ["fetch"]);
-    assert_eq!(needs(&plan, "sign"), ["build"], "by its template");
-    assert_eq!(needs(&plan, "publish"), ["sign", "ask"], "each once");
+    assert_eq!(needs(&plan, "sign"), ["build"], "by its template reference");
+    assert_eq!(needs(&plan, "publish"), ["sign", "ask"], "without duplicates");
     assert_eq!(needs(&plan, "many"), ["choose"]);
     assert_eq!(needs(&plan, "one"), ["choose"]);
     let dependents = &plan.tasks[plan.task("build").unwrap() as usize].dependents;
@@ -112,7 +115,7 @@ fn a_task_needs_what_it_names_what_its_templates_read_and_the_switch_that_choose
 }
 
 #[test]
-fn needs_and_dependents_mirror_each_other() {
+fn dependents_are_the_inverse_of_needs() {
     let plan = plan(EVERYTHING);
     for (number, task) in (0u32..).zip(&plan.tasks) {
         for needed in &task.needs {
@@ -125,23 +128,23 @@ fn needs_and_dependents_mirror_each_other() {
 }
 
 #[test]
-fn a_result_counts_as_read_when_any_template_reads_it() {
+fn a_task_is_read_when_any_template_reads_its_result() {
     let plan = plan(EVERYTHING);
     let read: Vec<_> = plan.tasks.iter().filter(|task| task.is_read).map(|task| &*task.name).collect();
-    // By its own compensation, by the inputs of a child, by the outputs. A state is no result.
+    // Read by its own compensation, the inputs of a sub-workflow, and the outputs. A state is not a result.
     assert_eq!(read, ["fetch", "build", "publish"]);
 }
 
 #[test]
-fn what_a_compensation_reads_need_not_come_before() {
+fn references_of_a_compensation_are_not_needs() {
     let plan =
-        plan("name: w\ntasks:\n  a: {run: x, compensation: 'undo ${tasks.b.result}'}\n  b: {run: x, needs: a}\n");
+        plan("name: w\ntasks:\n  a: {run: x, compensation: 'revert ${tasks.b.result}'}\n  b: {run: x, needs: a}\n");
     assert_eq!(needs(&plan, "a"), [""; 0]);
     assert!(plan.tasks[1].is_read);
 }
 
 #[test]
-fn a_kept_definition_gives_the_same_plan_and_so_do_its_children() {
+fn a_stored_definition_is_compiled_to_the_same_plan() {
     let plan = plan(EVERYTHING);
     let again = Plan::load(&plan.source).unwrap();
     assert_eq!((again.digest, &again.source), (plan.digest, &plan.source));
@@ -151,7 +154,7 @@ fn a_kept_definition_gives_the_same_plan_and_so_do_its_children() {
 }
 
 #[test]
-fn yaml_and_json_of_the_same_definition_are_the_same_definition() {
+fn equal_definitions_in_yaml_and_json_have_the_same_digest() {
     let yaml = plan("name: w\ninputs:\n  n: {type: number, default: 1.50}\ntasks:\n  a:\n    run: make # all\n");
     let json = r#"{ "name": "w", "inputs": {"n": {"type": "number", "default": 1.5}},
         "tasks": {"a": {"run": {"process": {"command": ["sh", "-c", "make"]}}}} }"#;
@@ -161,21 +164,21 @@ fn yaml_and_json_of_the_same_definition_are_the_same_definition() {
 }
 
 #[test]
-fn another_order_of_tasks_is_another_definition() {
+fn the_order_of_tasks_changes_the_digest() {
     let (one, two) =
         (plan("{name: w, tasks: {a: {run: x}, b: {run: x}}}"), plan("{name: w, tasks: {b: {run: x}, a: {run: x}}}"));
     assert_ne!(one.digest, two.digest);
 }
 
 #[test]
-fn anchors_aliases_and_merges_are_written_out() {
+fn anchors_aliases_and_merge_keys_are_expanded() {
     let plan = plan(
         "name: w\ninputs: {o: {type: object, default: &base {a: 1, b: 2}}, p: {type: object, default: {<<: *base, b: 3}}}\n\
          tasks:\n  a: &a\n    run: {echo: {value: *base}}\n  b:\n    <<: *a\n    needs: a\n",
     );
     assert_eq!(plan.inputs[1].default, Some(serde_json::json!({"a": 1, "b": 3})));
     assert_eq!(needs(&plan, "b"), ["a"]);
-    assert!(matches!(plan.tasks[1].act, Act::Job(_)));
+    assert!(matches!(plan.tasks[1].work, TaskWork::Job(_)));
 }
 
 #[test]
@@ -207,7 +210,7 @@ fn plain_scalars_have_the_types_of_yaml_1_2() {
 }
 
 #[test]
-fn definitions_in_definitions_have_their_own_names_and_inputs() {
+fn nested_definitions_have_their_own_names_and_inputs() {
     let plan = plan(
         "name: w\nworkflows:\n  one:\n    inputs: {x: integer}\n    workflows:\n      two: {name: other, tasks: {a: {run: x}}}\n    \
          tasks: {a: {workflow: two}}\ntasks:\n  a: {workflow: one, with: {x: 1}}\n  b: {workflow: one, with: '${tasks.a.result}'}\n",

@@ -1,4 +1,4 @@
-//! Plans and what their templates see.
+//! Test helpers: plans, diagnostics, and values for templates.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -6,41 +6,41 @@ use std::sync::Arc;
 
 use model::id::WorkflowId;
 use serde_json::{Value, json};
-use workflow::scope::{JobFacts, Scope, Tasks};
+use workflow::scope::{JobContext, Scope, Tasks};
 use workflow::{Diagnostics, Plan, Source, compile};
 
-/// The plan of a definition that is good.
+/// Plan of a valid definition.
 pub fn plan(yaml: &str) -> Arc<Plan> {
     compile(Source::Yaml(yaml)).unwrap_or_else(|problems| panic!("{problems}\n{yaml}"))
 }
 
-/// What is wrong with a definition that is not.
+/// Diagnostics of an invalid definition.
 pub fn problems(yaml: &str) -> Diagnostics {
     match compile(Source::Yaml(yaml)) {
-        Ok(_) => panic!("nothing is wrong with it\n{yaml}"),
+        Ok(_) => panic!("the definition is valid\n{yaml}"),
         Err(problems) => problems,
     }
 }
 
-/// As a user sees it.
-pub fn told(yaml: &str) -> String {
+/// Diagnostics as displayed to users.
+pub fn report(yaml: &str) -> String {
     problems(yaml).display(Some("w.yaml")).to_string()
 }
 
-/// The codes of what is wrong.
+/// Codes of the diagnostics.
 pub fn codes(yaml: &str) -> Vec<&'static str> {
     problems(yaml).0.iter().map(|problem| problem.code).collect()
 }
 
-/// Results and states of tasks, by their number.
+/// Results and states of tasks by number.
 #[derive(Default)]
-pub struct Done {
+pub struct TaskResults {
     pub results: BTreeMap<u32, Value>,
-    /// Gives results away as copies, as an engine does that has to read them first.
+    /// Returns owned results, as the engine does for results that it must load.
     pub owned: bool,
 }
 
-impl Tasks for Done {
+impl Tasks for TaskResults {
     fn result(&self, task: u32) -> Cow<'_, Value> {
         match self.results.get(&task) {
             Some(result) if self.owned => Cow::Owned(result.clone()),
@@ -54,10 +54,10 @@ impl Tasks for Done {
     }
 }
 
-/// Everything that a template may see.
+/// Values for templates.
 pub struct World {
     pub inputs: Value,
-    pub tasks: Done,
+    pub tasks: TaskResults,
     pub item: Option<(Value, u32)>,
     pub schedule: Option<String>,
     pub result: Option<Value>,
@@ -65,7 +65,7 @@ pub struct World {
 
 impl Default for World {
     fn default() -> Self {
-        Self { inputs: json!({}), tasks: Done::default(), item: None, schedule: None, result: None }
+        Self { inputs: json!({}), tasks: TaskResults::default(), item: None, schedule: None, result: None }
     }
 }
 
@@ -87,6 +87,6 @@ impl World {
     }
 }
 
-pub fn facts() -> JobFacts<'static> {
-    JobFacts { workflow: WorkflowId(7), task: "a", item: None, run: 0, tenant: "acme", compensation: false }
+pub fn job_context() -> JobContext<'static> {
+    JobContext { workflow: WorkflowId(7), task: "a", item: None, run: 0, tenant: "acme", compensation: false }
 }

@@ -1,26 +1,26 @@
-//! The jobs, delays and lists that tasks render.
+//! Rendering of jobs, delays and lists.
 
 use std::collections::BTreeMap;
 
 use model::spec::{JobSpec, Limits, Priority, Run, Sandbox};
 use model::time::Millis;
 use serde_json::{Value, json};
-use workflow::plan::{Act, JobTemplate};
-use workflow::scope::JobFacts;
+use workflow::plan::{JobTemplate, TaskWork};
+use workflow::scope::JobContext;
 
-use crate::fixture::{World, facts, plan};
+use crate::fixture::{World, job_context, plan};
 
-/// The spec of the first task's job.
+/// Job spec of the first task.
 fn render(yaml: &str, world: &World) -> Result<JobSpec, String> {
     let plan = plan(&format!("name: w\ninputs: {{x: any, s: string, l: list}}\n{yaml}"));
-    let Act::Job(job) = &plan.tasks[0].act else { panic!("it is a job") };
-    job.render(&world.scope(), &facts()).map_err(|error| error.to_string())
+    let TaskWork::Job(job) = &plan.tasks[0].work else { panic!("the task is not a job") };
+    job.render(&world.scope(), &job_context()).map_err(|error| error.to_string())
 }
 
 fn process(spec: &JobSpec) -> (&[String], &BTreeMap<String, String>) {
     match &spec.run {
         Run::Process(process) => (&process.command, &process.env),
-        Run::Echo(_) | Run::Wasm(_) => panic!("it is a process"),
+        Run::Echo(_) | Run::Wasm(_) => panic!("the job is not a process"),
     }
 }
 
@@ -29,13 +29,13 @@ fn world() -> World {
 }
 
 #[test]
-fn a_text_is_a_command_of_the_shell() {
+fn a_string_is_a_shell_command() {
     let spec = render("tasks: {a: {run: 'echo ${quote(inputs.s)}'}}", &world()).unwrap();
     assert_eq!(process(&spec).0, ["sh", "-c", r"echo 'it'\''s'"]);
 }
 
 #[test]
-fn where_only_a_text_can_stand_a_value_becomes_one() {
+fn values_in_string_fields_are_converted() {
     let spec = render(
         "tasks: {a: {run: {process: {command: [x, '${inputs.x}', '${1 + 1}'], env: {A: '${true}'}, stdin: '${inputs.l}'}}, labels: {l: '${5}'}}}",
         &world(),
@@ -47,7 +47,7 @@ fn where_only_a_text_can_stand_a_value_becomes_one() {
 }
 
 #[test]
-fn a_whole_command_can_come_from_a_template() {
+fn a_template_can_be_the_whole_command() {
     let spec = render("tasks: {a: {run: {process: {command: '${inputs.l}'}}}}", &world()).unwrap();
     assert_eq!(process(&spec).0, ["p", "q"]);
     let refused = render("tasks: {a: {run: {process: {command: '${inputs.x}'}}}}", &world()).unwrap_err();
@@ -57,59 +57,59 @@ fn a_whole_command_can_come_from_a_template() {
 }
 
 #[test]
-fn an_echo_keeps_types_and_shape() {
+fn an_echo_value_keeps_its_types() {
     let spec = render(
         "tasks: {a: {run: {echo: {value: {v: '${inputs.x}', t: 'a ${inputs.s}', n: [1.50, '$${x}']}}}}}",
         &world(),
     );
-    let Run::Echo(echo) = spec.unwrap().run else { panic!("it is an echo") };
+    let Run::Echo(echo) = spec.unwrap().run else { panic!("the job is not an echo") };
     assert_eq!(echo.value.as_str(), r#"{"v":{"a":1},"t":"a it's","n":[1.5,"${x}"]}"#);
 }
 
 #[test]
-fn an_item_and_its_place_can_be_named() {
+fn item_and_index_are_available() {
     let world = World { item: Some((json!({"host": "h"}), 4)), ..world() };
     let spec = render("tasks: {a: {for_each: '${inputs.l}', run: 'ping ${item.host} ${index}'}}", &world).unwrap();
     assert_eq!(process(&spec).0[2], "ping h 4");
 }
 
 #[test]
-fn a_program_is_told_where_it_is_unless_the_user_has_said_otherwise() {
+fn variables_identify_the_task_without_overriding_the_user() {
     let spec = render("tasks: {a: {run: {process: {command: [x], env: {OUTLAST_TASK: mine}}}}}", &world()).unwrap();
     let env = process(&spec).1;
     assert_eq!(env["OUTLAST_TASK"], "mine");
-    assert_eq!(env["OUTLAST_WORKFLOW"], facts().workflow.to_string());
+    assert_eq!(env["OUTLAST_WORKFLOW"], job_context().workflow.to_string());
     assert_eq!(env["OUTLAST_IDEMPOTENCY_KEY"].len(), 32);
     assert!(!env.contains_key("OUTLAST_ITEM"));
 }
 
 #[test]
-fn an_idempotency_key_names_one_thing_whatever_the_attempt() {
+fn an_idempotency_key_identifies_one_job() {
     let plan = plan("{name: w, tasks: {a: {run: x}}}");
-    let Act::Job(job) = &plan.tasks[0].act else { panic!("it is a job") };
+    let TaskWork::Job(job) = &plan.tasks[0].work else { panic!("the task is not a job") };
     let world = World::default();
-    let key = |facts: JobFacts<'_>| {
-        let spec = job.render(&world.scope(), &facts).unwrap();
+    let key = |job_context: JobContext<'_>| {
+        let spec = job.render(&world.scope(), &job_context).unwrap();
         process(&spec).1["OUTLAST_IDEMPOTENCY_KEY"].clone()
     };
     let others = [
-        JobFacts { task: "b", ..facts() },
-        JobFacts { item: Some(0), ..facts() },
-        JobFacts { item: Some(1), ..facts() },
-        JobFacts { run: 1, ..facts() },
-        JobFacts { compensation: true, ..facts() },
-        JobFacts { workflow: model::id::WorkflowId(8), ..facts() },
+        JobContext { task: "b", ..job_context() },
+        JobContext { item: Some(0), ..job_context() },
+        JobContext { item: Some(1), ..job_context() },
+        JobContext { run: 1, ..job_context() },
+        JobContext { compensation: true, ..job_context() },
+        JobContext { workflow: model::id::WorkflowId(8), ..job_context() },
     ];
-    let mut keys: Vec<String> = others.into_iter().map(key).chain([key(facts())]).collect();
-    assert_eq!(key(facts()), key(facts()));
+    let mut keys: Vec<String> = others.into_iter().map(key).chain([key(job_context())]).collect();
+    assert_eq!(key(job_context()), key(job_context()));
     keys.sort();
     keys.dedup();
     assert_eq!(keys.len(), 7);
-    assert_eq!(key(JobFacts { tenant: "other", ..facts() }), key(facts()));
+    assert_eq!(key(JobContext { tenant: "other", ..job_context() }), key(job_context()));
 }
 
 #[test]
-fn fields_of_a_job_come_from_the_task_and_then_from_the_defaults() {
+fn fields_of_the_task_override_the_defaults() {
     let spec = render(
         "defaults: {topic: t, priority: batch, sandbox: strict, requires: [gpu], retry: 7, attempt_timeout: 2s, \
          labels: {a: '1', b: '1'}, limits: {pids: 5, cpu_ms: 6}}\n\
@@ -127,7 +127,7 @@ fn fields_of_a_job_come_from_the_task_and_then_from_the_defaults() {
 }
 
 #[test]
-fn defaults_that_make_no_sense_for_a_job_are_left_out() {
+fn defaults_that_do_not_apply_to_the_executor_are_omitted() {
     let defaults = "defaults: {sandbox: none, limits: {pids: 5, fuel: 6, cpu_ms: 7}}\n";
     let echo = render(&format!("{defaults}tasks: {{a: {{run: {{echo: {{}}}}}}}}"), &world()).unwrap();
     assert_eq!(echo.limits, Limits::default());
@@ -140,7 +140,7 @@ fn defaults_that_make_no_sense_for_a_job_are_left_out() {
 }
 
 #[test]
-fn what_a_rendered_job_must_not_be_is_told_with_its_field() {
+fn an_invalid_rendered_job_is_reported_with_its_field() {
     let mut world = world();
     world.inputs["s"] = json!("x".repeat(200));
     insta::assert_snapshot!(render("tasks: {a: {run: x, topic: '${inputs.s}'}}", &world).unwrap_err(), @"topic: it has 200 bytes: at most 128");
@@ -153,16 +153,16 @@ fn what_a_rendered_job_must_not_be_is_told_with_its_field() {
 fn compensation(yaml: &str, world: &World) -> JobSpec {
     let plan = plan(yaml);
     let job: &JobTemplate = plan.tasks[0].compensation.as_ref().unwrap();
-    job.render(&world.scope(), &JobFacts { compensation: true, ..facts() }).unwrap()
+    job.render(&world.scope(), &JobContext { compensation: true, ..job_context() }).unwrap()
 }
 
 #[test]
-fn a_compensation_is_critical_labelled_and_knows_what_it_undoes() {
+fn a_compensation_is_critical_and_labelled_and_reads_the_result() {
     let world = World { result: Some(json!({"id": 9})), ..World::default() };
     let yaml = "name: w\ndefaults: {priority: batch, topic: t, labels: {a: b}}\n\
-                tasks: {a: {run: x, compensation: 'undo ${result.id}'}}";
+                tasks: {a: {run: x, compensation: 'revert ${result.id}'}}";
     let spec = compensation(yaml, &world);
-    assert_eq!(process(&spec).0[2], "undo 9");
+    assert_eq!(process(&spec).0[2], "revert 9");
     assert_eq!((spec.priority, spec.topic.as_str()), (Priority::Critical, "t"));
     assert_eq!(spec.labels["saga_compensation"], "true");
     assert_eq!(spec.labels["a"], "b");
@@ -172,17 +172,17 @@ fn a_compensation_is_critical_labelled_and_knows_what_it_undoes() {
 }
 
 #[test]
-fn retries_are_known_beforehand() {
+fn retries_are_known_before_rendering() {
     let plan = plan("{name: w, defaults: {retry: 4}, tasks: {a: {run: x}, b: {run: x, retry: 0}}}");
-    let retries = |task: usize| match &plan.tasks[task].act {
-        Act::Job(job) => job.retries(),
-        _ => panic!("it is a job"),
+    let retries = |task: usize| match &plan.tasks[task].work {
+        TaskWork::Job(job) => job.retries(),
+        _ => panic!("the task is not a job"),
     };
     assert_eq!((retries(0), retries(1)), (Some(4), Some(0)));
 }
 
 #[test]
-fn a_list_comes_from_a_template_or_stands_there() {
+fn a_list_is_a_template_or_a_literal() {
     let items = |list: &str| {
         let plan = plan(&format!("{{name: w, inputs: {{l: any}}, tasks: {{a: {{run: x, for_each: {list}}}}}}}"));
         let world = World::with_inputs(json!({"l": [1, {"a": 2}]}));
@@ -194,14 +194,14 @@ fn a_list_comes_from_a_template_or_stands_there() {
         [json!("x"), json!(1), json!({"y": "z1"})]
     );
     assert_eq!(items("[]").unwrap(), [] as [Value; 0]);
-    insta::assert_snapshot!(items("'${inputs.l[1]}'").unwrap_err(), @"for_each: it comes to an object: a list is needed");
+    insta::assert_snapshot!(items("'${inputs.l[1]}'").unwrap_err(), @"for_each: expected a list, but the template evaluates to an object");
 }
 
 #[test]
 fn a_delay_is_a_duration_or_a_time() {
     let due = |delay: &str, given: &str| {
         let plan = plan(&format!("{{name: w, inputs: {{t: string}}, tasks: {{a: {{delay: {delay}}}}}}}"));
-        let Act::Delay(delay) = &plan.tasks[0].act else { panic!("it is a delay") };
+        let TaskWork::Delay(delay) = &plan.tasks[0].work else { panic!("the task is not a delay") };
         let world = World::with_inputs(json!({"t": given}));
         delay.due(&world.scope(), Millis(1_000_000)).map(|due| due.0).map_err(|error| error.to_string())
     };
@@ -210,6 +210,6 @@ fn a_delay_is_a_duration_or_a_time() {
     assert_eq!(due("'${inputs.t}'", "2s"), Ok(1_002_000));
     assert_eq!(due("'${inputs.t}'", "1970-01-01T01:00:00+01:00"), Ok(0));
     assert_eq!(due("{until: '${inputs.t}'}", "1970-01-01T00:00:07Z"), Ok(7_000));
-    insta::assert_snapshot!(due("'${inputs.t}'", "soon").unwrap_err(), @"delay: `soon` is no duration: write it like `90s`, `1h30m` or `250ms` (d, h, m, s, ms)");
-    insta::assert_snapshot!(due("{until: '${inputs.t}'}", "5s").unwrap_err(), @"delay.until: `5s` is no time: write it like `2026-01-31T12:00:00Z`");
+    insta::assert_snapshot!(due("'${inputs.t}'", "soon").unwrap_err(), @"delay: `soon` is not a duration: write it like `90s`, `1h30m` or `250ms` (d, h, m, s, ms)");
+    insta::assert_snapshot!(due("{until: '${inputs.t}'}", "5s").unwrap_err(), @"delay.until: `5s` is not a time: write it like `2026-01-31T12:00:00Z`");
 }

@@ -1,21 +1,21 @@
-//! Every limit, at the limit and beyond it.
+//! Every limit, at the limit and one beyond.
 
 use std::fmt::Write as _;
 
 use serde_json::json;
 use workflow::limits::*;
-use workflow::plan::Act;
+use workflow::plan::TaskWork;
 use workflow::{Source, compile};
 
 use crate::fixture::{World, codes, plan};
 
-/// A definition whose output is this expression.
+/// A definition with this expression as its output.
 fn expression(text: &str) -> String {
     json!({"name": "w", "inputs": {"x": "any"}, "tasks": {"a": {"run": "x"}}, "outputs": format!("${{{text}}}")})
         .to_string()
 }
 
-/// The code of what is wrong with a JSON text, if anything is.
+/// Code of the first diagnostic of a JSON definition, if it is invalid.
 fn refusal(json: &str) -> Option<&'static str> {
     compile(Source::Json(json.as_bytes())).err().map(|problems| problems.0[0].code)
 }
@@ -42,7 +42,7 @@ fn tasks_of_all_nested_definitions_are_counted() {
 }
 
 #[test]
-fn as_many_tasks_as_possible_may_be_a_chain_or_a_fan() {
+fn the_maximum_number_of_tasks_can_be_a_chain_or_a_fan_out() {
     let compiled = |needs: &dyn Fn(usize) -> String| {
         let mut text = r#"{"name":"w","tasks":{"#.to_owned();
         for at in 0..TASKS_MAX {
@@ -69,7 +69,7 @@ fn as_many_tasks_as_possible_may_be_a_chain_or_a_fan() {
 
 #[test]
 fn needs_are_counted() {
-    // Each of the last tasks needs each of the first ones.
+    // Each of the last tasks needs all of the first ones.
     let definition = |more: usize| {
         let (first, last) = (1_000, NEEDS_MAX / 1_000);
         let mut text = r#"{"name":"w","tasks":{"#.to_owned();
@@ -117,7 +117,7 @@ fn names_inputs_epochs_and_cases_are_bounded() {
 }
 
 #[test]
-fn definitions_nest_so_deep_and_no_deeper() {
+fn the_nesting_of_definitions_is_bounded() {
     let nested = |depth: usize| {
         let mut definition = json!({"tasks": {"a": {"run": "x"}}});
         for _ in 1..depth {
@@ -131,8 +131,8 @@ fn definitions_nest_so_deep_and_no_deeper() {
 }
 
 #[test]
-fn values_nest_so_deep_and_no_deeper() {
-    // The list is the fourth level: in the definition, its inputs, and the input.
+fn the_nesting_of_values_is_bounded() {
+    // The list is the fourth level, inside the definition, its inputs and the input.
     let json = |lists: usize| {
         format!(
             r#"{{"name":"w","inputs":{{"a":{{"type":"any","default":{}{}}}}},"tasks":{{"a":{{"run":"x"}}}}}}"#,
@@ -149,14 +149,14 @@ fn values_nest_so_deep_and_no_deeper() {
 }
 
 #[test]
-fn aliases_are_no_bomb() {
+fn alias_bombs_are_refused() {
     let mut yaml = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..10 {
         let all = vec![format!("*a{}", level - 1); 10].join(", ");
         let _ = writeln!(yaml, "a{level}: &a{level} [{all}]");
     }
     assert_eq!(codes(&yaml), ["too_large"]);
-    // Nor deeper than values may be.
+    // The depth of expanded aliases is bounded as well.
     let mut yaml = "a0: &a0 [x]\n".to_owned();
     for level in 1..=DEPTH_MAX {
         let _ = writeln!(yaml, "a{level}: &a{level} [*a{}]", level - 1);
@@ -172,13 +172,13 @@ fn values_are_counted() {
             "0,".repeat(values - 1)
         )
     };
-    // The definition, its name, inputs, the input, its type and the list; tasks, the task and its delay.
+    // Nine other values: the definition, its name, inputs, the input, its type and the list; tasks, the task, its delay.
     assert_eq!(refusal(&json(NODES_MAX - 9)), None);
     assert_eq!(refusal(&json(NODES_MAX - 8)), Some("too_large"));
 }
 
 #[test]
-fn a_definition_has_a_largest_size() {
+fn the_size_of_a_definition_is_bounded() {
     let padded = |bytes: usize| {
         let start = "name: w\ntasks: {a: {run: x}}\n#";
         format!("{start}{}", " ".repeat(bytes - start.len()))
@@ -188,7 +188,7 @@ fn a_definition_has_a_largest_size() {
 }
 
 #[test]
-fn expressions_have_a_longest_text_and_a_greatest_depth() {
+fn the_length_and_depth_of_expressions_are_bounded() {
     let long = |bytes: usize| expression(&format!("'{}'", "x".repeat(bytes - 2)));
     assert_eq!(refusal(&long(EXPRESSION_BYTES_MAX)), None);
     assert_eq!(refusal(&long(EXPRESSION_BYTES_MAX + 1)), Some("too_large"));
@@ -219,13 +219,13 @@ fn expressions_are_counted() {
 }
 
 #[test]
-fn work_is_bounded() {
+fn evaluation_steps_are_bounded() {
     let text = "x".repeat(500_000);
     let once = "length(split(inputs.x, 'y'))";
     assert_eq!(rendered(once, json!({"x": text})).unwrap(), json!(1));
     let often = vec![once; 20].join("+");
     assert!(rendered(&often, json!({"x": text})).unwrap_err().contains("100000 steps"));
-    // Also when it is spread over many expressions of one value.
+    // The budget covers all expressions of one value.
     let plan = plan(&format!(
         "{{name: w, inputs: {{x: string}}, tasks: {{a: {{run: x}}}}, outputs: [{}]}}",
         vec![format!("\"${{{once}}}\""); 20].join(", ")
@@ -235,7 +235,7 @@ fn work_is_bounded() {
 }
 
 #[test]
-fn lists_that_templates_make_are_bounded() {
+fn computed_lists_are_bounded() {
     assert_eq!(rendered(&format!("length(range({ITEMS_MAX}))"), json!({})).unwrap(), json!(ITEMS_MAX));
     assert!(rendered(&format!("length(range({ITEMS_MAX} + 1))"), json!({})).unwrap_err().contains("100000"));
     assert!(rendered("range(0 - 9223372036854775807, 9223372036854775807)", json!({})).is_err());
@@ -261,7 +261,7 @@ fn items_are_bounded_in_number_and_size() {
             .map_err(|error| error.message)
     };
     assert_eq!(items(json!(vec![json!({"a": 1, "b": "text"}); ITEMS_MAX])), Ok(ITEMS_MAX));
-    assert!(items(json!(vec![0; ITEMS_MAX + 1])).unwrap_err().contains("too many"));
+    assert!(items(json!(vec![0; ITEMS_MAX + 1])).unwrap_err().contains("at most 100000"));
     // Brackets and quotes count.
     let text = |bytes: usize| json!(["x".repeat(bytes - 4)]);
     assert_eq!(items(text(ITEMS_BYTES_MAX)), Ok(1));
@@ -273,9 +273,9 @@ fn items_are_bounded_in_number_and_size() {
 }
 
 #[test]
-fn what_is_rendered_has_a_largest_size() {
+fn the_size_of_rendered_values_is_bounded() {
     let text = |bytes: usize| json!({"x": "x".repeat(bytes)});
-    // As a value with its quotes, as a text without.
+    // A value counts with its quotes, a string without.
     assert!(rendered("inputs.x", text(RENDERED_BYTES_MAX - 2)).is_ok());
     assert!(rendered("inputs.x", text(RENDERED_BYTES_MAX - 1)).is_err());
     assert!(rendered("length(inputs.x + 'y')", text(RENDERED_BYTES_MAX - 1)).is_ok());
@@ -283,13 +283,13 @@ fn what_is_rendered_has_a_largest_size() {
     assert!(rendered("length(json(inputs.x))", text(RENDERED_BYTES_MAX - 2)).is_ok());
     assert!(rendered("length(json([inputs.x]))", text(RENDERED_BYTES_MAX - 3)).is_err());
     let plan = plan("{name: w, inputs: {x: string}, tasks: {a: {approval: 'a${inputs.x}'}}}");
-    let Act::Approval { message } = &plan.tasks[0].act else { panic!("it is an approval") };
+    let TaskWork::Approval { message } = &plan.tasks[0].work else { panic!("the task is not an approval") };
     assert!(message.text(&World::with_inputs(text(RENDERED_BYTES_MAX - 1)).scope()).is_ok());
     assert!(message.text(&World::with_inputs(text(RENDERED_BYTES_MAX)).scope()).is_err());
 }
 
 #[test]
-fn many_mistakes_among_many_tasks_are_told_in_good_time() {
+fn many_errors_in_a_large_definition_are_reported_quickly() {
     let mut yaml = "name: w\ntasks:\n".to_owned();
     for at in 0..20_000 {
         let _ = writeln!(yaml, "  task-number-{at}: {{run: x, needs: task-numbr-{at}}}");

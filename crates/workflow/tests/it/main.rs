@@ -1,13 +1,13 @@
-//! Definitions from their text to what they render.
+//! Workflow definitions, from source text to rendered jobs and diagnostics.
 #![expect(clippy::unwrap_used, reason = "in a test an unwrap that fails is a failed test")]
 
-mod any_text;
-mod conditions_and_values;
 mod definitions;
-mod documents;
+mod docs_and_schema;
+mod errors;
+mod expressions;
 mod fixture;
+mod inputs;
 mod jobs;
 mod limits;
-mod mistakes;
-mod mistakes_in_templates;
-mod starting;
+mod properties;
+mod template_errors;

@@ -1,16 +1,17 @@
-//! The shell of a shard under test: takes inputs, commits, performs effects, lets time pass.
+//! Shell of a shard under test: handles inputs, commits, performs effects, advances virtual time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use engine::leases::Message;
 use engine::{
-    Accepted, Answer, Config, Effect, Fetch, Gate, Input, NewQueue, Refusal, RequestId, Setup, Shard, Step, Word,
+    Accepted, Answer, ApprovalDecision, Config, Effect, Fetch, Input, NewQueue, PolicyMode, Refusal, RequestId,
+    Settings, Shard, Step,
 };
 use model::change::Change;
 use model::id::{Epoch, Incarnation, JobId, QueueId, RunnerId, ShardId};
 use model::job::{End, Job, Outcome};
-use model::message::{Capacity, FromRunner, Ticket, ToRunner};
+use model::message::{AttemptRef, Capacity, FromRunner, ToRunner};
 use model::queue::{Queue, QueueRef, QueueToken};
 use model::reason::ReasonCode;
 use model::spec::JobSpec;
@@ -18,44 +19,44 @@ use model::state::State;
 use model::time::Millis;
 use model::verdict::{Approval, Decision, PolicyVersion, Verdict};
 
+use super::messages::{POLICY, START, config_of, decision, room, submission};
 use super::records::Records;
 use super::runner::Runner;
-use super::words::{POLICY, START, config_of, decision, room, submission};
 
-/// Waiting for something gives up after this many rounds.
+/// Waits give up after this many rounds.
 const ROUNDS_MAX: usize = 10_000;
 
 pub struct Fixture {
     pub config: Config,
-    pub setup: Arc<Setup>,
+    pub settings: Arc<Settings>,
     pub shard: Shard,
     pub now: Millis,
     pub records: Records,
     pub runners: BTreeMap<RunnerId, Runner>,
     pub changes: Vec<Change>,
     pub ended: Vec<JobId>,
-    /// Jobs the policy was asked about, in order.
-    pub asked: Vec<JobId>,
-    /// What was said to other shards.
-    pub letters: Vec<(ShardId, Message)>,
-    /// Jobs whose results are to be scanned, in order.
+    /// Jobs of policy checks, in order.
+    pub policy_requests: Vec<JobId>,
+    /// Messages to other shards.
+    pub shard_messages: Vec<(ShardId, Message)>,
+    /// Jobs with a requested content scan, in order.
     pub scans: Vec<JobId>,
-    /// Attempts given out, in order, with the runner.
-    pub runs: Vec<(RunnerId, Ticket)>,
-    pub stops: Vec<Ticket>,
-    /// The numbers of the inventory questions, in order.
-    pub questions: Vec<u64>,
-    /// Everything said to runners is lost on the way.
-    pub deaf_runners: bool,
-    /// Questions to the store wait in `fetches` until [`Fixture::answer_fetches`].
+    /// Dispatched attempts with their runner, in order.
+    pub runs: Vec<(RunnerId, AttemptRef)>,
+    pub stops: Vec<AttemptRef>,
+    /// Numbers of the inventory requests, in order.
+    pub inventory_requests: Vec<u64>,
+    /// All messages to runners are dropped.
+    pub drop_runner_messages: bool,
+    /// Fetches wait in `fetches` until [`Fixture::answer_fetches`].
     pub hold_fetches: bool,
     pub fetches: VecDeque<Fetch>,
-    /// The commit after which everything but the records is lost.
+    /// Number of the commit after which the shard crashes.
     pub crash_at: Option<usize>,
     pub commits: usize,
-    /// In bytes.
+    /// Size in bytes.
     pub largest_commit: usize,
-    /// Whether each queue knows every job it has ever had, and none was removed.
+    /// Whether queue counters must equal the jobs on record: no job or queue was removed.
     pub exact_counters: bool,
     answers: BTreeMap<RequestId, Answer>,
     pub(super) inbox: VecDeque<Input>,
@@ -68,35 +69,35 @@ impl Fixture {
         Self::with(config_of(0, 1))
     }
 
-    /// The same with one runner that has room for that many.
+    /// A shard with one runner of that capacity.
     pub fn with_runner(capacity: u32) -> Self {
         let mut fixture = Self::new();
-        fixture.runner(super::words::RUNNER, room(capacity));
+        fixture.runner(super::messages::RUNNER, room(capacity));
         fixture
     }
 
     pub fn with(config: Config) -> Self {
-        Self::governed(config, Setup::default())
+        Self::governed(config, Settings::default())
     }
 
-    pub fn governed(config: Config, setup: Setup) -> Self {
-        let setup = Arc::new(setup);
+    pub fn governed(config: Config, settings: Settings) -> Self {
+        let settings = Arc::new(settings);
         Self {
             config,
-            shard: Shard::new(config, setup.clone(), Epoch(1), START),
-            setup,
+            shard: Shard::new(config, settings.clone(), Epoch(1), START),
+            settings,
             now: START,
             records: Records::default(),
             runners: BTreeMap::new(),
             changes: Vec::new(),
             ended: Vec::new(),
-            asked: Vec::new(),
+            policy_requests: Vec::new(),
             scans: Vec::new(),
-            letters: Vec::new(),
+            shard_messages: Vec::new(),
             runs: Vec::new(),
             stops: Vec::new(),
-            questions: Vec::new(),
-            deaf_runners: false,
+            inventory_requests: Vec::new(),
+            drop_runner_messages: false,
             hold_fetches: false,
             fetches: VecDeque::new(),
             crash_at: None,
@@ -110,13 +111,13 @@ impl Fixture {
         }
     }
 
-    /// Hands in one input and everything that follows from it.
-    pub fn give(&mut self, input: Input) {
-        self.give_together(vec![input]);
+    /// Handles one input and its consequences.
+    pub fn input(&mut self, input: Input) {
+        self.input_together(vec![input]);
     }
 
-    /// Hands in inputs that share one commit.
-    pub fn give_together(&mut self, inputs: Vec<Input>) {
+    /// Handles inputs in one commit, and their consequences.
+    pub fn input_together(&mut self, inputs: Vec<Input>) {
         self.step(inputs);
         loop {
             if !self.hold_fetches
@@ -134,7 +135,7 @@ impl Fixture {
 
     pub fn answer_fetches(&mut self) {
         self.hold_fetches = false;
-        self.give_together(Vec::new());
+        self.input_together(Vec::new());
     }
 
     fn step(&mut self, inputs: Vec<Input>) {
@@ -174,8 +175,8 @@ impl Fixture {
             Effect::Answer { request, answer } => {
                 assert!(self.answers.insert(request, answer).is_none(), "{request:?} was answered twice");
             }
-            Effect::CheckPolicy { job, .. } => self.asked.push(job),
-            Effect::ToShard { shard, message } => self.letters.push((shard, message)),
+            Effect::CheckPolicy { job, .. } => self.policy_requests.push(job),
+            Effect::ToShard { shard, message } => self.shard_messages.push((shard, message)),
             Effect::ScanOutput { job, .. } => self.scans.push(job),
             Effect::Fetch(fetch) => self.fetches.push_back(fetch),
             Effect::Send { runner, incarnation, message } => self.send(runner, incarnation, message),
@@ -184,52 +185,52 @@ impl Fixture {
 
     fn send(&mut self, runner_id: RunnerId, incarnation: Incarnation, message: ToRunner) {
         match &message {
-            ToRunner::Run { ticket, .. } => self.runs.push((runner_id, *ticket)),
-            ToRunner::Stop { ticket } => self.stops.push(*ticket),
-            ToRunner::Inventory { question } => self.questions.push(*question),
+            ToRunner::Run { attempt_ref, .. } => self.runs.push((runner_id, *attempt_ref)),
+            ToRunner::Stop { attempt_ref } => self.stops.push(*attempt_ref),
+            ToRunner::Inventory { request } => self.inventory_requests.push(*request),
             ToRunner::Committed { .. } => {}
         }
-        if self.deaf_runners {
+        if self.drop_runner_messages {
             return;
         }
         if let Some(runner) = self.runners.get_mut(&runner_id).filter(|runner| runner.incarnation == incarnation) {
-            let words = runner.hear(message, self.now);
-            self.inbox.extend(words.into_iter().map(Input::Runner));
+            let messages = runner.receive(message, self.now);
+            self.inbox.extend(messages.into_iter().map(Input::Runner));
         }
     }
 
-    /// Everything but the records is lost; a new owner starts from them.
+    /// Crashes the shard: a new owner starts from the records.
     pub fn crash(&mut self) {
         self.inbox.clear();
         self.fetches.clear();
         self.epoch += 1;
-        self.shard = self.records.restore(self.config, self.setup.clone(), Epoch(self.epoch), self.now);
+        self.shard = self.records.restore(self.config, self.settings.clone(), Epoch(self.epoch), self.now);
         let mut step = Step::new();
         self.shard.resume(self.now, &mut step);
         self.shard.flush(&mut step);
         self.finish(step);
-        self.give_together(Vec::new());
+        self.input_together(Vec::new());
     }
 
     // Time.
 
-    /// Lets time pass, with a tick whenever the shard wants one.
-    pub fn pass(&mut self, millis: u64) {
+    /// Advances the time, with a tick whenever one is due.
+    pub fn advance(&mut self, millis: u64) {
         let end = self.now + Millis(millis);
         for _ in 0..ROUNDS_MAX {
             let next = self.shard.next_tick().max(self.now);
             if next > end {
                 self.now = end;
-                return self.give(Input::Tick);
+                return self.input(Input::Tick);
             }
             self.now = next;
-            self.give(Input::Tick);
+            self.input(Input::Tick);
             if self.shard.next_tick() <= self.now {
-                // It wants to go on at once; a little time passes all the same.
+                // Another tick is due at once; time advances nevertheless.
                 self.now = self.now + Millis(1);
             }
         }
-        panic!("{millis} ms never pass: the shard always wants another tick");
+        panic!("the time does not advance by {millis} ms: another tick is always due at once");
     }
 
     // Requests.
@@ -239,22 +240,22 @@ impl Fixture {
         RequestId(self.requests)
     }
 
-    /// The answer to a request, if it has come.
+    /// The answer to a request, if there is one.
     pub fn answer(&mut self, request: RequestId) -> Option<Answer> {
         self.answers.remove(&request)
     }
 
-    /// Asks and expects an answer at once.
+    /// Sends a request that is answered at once.
     #[track_caller]
-    pub fn ask(&mut self, input: impl FnOnce(RequestId) -> Input) -> Answer {
+    pub fn request(&mut self, input: impl FnOnce(RequestId) -> Input) -> Answer {
         let request = self.next_request();
-        self.give(input(request));
-        self.answer(request).expect("an answer")
+        self.input(input(request));
+        self.answer(request).expect("the request is answered")
     }
 
     pub fn submit_request(&mut self, specs: &[JobSpec]) -> RequestId {
         let request = self.next_request();
-        self.give(Input::Submit { request, jobs: specs.iter().map(submission).collect() });
+        self.input(Input::Submit { request, jobs: specs.iter().map(submission).collect() });
         request
     }
 
@@ -263,7 +264,7 @@ impl Fixture {
         let request = self.submit_request(specs);
         match self.answer(request) {
             Some(Answer::Submitted(results)) => results,
-            other => panic!("a submit is answered as one: {other:?}"),
+            other => panic!("unexpected answer to a submit: {other:?}"),
         }
     }
 
@@ -275,23 +276,23 @@ impl Fixture {
 
     #[track_caller]
     pub fn submit_some(&mut self, count: usize) -> Vec<JobId> {
-        let results = self.try_submit(&vec![super::words::echo(); count]);
+        let results = self.try_submit(&vec![super::messages::echo(); count]);
         results.into_iter().map(|result| result.expect("the job is accepted").id).collect()
     }
 
     #[track_caller]
     pub fn cancel(&mut self, job: JobId) -> State {
-        shown(self.ask(|request| Input::Cancel { request, job, by: None }))
+        shown(self.request(|request| Input::Cancel { request, job, by: None }))
     }
 
     #[track_caller]
     pub fn retract(&mut self, job: JobId) -> State {
-        shown(self.ask(|request| Input::Retract { request, job, by: None }))
+        shown(self.request(|request| Input::Retract { request, job, by: None }))
     }
 
     #[track_caller]
     pub fn retry(&mut self, job: JobId) -> Result<State, Refusal> {
-        match self.ask(|request| Input::Retry { request, job, by: None }) {
+        match self.request(|request| Input::Retry { request, job, by: None }) {
             Answer::Job(job) => Ok(job.state),
             Answer::Refused(refusal) => Err(refusal),
             other => panic!("{other:?}"),
@@ -300,16 +301,17 @@ impl Fixture {
 
     pub fn approve(&mut self, job: JobId, approval: Approval) -> Answer {
         let Approval { by, approved, comment, digest, rule, .. } = approval;
-        let word = Word { by: Some(by.into()), approved, comment, digest: Some(digest), rule: Some(rule) };
-        self.ask(|request| Input::Approve { request, job, word: Box::new(word) })
+        let decision =
+            ApprovalDecision { by: Some(by.into()), approved, comment, digest: Some(digest), rule: Some(rule) };
+        self.request(|request| Input::Approve { request, job, decision: Box::new(decision) })
     }
 
     #[track_caller]
     pub fn create_queue(&mut self, change: impl FnOnce(&mut NewQueue)) -> Queue {
         let new = self.new_queue(change);
-        match self.ask(|request| Input::CreateQueue { request, queue: Box::new(new) }) {
+        match self.request(|request| Input::CreateQueue { request, queue: Box::new(new) }) {
             Answer::Queue(queue) => *queue,
-            other => panic!("the queue is made: {other:?}"),
+            other => panic!("the queue was not created: {other:?}"),
         }
     }
 
@@ -324,15 +326,15 @@ impl Fixture {
     }
 
     pub fn cancel_queue(&mut self, queue: QueueId) -> Answer {
-        self.ask(|request| Input::CancelQueue { request, queue: QueueRef::Id(queue), by: None })
+        self.request(|request| Input::CancelQueue { request, queue: QueueRef::Id(queue), by: None })
     }
 
     pub fn drain_queue(&mut self, queue: QueueId) -> Answer {
-        self.ask(|request| Input::DrainQueue { request, queue: QueueRef::Id(queue), by: None })
+        self.request(|request| Input::DrainQueue { request, queue: QueueRef::Id(queue), by: None })
     }
 
     pub fn remove_queue(&mut self, queue: QueueId) -> Answer {
-        self.ask(|request| Input::RemoveQueue { request, queue: QueueRef::Id(queue), by: None })
+        self.request(|request| Input::RemoveQueue { request, queue: QueueRef::Id(queue), by: None })
     }
 
     pub fn verdict(&mut self, job: JobId, verdict: Verdict) {
@@ -344,122 +346,129 @@ impl Fixture {
     }
 
     pub fn decide(&mut self, job: JobId, decision: Decision) {
-        self.give(Input::Verdict { job, decision });
+        self.input(Input::Verdict { job, decision });
     }
 
-    /// Other rules are in force from now on.
+    /// Puts another policy version in force.
     pub fn change_policy(&mut self, version: PolicyVersion) {
-        self.change_setup(|setup| setup.gate = Gate::Policy(version));
+        self.change_settings(|settings| settings.policy = PolicyMode::Enforced(version));
     }
 
-    pub fn change_setup(&mut self, change: impl FnOnce(&mut Setup)) {
-        change(Arc::make_mut(&mut self.setup));
-        self.give(Input::Setup(self.setup.clone()));
+    pub fn change_settings(&mut self, change: impl FnOnce(&mut Settings)) {
+        change(Arc::make_mut(&mut self.settings));
+        self.input(Input::Settings(self.settings.clone()));
     }
 
-    /// Submits a job together with what the policy is known to say of it.
+    /// Submits a job together with a policy decision.
     pub fn submit_decided(&mut self, spec: &JobSpec, decision: Decision) -> JobId {
         let mut submission = submission(spec);
         submission.decision = Some(Box::new(decision));
-        match self.ask(|request| Input::Submit { request, jobs: vec![submission] }) {
-            Answer::Submitted(results) => results[0].as_ref().expect("it is accepted").id,
+        match self.request(|request| Input::Submit { request, jobs: vec![submission] }) {
+            Answer::Submitted(results) => results[0].as_ref().expect("the job is accepted").id,
             other => panic!("{other:?}"),
         }
     }
 
     // Runners.
 
-    /// A runner appears, or appears again.
+    /// Registers a runner, or its next incarnation.
     pub fn runner(&mut self, id: RunnerId, capacity: Capacity) {
         let incarnation = self.runners.get(&id).map_or(1, |runner| runner.incarnation.0 + 1);
         let mut runner = Runner::new(id, Incarnation(incarnation), capacity);
-        let here = runner.here(0);
+        let register = runner.register(0);
         self.runners.insert(id, runner);
-        self.give(Input::Runner(here));
+        self.input(Input::Runner(register));
     }
 
-    /// A runner is restarted and finds these attempts alive.
-    pub fn restart(&mut self, id: RunnerId, capacity: Capacity, keeps: &[Ticket]) {
-        let here = self.restart_silently(id, capacity, keeps);
-        self.give(Input::Runner(here));
+    /// Restarts a runner that finds these attempts alive.
+    pub fn restart(&mut self, id: RunnerId, capacity: Capacity, alive: &[AttemptRef]) {
+        let register = self.restart_silently(id, capacity, alive);
+        self.input(Input::Runner(register));
     }
 
-    /// The same; its first word is still to be handed in.
-    pub fn restart_silently(&mut self, id: RunnerId, capacity: Capacity, keeps: &[Ticket]) -> FromRunner {
-        let mut runner = self.runners[&id].restarted(capacity, keeps);
-        let here = runner.here(0);
+    /// Restarts a runner without delivering its first message.
+    pub fn restart_silently(&mut self, id: RunnerId, capacity: Capacity, alive: &[AttemptRef]) -> FromRunner {
+        let mut runner = self.runners[&id].restarted(capacity, alive);
+        let register = runner.register(0);
         self.runners.insert(id, runner);
-        here
+        register
     }
 
     pub fn resize(&mut self, id: RunnerId, capacity: Capacity) {
         let runner = self.runners.get_mut(&id).expect("a runner");
         runner.set_capacity(capacity);
-        let here = runner.here(0);
-        self.give(Input::Runner(here));
+        let register = runner.register(0);
+        self.input(Input::Runner(register));
     }
 
-    /// What a runner would say, to be handed in by the test when and as often as it likes.
-    pub fn words<T>(&mut self, id: RunnerId, speak: impl FnOnce(&mut Runner) -> T) -> T {
+    /// Runs `speak` on a runner. The test delivers its messages.
+    pub fn messages<T>(&mut self, id: RunnerId, speak: impl FnOnce(&mut Runner) -> T) -> T {
         speak(self.runners.get_mut(&id).expect("a runner"))
     }
 
-    pub fn say(&mut self, word: FromRunner) {
-        self.give(Input::Runner(word));
+    pub fn deliver(&mut self, message: FromRunner) {
+        self.input(Input::Runner(message));
     }
 
     #[track_caller]
-    fn holder(&mut self, ticket: Ticket) -> &mut Runner {
+    fn holder(&mut self, attempt_ref: AttemptRef) -> &mut Runner {
         let mut runners = self.runners.values_mut();
-        runners.find(|runner| runner.in_hand.contains(&ticket)).expect("some runner has it in hand")
+        runners.find(|runner| runner.in_flight.contains(&attempt_ref)).expect("the attempt is in flight on a runner")
     }
 
     #[track_caller]
-    pub fn start(&mut self, ticket: Ticket) {
+    pub fn accept(&mut self, attempt_ref: AttemptRef) {
         let now = self.now;
-        let word = self.holder(ticket).start(ticket, now);
-        self.say(word);
+        let message = self.holder(attempt_ref).accept(attempt_ref, now);
+        self.deliver(message);
     }
 
     #[track_caller]
-    pub fn end(&mut self, ticket: Ticket, end: End) {
+    pub fn start(&mut self, attempt_ref: AttemptRef) {
         let now = self.now;
-        let word = self.holder(ticket).end(ticket, now, end);
-        self.say(word);
+        let message = self.holder(attempt_ref).start(attempt_ref, now);
+        self.deliver(message);
     }
 
-    pub fn end_with(&mut self, ticket: Ticket, outcome: Outcome) {
+    #[track_caller]
+    pub fn end(&mut self, attempt_ref: AttemptRef, end: End) {
         let now = self.now;
-        let word = self.holder(ticket).end_with(ticket, now, outcome);
-        self.say(word);
+        let message = self.holder(attempt_ref).end(attempt_ref, now, end);
+        self.deliver(message);
     }
 
-    /// The newest attempt of a job starts and ends.
-    #[track_caller]
-    pub fn play(&mut self, job: JobId, end: End) {
-        let ticket = self.current(job);
-        self.start(ticket);
-        self.end(ticket, end);
+    pub fn end_with(&mut self, attempt_ref: AttemptRef, outcome: Outcome) {
+        let now = self.now;
+        let message = self.holder(attempt_ref).end_with(attempt_ref, now, outcome);
+        self.deliver(message);
     }
 
-    /// The attempt of a job that a runner has in hand.
+    /// Starts and ends the newest attempt of a job.
     #[track_caller]
-    pub fn current(&self, job: JobId) -> Ticket {
+    pub fn run_attempt(&mut self, job: JobId, end: End) {
+        let attempt_ref = self.current(job);
+        self.start(attempt_ref);
+        self.end(attempt_ref, end);
+    }
+
+    /// The job's attempt in flight.
+    #[track_caller]
+    pub fn current(&self, job: JobId) -> AttemptRef {
         let record = self.job(job);
         assert!(record.state.is_on_runner(), "{job} is {}", record.state);
-        Ticket { job, attempt: record.attempt }
+        AttemptRef { job, attempt: record.attempt }
     }
 
-    /// Attempts given out since the last look, in order.
+    /// Jobs dispatched since the last call, in order.
     pub fn take_runs(&mut self) -> Vec<JobId> {
-        std::mem::take(&mut self.runs).into_iter().map(|(_, ticket)| ticket.job).collect()
+        std::mem::take(&mut self.runs).into_iter().map(|(_, attempt_ref)| attempt_ref.job).collect()
     }
 
     pub fn lose(&mut self, runner: RunnerId, incarnation: u64) {
-        self.give(Input::RunnerLost { runner, incarnation: Incarnation(incarnation) });
+        self.input(Input::RunnerLost { runner, incarnation: Incarnation(incarnation) });
     }
 
-    /// Lets runners do what they are told and time pass until no job is left that has not ended.
+    /// Runs all attempts and advances the time until every job has ended.
     #[track_caller]
     pub fn finish_all(&mut self) {
         for _ in 0..ROUNDS_MAX {
@@ -469,36 +478,36 @@ impl Fixture {
             if !self.work() {
                 let next = self.shard.next_tick().max(self.now + Millis(1));
                 self.now = next;
-                self.give(Input::Tick);
+                self.input(Input::Tick);
             }
         }
         let left: Vec<_> = self.records.jobs(model::batch::Keyspace::Live);
-        panic!("{} jobs never end, the first is {:?}", left.len(), left.first());
+        panic!("{} jobs do not end; the first is {:?}", left.len(), left.first());
     }
 
-    /// Every runner goes one step on with everything in hand; whether there was anything.
+    /// Advances every attempt in flight by one state. Returns whether there was one.
     fn work(&mut self) -> bool {
         let now = self.now;
-        let mut words = Vec::new();
+        let mut messages = Vec::new();
         for runner in self.runners.values_mut() {
-            for ticket in runner.in_hand.clone() {
-                words.push(if runner.to_stop.contains(&ticket) {
-                    runner.end(ticket, now, End::Stopped)
-                } else if runner.has_started(ticket) {
-                    runner.end(ticket, now, End::Succeeded)
+            for attempt_ref in runner.in_flight.clone() {
+                messages.push(if runner.to_stop.contains(&attempt_ref) {
+                    runner.end(attempt_ref, now, End::Stopped)
+                } else if runner.has_started(attempt_ref) {
+                    runner.end(attempt_ref, now, End::Succeeded)
                 } else {
-                    runner.start(ticket, now)
+                    runner.start(attempt_ref, now)
                 });
             }
         }
-        let any = !words.is_empty();
-        for word in words {
-            self.say(word);
+        let any = !messages.is_empty();
+        for message in messages {
+            self.deliver(message);
         }
         any
     }
 
-    // What a user sees.
+    // Records.
 
     #[track_caller]
     pub fn job(&self, id: JobId) -> Job {
@@ -525,6 +534,6 @@ impl Fixture {
 fn shown(answer: Answer) -> State {
     match answer {
         Answer::Job(job) => job.state,
-        other => panic!("the job is shown: {other:?}"),
+        other => panic!("expected a job: {other:?}"),
     }
 }

@@ -1,10 +1,10 @@
-//! One shard in virtual time over records in memory.
+//! One shard in virtual time with records in memory.
 
 mod fixture;
-pub mod flows;
+mod messages;
 mod records;
 mod runner;
-mod words;
+pub mod workflows;
 
 pub use fixture::Fixture;
-pub use words::*;
+pub use messages::*;

@@ -1,9 +1,9 @@
-//! The records of a shard as its commits have left them.
+//! The committed records of a shard.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use engine::{Config, Fetch, Fetched, Setup, Shard};
+use engine::{Config, Fetch, Fetched, Settings, Shard};
 use model::audit;
 use model::batch::{Batch, Keyspace, Op, ops};
 use model::change::Change;
@@ -24,7 +24,7 @@ pub struct Records {
 }
 
 impl Records {
-    /// Makes a batch durable; returns what it tells subscribers.
+    /// Commits a batch; returns its events.
     pub fn commit(&mut self, batch: &Batch) -> Vec<Change> {
         let mut changes = Vec::new();
         for op in ops(batch.as_bytes()) {
@@ -56,7 +56,7 @@ impl Records {
     fn decode_job(&self, bytes: &[u8]) -> Job {
         let mut job = Job::decode(bytes).expect("records can be read");
         if job.lacks_spec() {
-            let spec = self.get(Keyspace::Spec, &job.id.key()).expect("a large spec stands beside its record");
+            let spec = self.get(Keyspace::Spec, &job.id.key()).expect("a large spec has a record of its own");
             job.spec = bytes::Bytes::copy_from_slice(spec);
         }
         job
@@ -66,7 +66,7 @@ impl Records {
     pub fn job(&self, id: JobId) -> Option<Job> {
         let live = self.get(Keyspace::Live, &id.key());
         let done = self.get(Keyspace::Done, &id.key());
-        assert!(live.is_none() || done.is_none(), "{id} is in two places");
+        assert!(live.is_none() || done.is_none(), "{id} has a live and a finished record");
         live.or(done).map(|bytes| self.decode_job(bytes))
     }
 
@@ -82,9 +82,9 @@ impl Records {
         self.table(Keyspace::Queues).map(|(_, value)| codec::decode(value).expect("queues can be read")).collect()
     }
 
-    /// A shard made from the records, as a shell does it at start.
-    pub fn restore(&self, config: Config, setup: Arc<Setup>, epoch: Epoch, now: Millis) -> Shard {
-        let mut shard = Shard::new(config, setup, epoch, now);
+    /// Rehydrates a shard from the records.
+    pub fn restore(&self, config: Config, settings: Arc<Settings>, epoch: Epoch, now: Millis) -> Shard {
+        let mut shard = Shard::new(config, settings, epoch, now);
         for queue in self.queues() {
             shard.restore_queue(queue);
         }
@@ -102,33 +102,33 @@ impl Records {
         for (key, value) in self.table(Keyspace::Scans) {
             shard.restore_scan(key, value).expect("markers can be read");
         }
-        for (key, _) in self.table(Keyspace::LateWords) {
-            shard.restore_late_word(key);
+        for (key, _) in self.table(Keyspace::LateUpdates) {
+            shard.restore_late_update(key);
         }
-        for (key, _) in self.table(Keyspace::Parked) {
-            shard.restore_parked(key);
+        for (key, _) in self.table(Keyspace::RejectedMessages) {
+            shard.restore_rejected(key);
         }
         if let Some(head) = self.get(Keyspace::Meta, key::META_AUDIT) {
             shard.restore_audit(codec::decode(head).expect("the head of the audit log can be read"));
         }
-        let newest_flow = self.table(Keyspace::WorkflowsDone).last().and_then(|(key, _)| JobId::from_key(key));
-        shard.see_id(newest_flow.map_or(0, |id| id.0));
+        let newest_workflow = self.table(Keyspace::WorkflowsDone).last().and_then(|(key, _)| JobId::from_key(key));
+        shard.reserve_ids_up_to(newest_workflow.map_or(0, |id| id.0));
         let newest_done = self.table(Keyspace::Done).last().and_then(|(key, _)| JobId::from_key(key));
-        shard.see_id(newest_done.map_or(0, |id| id.0));
+        shard.reserve_ids_up_to(newest_done.map_or(0, |id| id.0));
         if let Some(last) = self.get(Keyspace::Meta, key::META_LAST_ID) {
-            shard.see_id(u64::from_be_bytes(last.try_into().expect("eight bytes")));
+            shard.reserve_ids_up_to(u64::from_be_bytes(last.try_into().expect("eight bytes")));
         }
         shard
     }
 
-    /// The audit log, verified link by link.
+    /// The audit log; verifies its hash chain.
     pub fn audit(&self) -> Vec<audit::Entry> {
         let mut head = audit::Head::START;
         let entries = self.table(Keyspace::Audit);
         let entries = entries.map(|(_, value)| head.follow(value).expect("an unbroken chain")).collect();
         let stored = self.get(Keyspace::Meta, key::META_AUDIT);
         let stored = stored.map_or(audit::Head::START, |head| codec::decode(head).expect("a head"));
-        assert_eq!(stored, head, "the head is that of the last entry");
+        assert_eq!(stored, head, "the head matches the last entry");
         entries
     }
 
@@ -162,24 +162,24 @@ impl Records {
                 Fetched::OldKeys { more: keys.len() == *limit, keys }
             }
             Fetch::Workflow { .. } | Fetch::FinishedWorkflows { .. } | Fetch::WorkflowRows { .. } => {
-                self.answer_flows(fetch)
+                self.answer_workflows(fetch)
             }
         }
     }
 
-    /// Every index and every counter of every queue against the jobs themselves. Counters also count what was
-    /// removed, and a queue that came back knows only the jobs that came back with it: `exact` says neither happened.
+    /// Checks all indexes and queue counters against the jobs. Counters include removed jobs, and a restored queue
+    /// counts only jobs restored with it: `exact` means neither happened.
     pub fn check(&self, exact: bool) {
         let mut counts: BTreeMap<QueueId, Counters> = BTreeMap::new();
         let mut unsuccessful = 0;
         for job in self.jobs(Keyspace::Live).into_iter().chain(self.jobs(Keyspace::Done)) {
             *counts.entry(job.queue).or_default().of(job.state) += 1;
             let filed = self.get(Keyspace::ByQueue, &key::by_queue(job.queue, job.id));
-            assert!(filed.is_some(), "{} is not filed under its queue", job.id);
+            assert!(filed.is_some(), "{} is missing in the index of its queue", job.id);
             if job.state.is_terminal() && job.state != State::Succeeded {
                 unsuccessful += 1;
                 let filed = self.get(Keyspace::ByState, &key::by_state(job.state, job.id));
-                assert!(filed.is_some(), "{} is not filed as {}", job.id, job.state);
+                assert!(filed.is_some(), "{} is missing in the index of state {}", job.id, job.state);
             }
         }
         assert_eq!(self.len(Keyspace::ByState), unsuccessful);
@@ -187,7 +187,12 @@ impl Records {
         for queue in self.queues() {
             let counted = counts.get(&queue.id).copied().unwrap_or_default();
             assert_eq!(queue.counters.active, counted.active, "active jobs of {}", queue.id);
-            assert!(!exact || queue.counters == counted, "{}: {:?} are {counted:?}", queue.id, queue.counters);
+            assert!(
+                !exact || queue.counters == counted,
+                "{}: recorded {:?}, counted {counted:?}",
+                queue.id,
+                queue.counters
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A runner that keeps to the protocol and does nothing by itself: the test says what becomes of attempts.
+//! A runner that follows the protocol; the test decides the course of its attempts.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use model::id::{Incarnation, RunnerId};
 use model::job::{End, Outcome};
 use model::json::Json;
-use model::message::{Capacity, FromRunner, Profile, RunnerWord, Ticket, ToRunner};
+use model::message::{AttemptRef, Capacity, FromRunner, Profile, RunnerMessage, ToRunner};
 use model::time::Millis;
 
 #[derive(Debug)]
@@ -16,12 +16,12 @@ pub struct Runner {
     capacity: Capacity,
     pub profile: Arc<Profile>,
     sequence: u64,
-    /// What is not known to be committed.
+    /// Unacknowledged messages.
     outbox: VecDeque<FromRunner>,
-    pub in_hand: BTreeSet<Ticket>,
-    started: BTreeSet<Ticket>,
-    pub to_stop: BTreeSet<Ticket>,
-    finished: BTreeSet<Ticket>,
+    pub in_flight: BTreeSet<AttemptRef>,
+    started: BTreeSet<AttemptRef>,
+    pub to_stop: BTreeSet<AttemptRef>,
+    finished: BTreeSet<AttemptRef>,
 }
 
 impl Runner {
@@ -33,83 +33,87 @@ impl Runner {
             profile: Arc::default(),
             sequence: 0,
             outbox: VecDeque::new(),
-            in_hand: BTreeSet::new(),
+            in_flight: BTreeSet::new(),
             started: BTreeSet::new(),
             to_stop: BTreeSet::new(),
             finished: BTreeSet::new(),
         }
     }
 
-    /// The next incarnation, which finds these attempts alive.
-    pub fn restarted(&self, capacity: Capacity, keeps: &[Ticket]) -> Self {
+    /// The next incarnation, with these attempts alive.
+    pub fn restarted(&self, capacity: Capacity, alive: &[AttemptRef]) -> Self {
         let mut next = Self::new(self.id, Incarnation(self.incarnation.0 + 1), capacity);
         next.profile = self.profile.clone();
-        next.in_hand = keeps.iter().copied().collect();
-        next.started = self.started.iter().copied().filter(|ticket| keeps.contains(ticket)).collect();
+        next.in_flight = alive.iter().copied().collect();
+        next.started = self.started.iter().copied().filter(|attempt_ref| alive.contains(attempt_ref)).collect();
         next
     }
 
-    fn say(&mut self, word: RunnerWord) -> FromRunner {
+    fn send(&mut self, message: RunnerMessage) -> FromRunner {
         self.sequence += 1;
-        let said = FromRunner { runner: self.id, incarnation: self.incarnation, sequence: self.sequence, word };
-        self.outbox.push_back(said.clone());
-        said
+        let message = FromRunner { runner: self.id, incarnation: self.incarnation, sequence: self.sequence, message };
+        self.outbox.push_back(message.clone());
+        message
     }
 
-    pub fn here(&mut self, question: u64) -> FromRunner {
+    pub fn register(&mut self, request: u64) -> FromRunner {
         let oldest_kept = self.outbox.front().map_or(self.sequence + 1, |oldest| oldest.sequence);
-        let holding = self.in_hand.iter().copied().collect();
+        let in_flight = self.in_flight.iter().copied().collect();
         let (capacity, profile) = (self.capacity, self.profile.clone());
-        self.say(RunnerWord::Here { capacity, profile, holding, question, oldest_kept })
+        self.send(RunnerMessage::Register { capacity, profile, in_flight, request, oldest_kept })
     }
 
     pub fn set_capacity(&mut self, capacity: Capacity) {
         self.capacity = capacity;
     }
 
-    pub fn start(&mut self, ticket: Ticket, at: Millis) -> FromRunner {
-        self.started.insert(ticket);
-        self.say(RunnerWord::Started { ticket, at })
+    pub fn accept(&mut self, attempt_ref: AttemptRef, at: Millis) -> FromRunner {
+        self.send(RunnerMessage::Accepted { attempt_ref, at })
     }
 
-    pub fn has_started(&self, ticket: Ticket) -> bool {
-        self.started.contains(&ticket)
+    pub fn start(&mut self, attempt_ref: AttemptRef, at: Millis) -> FromRunner {
+        self.started.insert(attempt_ref);
+        self.send(RunnerMessage::Started { attempt_ref, at })
     }
 
-    pub fn end(&mut self, ticket: Ticket, at: Millis, end: End) -> FromRunner {
-        self.end_with(ticket, at, Outcome { result: Some(Json::of(&ticket.attempt.0)), ..Outcome::of(end) })
+    pub fn has_started(&self, attempt_ref: AttemptRef) -> bool {
+        self.started.contains(&attempt_ref)
     }
 
-    pub fn end_with(&mut self, ticket: Ticket, at: Millis, outcome: Outcome) -> FromRunner {
-        self.in_hand.remove(&ticket);
-        self.to_stop.remove(&ticket);
-        self.finished.insert(ticket);
-        self.say(RunnerWord::Ended { ticket, at, outcome: Box::new(outcome) })
+    pub fn end(&mut self, attempt_ref: AttemptRef, at: Millis, end: End) -> FromRunner {
+        self.end_with(attempt_ref, at, Outcome { result: Some(Json::of(&attempt_ref.attempt.0)), ..Outcome::of(end) })
     }
 
-    /// What it answers at once.
-    pub fn hear(&mut self, message: ToRunner, now: Millis) -> Vec<FromRunner> {
+    pub fn end_with(&mut self, attempt_ref: AttemptRef, at: Millis, outcome: Outcome) -> FromRunner {
+        self.in_flight.remove(&attempt_ref);
+        self.to_stop.remove(&attempt_ref);
+        self.finished.insert(attempt_ref);
+        self.send(RunnerMessage::Ended { attempt_ref, at, outcome: Box::new(outcome) })
+    }
+
+    /// Handles a message; returns the immediate answers.
+    pub fn receive(&mut self, message: ToRunner, now: Millis) -> Vec<FromRunner> {
         match message {
-            ToRunner::Run { ticket, .. } => {
-                if !self.finished.contains(&ticket) {
-                    self.in_hand.insert(ticket);
+            ToRunner::Run { attempt_ref, .. } => {
+                if !self.finished.contains(&attempt_ref) {
+                    self.in_flight.insert(attempt_ref);
                 }
                 Vec::new()
             }
-            ToRunner::Stop { ticket } if self.in_hand.contains(&ticket) => {
-                self.to_stop.insert(ticket);
+            ToRunner::Stop { attempt_ref } if self.in_flight.contains(&attempt_ref) => {
+                self.to_stop.insert(attempt_ref);
                 Vec::new()
             }
-            ToRunner::Stop { ticket } if self.finished.contains(&ticket) => Vec::new(),
-            ToRunner::Stop { ticket } => vec![self.end(ticket, now, End::Stopped)],
+            ToRunner::Stop { attempt_ref } if self.finished.contains(&attempt_ref) => Vec::new(),
+            ToRunner::Stop { attempt_ref } => vec![self.end(attempt_ref, now, End::Stopped)],
             ToRunner::Committed { sequence } => {
-                self.outbox.retain(|word| word.sequence > sequence);
+                self.outbox.retain(|message| message.sequence > sequence);
                 Vec::new()
             }
-            ToRunner::Inventory { question } => {
-                let mut words: Vec<FromRunner> = self.outbox.iter().cloned().collect();
-                words.push(self.here(question));
-                words
+            ToRunner::Inventory { request } => {
+                let mut messages: Vec<FromRunner> = self.outbox.iter().cloned().collect();
+                messages.push(self.register(request));
+                messages
             }
         }
     }

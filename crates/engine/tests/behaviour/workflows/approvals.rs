@@ -1,6 +1,6 @@
-//! Tasks that wait for a person.
+//! Approval tasks.
 
-use engine::{Answer, Input, Refusal, Word};
+use engine::{Answer, ApprovalDecision, Input, Refusal};
 use model::id::JobId;
 use model::state::State;
 use model::workflow::{TaskState, WorkflowState};
@@ -17,55 +17,55 @@ tasks:
 outputs: ${tasks.deploy.result}
 "#;
 
-fn say(fixture: &mut Fixture, job: JobId, approved: bool) -> Answer {
-    let word = Word { by: Some("anna".into()), approved, comment: None, digest: None, rule: None };
-    fixture.ask(|request| Input::Approve { request, job, word: Box::new(word) })
+fn decide(fixture: &mut Fixture, job: JobId, approved: bool) -> Answer {
+    let decision = ApprovalDecision { by: Some("anna".into()), approved, comment: None, digest: None, rule: None };
+    fixture.request(|request| Input::Approve { request, job, decision: Box::new(decision) })
 }
 
 // FEATURES: D2
 #[test]
-fn a_task_waits_for_a_person_and_hands_on_who_it_was() {
+fn a_task_waits_for_an_approval_and_returns_who_gave_it() {
     let mut fixture = Fixture::with_runner(1);
-    let id = fixture.flow(DEPLOY);
+    let id = fixture.start_workflow(DEPLOY);
     fixture.settle();
     let job = fixture.task_job(id, "sure");
     assert_eq!(fixture.state(job), State::ApprovalRequired);
     assert_eq!(fixture.job(job).last_decision().unwrap().message.as_deref(), Some("deploy v7?"));
     fixture.crash();
-    assert!(matches!(say(&mut fixture, job, true), Answer::Job(_)));
+    assert!(matches!(decide(&mut fixture, job, true), Answer::Job(_)));
     assert_eq!(fixture.run_to_end(id), WorkflowState::Succeeded);
     assert_eq!(fixture.result(id), json!("by anna"));
 }
 
 // FEATURES: D2
 #[test]
-fn a_no_fails_the_task_and_what_depends_on_it() {
+fn a_rejection_fails_the_task_and_cancels_its_dependents() {
     let mut fixture = Fixture::with_runner(1);
-    let id = fixture.flow(DEPLOY);
+    let id = fixture.start_workflow(DEPLOY);
     fixture.settle();
     let job = fixture.task_job(id, "sure");
-    say(&mut fixture, job, false);
+    decide(&mut fixture, job, false);
     assert_eq!(fixture.run_to_end(id), WorkflowState::Failed);
     assert_eq!(fixture.task_state(id, "deploy"), TaskState::Cancelled);
 }
 
 #[test]
-fn a_cancelled_step_can_not_be_approved() {
+fn a_cancelled_task_cannot_be_approved() {
     let mut fixture = Fixture::with_runner(1);
-    let id = fixture.flow(DEPLOY);
+    let id = fixture.start_workflow(DEPLOY);
     fixture.settle();
     let job = fixture.task_job(id, "sure");
-    fixture.cancel_flow(id, false);
+    fixture.cancel_workflow(id, false);
     assert_eq!(fixture.run_to_end(id), WorkflowState::Cancelled);
-    let answer = say(&mut fixture, job, true);
+    let answer = decide(&mut fixture, job, true);
     assert!(matches!(answer, Answer::Refused(Refusal::WrongState { state: State::Cancelled, .. })), "{answer:?}");
-    assert_eq!(fixture.flow_state(id), WorkflowState::Cancelled);
+    assert_eq!(fixture.workflow_state(id), WorkflowState::Cancelled);
 }
 
 #[test]
-fn nobody_says_anything_in_time() {
+fn an_approval_that_does_not_arrive_fails_the_task_at_its_timeout() {
     let mut fixture = Fixture::with_runner(1);
-    let id = fixture.flow(DEPLOY);
+    let id = fixture.start_workflow(DEPLOY);
     assert_eq!(fixture.run_to_end(id), WorkflowState::Failed);
     let job = fixture.task_job(id, "sure");
     assert_eq!(fixture.state(job), State::TimedOut);

@@ -1,4 +1,4 @@
-//! What large or hostile workflows must not do to the shard.
+//! Bounds that protect the shard from large or hostile workflows.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::common::{Fixture, RUNNER, config_of, room};
 
 #[test]
-fn a_failed_epoch_ends_the_later_ones_in_small_steps_also_after_a_crash() {
+fn a_failed_epoch_cancels_later_epochs_in_small_steps_even_after_a_crash() {
     let mut config = config_of(0, 1);
     config.step_bytes_max = 2_000;
     let mut fixture = Fixture::with(config);
@@ -21,22 +21,22 @@ fn a_failed_epoch_ends_the_later_ones_in_small_steps_also_after_a_crash() {
             writeln!(yaml, "  {epoch}{number}: {{epoch: {epoch}, run: {{echo: {{value: 1}}}}}}").unwrap();
         }
     }
-    let id = fixture.flow(&yaml);
+    let id = fixture.start_workflow(&yaml);
     while fixture.task_state(id, "bad") != TaskState::Failed {
         if !fixture.echo_step() {
-            fixture.give(Input::Tick);
+            fixture.input(Input::Tick);
         }
     }
-    assert!(fixture.workflow(id).tasks.of(TaskState::Waiting) > 0, "some are still to be told");
+    assert!(fixture.workflow(id).tasks.of(TaskState::Waiting) > 0, "some tasks are not cancelled yet");
     fixture.crash();
     assert_eq!(fixture.run_to_end(id), WorkflowState::Failed);
     assert_eq!(fixture.workflow(id).tasks.of(TaskState::Cancelled), 200);
 }
 
 #[test]
-fn a_shared_result_is_written_once() {
+fn a_merged_result_is_written_once() {
     let mut fixture = Fixture::with_runner(10);
-    let id = fixture.flow(&format!(
+    let id = fixture.start_workflow(&format!(
         "name: m\ntasks:\n  each: {{for_each: \"${{range(200)}}\", merge: k, run: {{echo: {{value: '{}'}}}}}}\n  \
          after: {{when: \"${{length(tasks.each.result) == 200}}\", run: {{echo: {{value: 1}}}}}}\n",
         "x".repeat(2_000)
@@ -44,13 +44,13 @@ fn a_shared_result_is_written_once() {
     fixture.largest_commit = 0;
     assert_eq!(fixture.run_to_end(id), WorkflowState::Succeeded);
     assert_eq!(fixture.task_state(id, "after"), TaskState::Succeeded);
-    // The list that is read has all of them; the rows have one.
+    // The list holds the result once per item; the items' rows hold it once in total.
     assert!(fixture.largest_commit < 500_000, "{}", fixture.largest_commit);
     assert_eq!(fixture.workflow(id).totals.jobs, 2);
 }
 
 #[test]
-fn parents_do_not_keep_their_children_from_beginning() {
+fn waiting_parents_leave_room_for_their_sub_workflows() {
     let mut config = config_of(0, 1);
     config.workflows_max = 3;
     let mut fixture = Fixture::with(config);
@@ -60,19 +60,19 @@ name: parent
 workflows: {c: {name: c, tasks: {x: {run: {echo: {value: 1}}}}}}
 tasks: {wait: {delay: 1s}, sub: {needs: wait, workflow: c}}
 "#;
-    let ids: Vec<_> = (0..3).map(|_| fixture.flow(yaml)).collect();
+    let ids: Vec<_> = (0..3).map(|_| fixture.start_workflow(yaml)).collect();
     for id in ids {
         assert_eq!(fixture.run_to_end(id), WorkflowState::Succeeded);
     }
 }
 
 #[test]
-fn more_sub_workflows_than_there_is_room_for_fail_and_say_so() {
+fn sub_workflows_without_room_fail_with_a_reason() {
     let mut config = config_of(0, 1);
     config.workflows_max = 3;
     let mut fixture = Fixture::with(config);
     fixture.runner(RUNNER, room(4));
-    let id = fixture.flow(
+    let id = fixture.start_workflow(
         "name: p\nworkflows: {c: {name: c, tasks: {x: {delay: 1h}}}}\ntasks: {sub: {for_each: [1,2,3,4,5,6], workflow: c}}",
     );
     assert_eq!(fixture.run_to_end(id), WorkflowState::Failed);
@@ -82,22 +82,22 @@ fn more_sub_workflows_than_there_is_room_for_fail_and_say_so() {
 }
 
 #[test]
-fn signals_that_nobody_takes_do_not_keep_out_the_one_that_is_waited_for() {
+fn unconsumed_signals_do_not_block_an_awaited_one() {
     let mut fixture = Fixture::with_runner(1);
-    let id = fixture.flow("name: q\ntasks: {a: {wait_for: go}}");
+    let id = fixture.start_workflow("name: q\ntasks: {a: {wait_for: go}}");
     for _ in 0..model::limits::SIGNALS_MAX {
         fixture.signal(id, "noise", &json!(1)).unwrap();
     }
     assert!(fixture.signal(id, "noise", &json!(1)).is_err());
     fixture.signal(id, "go", &json!(1)).unwrap();
-    assert_eq!(fixture.flow_state(id), WorkflowState::Succeeded);
+    assert_eq!(fixture.workflow_state(id), WorkflowState::Succeeded);
 }
 
 #[test]
-fn a_list_of_results_that_nobody_could_read_ends_early_and_says_why() {
+fn a_result_list_that_is_too_large_fails_its_task_early() {
     let mut fixture = Fixture::with_runner(1);
     let value = "x".repeat(300_000);
-    let id = fixture.flow(&format!(
+    let id = fixture.start_workflow(&format!(
         "name: l\ntasks:\n  each: {{for_each: \"${{range(50)}}\", concurrency: 1, run: {{echo: {{value: '{value}'}}}}}}\n  \
          after: {{when: \"${{length(tasks.each.result) > 0}}\", run: {{echo: {{value: 1}}}}}}\n"
     ));

@@ -1,4 +1,4 @@
-//! What the failure of a task means for the others.
+//! Effects of a task's failure on other tasks.
 
 use model::reason::ReasonCode;
 use model::workflow::{TaskState, WorkflowState};
@@ -6,9 +6,9 @@ use model::workflow::{TaskState, WorkflowState};
 use crate::common::Fixture;
 
 #[test]
-fn a_failure_takes_its_dependents_along_and_lets_the_others_finish() {
+fn a_failure_cancels_its_dependents_and_lets_other_tasks_finish() {
     let mut fixture = Fixture::with_runner(10);
-    let id = fixture.flow(
+    let id = fixture.start_workflow(
         r#"
 name: failing
 tasks:
@@ -32,7 +32,7 @@ tasks:
 #[test]
 fn a_failure_in_an_epoch_cancels_the_later_ones() {
     let mut fixture = Fixture::with_runner(10);
-    let id = fixture.flow(
+    let id = fixture.start_workflow(
         r#"
 name: failing
 epochs: [one, two, three]
@@ -52,7 +52,7 @@ tasks:
 #[test]
 fn a_tolerated_failure_lets_its_dependents_run() {
     let mut fixture = Fixture::with_runner(10);
-    let id = fixture.flow(
+    let id = fixture.start_workflow(
         r#"
 name: tolerant
 tasks:
@@ -66,9 +66,9 @@ outputs: ${tasks.after.result}
 }
 
 #[test]
-fn a_template_without_a_value_fails_its_task_and_says_why() {
+fn a_template_error_fails_its_task_with_a_reason() {
     let mut fixture = Fixture::with_runner(10);
-    let id = fixture.flow(
+    let id = fixture.start_workflow(
         r#"
 name: wrong
 tasks:

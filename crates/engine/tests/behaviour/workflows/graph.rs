@@ -1,4 +1,4 @@
-//! Tasks in their order, with what they hand on.
+//! Order of tasks and flow of results.
 
 use model::workflow::{TaskState, WorkflowState};
 use serde_json::json;
@@ -7,9 +7,9 @@ use crate::common::Fixture;
 
 // FEATURES: B1
 #[test]
-fn tasks_run_after_what_they_need_and_read_its_results() {
+fn tasks_run_after_their_needs_and_read_their_results() {
     let mut fixture = Fixture::with_runner(10);
-    let id = fixture.flow_with(
+    let id = fixture.workflow_with(
         r#"
 name: sum
 inputs: {start: integer}
@@ -25,14 +25,14 @@ outputs: {sum: "${tasks.c.result}"}
     assert_eq!(fixture.task_state(id, "b"), TaskState::Waiting);
     assert_eq!(fixture.run_to_end(id), WorkflowState::Succeeded);
     assert_eq!(fixture.result(id), json!({"sum": 15}));
-    assert_eq!(fixture.shard.live_workflows(), 0, "what has ended is on disk only");
+    assert_eq!(fixture.shard.live_workflows(), 0, "ended workflows are not in memory");
     assert_eq!(fixture.workflow(id).totals.jobs, 3);
 }
 
 #[test]
-fn a_list_runs_item_by_item_within_its_limit() {
+fn a_for_each_task_respects_its_concurrency() {
     let mut fixture = Fixture::with_runner(10);
-    let id = fixture.flow(
+    let id = fixture.start_workflow(
         r#"
 name: each
 tasks:
@@ -65,7 +65,7 @@ outputs: ${tasks.join.result}
 "#;
     for (kind, other) in [("big", "small"), ("small", "big")] {
         let mut fixture = Fixture::with_runner(10);
-        let id = fixture.flow_with(yaml, &json!({ "kind": kind }));
+        let id = fixture.workflow_with(yaml, &json!({ "kind": kind }));
         assert_eq!(fixture.run_to_end(id), WorkflowState::Succeeded);
         assert_eq!(fixture.result(id), json!(kind));
         assert_eq!(fixture.task_state(id, other), TaskState::Skipped);
@@ -79,7 +79,7 @@ outputs: ${tasks.join.result}
 #[test]
 fn epochs_run_one_after_the_other() {
     let mut fixture = Fixture::with_runner(10);
-    let id = fixture.flow(
+    let id = fixture.start_workflow(
         r#"
 name: epochs
 epochs: [first, second, third]
@@ -101,9 +101,9 @@ tasks:
 }
 
 #[test]
-fn tasks_that_do_the_same_run_once_and_share_the_result() {
+fn merged_tasks_run_once_and_share_the_result() {
     let mut fixture = Fixture::with_runner(10);
-    let id = fixture.flow(
+    let id = fixture.start_workflow(
         r#"
 name: merged
 tasks:
@@ -123,7 +123,7 @@ outputs: ["${tasks.a.result}", "${tasks.b.result}", "${tasks.other.result}", "${
 #[test]
 fn a_sub_workflow_gives_its_result_to_the_task_that_started_it() {
     let mut fixture = Fixture::with_runner(10);
-    let id = fixture.flow(
+    let id = fixture.start_workflow(
         r#"
 name: parent
 workflows:

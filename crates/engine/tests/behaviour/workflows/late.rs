@@ -1,4 +1,4 @@
-//! What is said of a result after its task had ended.
+//! Changes to a result after its task has ended.
 
 use engine::Input;
 use model::id::JobId;
@@ -12,7 +12,7 @@ use crate::common::{Fixture, scan};
 
 fn scanned(fixture: &mut Fixture, job: JobId, verdict: OutputVerdict) {
     let attempt = fixture.job(job).attempt;
-    fixture.give(Input::Scanned { job, attempt, scan: scan(verdict) });
+    fixture.input(Input::Scanned { job, attempt, scan: scan(verdict) });
 }
 
 const CHAIN: &str = r#"
@@ -20,21 +20,21 @@ name: chain
 tasks:
   a: {run: {echo: {value: secret}}}
   begun: {run: {echo: {value: "${tasks.a.result}"}}}
-  word: {wait_for: go}
-  not_begun: {needs: [a, word], run: {echo: {value: 1}}}
+  listener: {wait_for: go}
+  not_begun: {needs: [a, listener], run: {echo: {value: 1}}}
 "#;
 
 #[test]
-fn a_late_quarantine_does_not_undo_what_has_begun_and_the_history_says_so() {
+fn a_late_quarantine_does_not_stop_begun_tasks_and_is_in_the_history() {
     let mut fixture = Fixture::with_runner(10);
-    let id = fixture.flow(CHAIN);
+    let id = fixture.start_workflow(CHAIN);
     fixture.settle();
     assert_eq!(fixture.task_state(id, "begun"), TaskState::Succeeded);
     let job = fixture.task_job(id, "a");
     scanned(&mut fixture, job, OutputVerdict::Quarantine);
     fixture.settle();
     assert_eq!(fixture.task_state(id, "a"), TaskState::Quarantined);
-    assert_eq!(fixture.row(id, "a").unwrap().result, None, "it is out of circulation here, too");
+    assert_eq!(fixture.row(id, "a").unwrap().result, None, "the task's row loses the result");
     assert_eq!(fixture.task_state(id, "begun"), TaskState::Succeeded);
     assert_eq!(fixture.task_state(id, "not_begun"), TaskState::Cancelled);
     assert!(fixture.workflow(id).notes.iter().any(|note| note.kind == NoteKind::QuarantinedLate));
@@ -44,9 +44,9 @@ fn a_late_quarantine_does_not_undo_what_has_begun_and_the_history_says_so() {
 }
 
 #[test]
-fn a_quarantine_after_the_end_is_noted_and_changes_nothing_else() {
+fn a_quarantine_after_the_workflow_ended_is_only_noted() {
     let mut fixture = Fixture::with_runner(10);
-    let id = fixture.flow("name: one\ntasks: {a: {run: {echo: {value: 1}}}}\noutputs: ${tasks.a.result}");
+    let id = fixture.start_workflow("name: one\ntasks: {a: {run: {echo: {value: 1}}}}\noutputs: ${tasks.a.result}");
     assert_eq!(fixture.run_to_end(id), WorkflowState::Succeeded);
     let job = fixture.task_job(id, "a");
     scanned(&mut fixture, job, OutputVerdict::Quarantine);
@@ -56,30 +56,31 @@ fn a_quarantine_after_the_end_is_noted_and_changes_nothing_else() {
     assert_eq!(fixture.task_state(id, "a"), TaskState::Quarantined);
     assert_eq!(fixture.shard.live_workflows(), 0);
     let job = fixture.task_job(id, "a");
-    fixture.ask(|request| Input::Release { request, job, by: None });
+    fixture.request(|request| Input::Release { request, job, by: None });
     assert_eq!(fixture.task_state(id, "a"), TaskState::Succeeded);
 }
 
 #[test]
-fn what_is_removed_from_a_result_is_removed_from_the_workflow() {
+fn a_late_redaction_reaches_the_workflow() {
     let mut fixture = Fixture::with_runner(10);
-    let id = fixture.flow(CHAIN);
+    let id = fixture.start_workflow(CHAIN);
     fixture.settle();
     let job = fixture.task_job(id, "a");
     let attempt = fixture.job(job).attempt;
     let mut redaction = scan(OutputVerdict::Redact);
     let result = Some(model::json::Json::of(&"***"));
-    redaction.redacted = Some(model::job::Redacted { result, artifacts: Vec::new(), log: None, keep_original: false });
-    fixture.give(Input::Scanned { job, attempt, scan: redaction });
+    redaction.redacted =
+        Some(model::job::Redacted { result, spilled: None, artifacts: Vec::new(), log: None, keep_original: false });
+    fixture.input(Input::Scanned { job, attempt, scan: redaction });
     assert_eq!(fixture.state(job), State::Succeeded);
     assert_eq!(fixture.row(id, "a").unwrap().result.unwrap().as_str(), "\"***\"");
 }
 
 // FEATURES: D5
 #[test]
-fn a_failed_compensation_that_is_tried_again_completes_the_rollback() {
+fn a_failed_compensation_that_is_retried_completes_the_rollback() {
     let mut fixture = Fixture::with_runner(10);
-    let id = fixture.flow(
+    let id = fixture.start_workflow(
         r#"
 name: saga
 on_failure: compensate
@@ -93,26 +94,26 @@ tasks:
     let (job, state, _) = fixture.compensations(id)[0].clone();
     assert_eq!(state, State::Failed);
     fixture.retry(job).unwrap();
-    fixture.play(job, model::job::End::Succeeded);
+    fixture.run_attempt(job, model::job::End::Succeeded);
     let rollback = fixture.workflow(id).rollback.unwrap();
     assert_eq!(rollback.state, RollbackState::RolledBack);
-    assert_eq!((rollback.undone, rollback.failed), (1, 0));
+    assert_eq!((rollback.compensated, rollback.failed), (1, 0));
     assert_eq!(fixture.shard.live_workflows(), 0);
 }
 
 #[test]
-fn what_becomes_of_a_result_reaches_all_that_share_it() {
+fn a_quarantine_reaches_all_merged_tasks() {
     let mut fixture = Fixture::with_runner(10);
-    let id = fixture.flow(
+    let id = fixture.start_workflow(
         r#"
 name: shared
 tasks:
   a: {merge: k, run: {echo: {value: 1}}}
   b: {merge: k, run: {echo: {value: 1}}}
   c: {for_each: [1], merge: k, run: {echo: {value: 1}}}
-  word: {wait_for: go}
-  late: {needs: [b, word], run: {echo: {value: 1}}}
-  reader: {needs: word, run: {echo: {value: "${tasks.a.result} ${tasks.b.result} ${tasks.c.result}"}}}
+  listener: {wait_for: go}
+  late: {needs: [b, listener], run: {echo: {value: 1}}}
+  reader: {needs: listener, run: {echo: {value: "${tasks.a.result} ${tasks.b.result} ${tasks.c.result}"}}}
 "#,
     );
     fixture.settle();
@@ -130,11 +131,11 @@ tasks:
 fn a_released_result_lets_the_workflow_succeed_with_and_without_a_crash() {
     for crash in [false, true] {
         let mut fixture = Fixture::with_runner(10);
-        let id = fixture.flow("name: r\ntasks: {a: {run: {echo: {value: 1}}}, word: {wait_for: go}}");
+        let id = fixture.start_workflow("name: r\ntasks: {a: {run: {echo: {value: 1}}}, listener: {wait_for: go}}");
         fixture.settle();
         let job = fixture.task_job(id, "a");
         scanned(&mut fixture, job, OutputVerdict::Quarantine);
-        fixture.ask(|request| Input::Release { request, job, by: None });
+        fixture.request(|request| Input::Release { request, job, by: None });
         if crash {
             fixture.crash();
         }
@@ -144,11 +145,11 @@ fn a_released_result_lets_the_workflow_succeed_with_and_without_a_crash() {
 }
 
 #[test]
-fn a_late_word_reaches_an_ended_workflow_over_any_crash() {
-    // Before the second commit nothing has been said.
+fn a_late_update_reaches_an_ended_workflow_despite_any_crash() {
+    // The update arrives with the second commit.
     for crash_at in 2..5 {
         let mut fixture = Fixture::with_runner(10);
-        let id = fixture.flow("name: one\ntasks: {a: {run: {echo: {value: 1}}}}\noutputs: ${tasks.a.result}");
+        let id = fixture.start_workflow("name: one\ntasks: {a: {run: {echo: {value: 1}}}}\noutputs: ${tasks.a.result}");
         assert_eq!(fixture.run_to_end(id), WorkflowState::Succeeded);
         let job = fixture.task_job(id, "a");
         fixture.crash_at = Some(fixture.commits + crash_at);
@@ -156,6 +157,6 @@ fn a_late_word_reaches_an_ended_workflow_over_any_crash() {
         fixture.settle();
         assert_eq!(fixture.state(job), State::Quarantined);
         assert_eq!(fixture.task_state(id, "a"), TaskState::Quarantined, "crash at {crash_at}");
-        assert_eq!(fixture.records.len(model::batch::Keyspace::LateWords), 0);
+        assert_eq!(fixture.records.len(model::batch::Keyspace::LateUpdates), 0);
     }
 }

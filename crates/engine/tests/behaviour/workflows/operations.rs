@@ -1,4 +1,4 @@
-//! Cancelling, pausing, removing; progress.
+//! Operations on workflows: cancel, pause, remove; progress.
 
 use engine::{Answer, Input, Refusal};
 use model::batch::Keyspace;
@@ -7,7 +7,7 @@ use model::state::State;
 use model::workflow::{TaskState, WorkflowState};
 use serde_json::json;
 
-use crate::common::flows::new_workflow;
+use crate::common::workflows::new_workflow;
 use crate::common::{DAY, Fixture};
 
 const MIXED: &str = r#"
@@ -21,31 +21,31 @@ tasks:
 "#;
 
 #[test]
-fn cancelling_stops_what_is_live_and_nothing_else_begins() {
+fn cancelling_stops_live_tasks_and_begins_no_others() {
     let mut fixture = Fixture::with_runner(10);
-    let id = fixture.flow(MIXED);
+    let id = fixture.start_workflow(MIXED);
     let job = fixture.task_job(id, "running");
     fixture.start(fixture.current(job));
-    assert!(matches!(fixture.cancel_flow(id, false), Answer::Workflow(_)));
-    assert_eq!(fixture.flow_state(id), WorkflowState::Stopping);
+    assert!(matches!(fixture.cancel_workflow(id, false), Answer::Workflow(_)));
+    assert_eq!(fixture.workflow_state(id), WorkflowState::Stopping);
     assert_eq!(fixture.state(job), State::Cancelling);
     fixture.crash();
-    assert!(matches!(fixture.cancel_flow(id, false), Answer::Workflow(_)), "asking again is no mistake");
+    assert!(matches!(fixture.cancel_workflow(id, false), Answer::Workflow(_)), "cancelling is idempotent");
     assert_eq!(fixture.run_to_end(id), WorkflowState::Cancelled);
     for task in ["running", "sleeping", "listening", "waiting", "items"] {
         assert_eq!(fixture.task_state(id, task), TaskState::Cancelled, "{task}");
     }
     assert_eq!(fixture.workflow(id).items.of(TaskState::Cancelled), 5);
-    assert!(matches!(fixture.cancel_flow(id, false), Answer::Workflow(_)), "nor after the end");
+    assert!(matches!(fixture.cancel_workflow(id, false), Answer::Workflow(_)), "idempotent after the end");
     assert_eq!(fixture.shard.live_jobs(), 0);
 }
 
 #[test]
-fn what_has_ended_otherwise_cannot_be_cancelled() {
+fn a_workflow_that_ended_otherwise_cannot_be_cancelled() {
     let mut fixture = Fixture::with_runner(1);
-    let id = fixture.flow("name: a\ntasks: {a: {run: {echo: {value: 1}}}}");
+    let id = fixture.start_workflow("name: a\ntasks: {a: {run: {echo: {value: 1}}}}");
     assert_eq!(fixture.run_to_end(id), WorkflowState::Succeeded);
-    let answer = fixture.cancel_flow(id, false);
+    let answer = fixture.cancel_workflow(id, false);
     let refused = Refusal::WorkflowState { state: WorkflowState::Succeeded, what: "cancelled" };
     assert_eq!(answer, Answer::Refused(refused));
 }
@@ -53,25 +53,26 @@ fn what_has_ended_otherwise_cannot_be_cancelled() {
 #[test]
 fn a_paused_workflow_begins_nothing_until_it_is_resumed() {
     let mut fixture = Fixture::with_runner(10);
-    let id = fixture.flow("name: p\ntasks: {a: {run: {echo: {value: 1}}}, b: {needs: a, run: {echo: {value: 2}}}}");
-    let pause = fixture.ask(|request| Input::PauseWorkflow { request, workflow: id, by: None });
+    let id = fixture
+        .start_workflow("name: p\ntasks: {a: {run: {echo: {value: 1}}}, b: {needs: a, run: {echo: {value: 2}}}}");
+    let pause = fixture.request(|request| Input::PauseWorkflow { request, workflow: id, by: None });
     assert!(matches!(pause, Answer::Workflow(_)));
     fixture.settle();
     fixture.crash();
     fixture.settle();
-    assert_eq!(fixture.task_state(id, "a"), TaskState::Succeeded, "what had begun goes on");
+    assert_eq!(fixture.task_state(id, "a"), TaskState::Succeeded, "begun tasks continue");
     assert_eq!(fixture.task_state(id, "b"), TaskState::Waiting);
-    assert_eq!(fixture.flow_state(id), WorkflowState::Paused);
-    fixture.ask(|request| Input::ResumeWorkflow { request, workflow: id, by: None });
+    assert_eq!(fixture.workflow_state(id), WorkflowState::Paused);
+    fixture.request(|request| Input::ResumeWorkflow { request, workflow: id, by: None });
     assert_eq!(fixture.run_to_end(id), WorkflowState::Succeeded);
-    let refused = fixture.ask(|request| Input::PauseWorkflow { request, workflow: id, by: None });
+    let refused = fixture.request(|request| Input::PauseWorkflow { request, workflow: id, by: None });
     assert!(matches!(refused, Answer::Refused(Refusal::WorkflowState { .. })));
 }
 
 #[test]
-fn pausing_reaches_what_is_part_of_it() {
+fn pausing_a_workflow_pauses_its_sub_workflows() {
     let mut fixture = Fixture::with_runner(10);
-    let id = fixture.flow(
+    let id = fixture.start_workflow(
         r#"
 name: p
 workflows:
@@ -79,11 +80,11 @@ workflows:
 tasks: {sub: {workflow: c}}
 "#,
     );
-    fixture.ask(|request| Input::PauseWorkflow { request, workflow: id, by: None });
+    fixture.request(|request| Input::PauseWorkflow { request, workflow: id, by: None });
     fixture.settle();
     let child = fixture.row(id, "sub").unwrap().child.unwrap();
     assert_eq!(fixture.task_state(child, "y"), TaskState::Waiting);
-    fixture.ask(|request| Input::ResumeWorkflow { request, workflow: id, by: None });
+    fixture.request(|request| Input::ResumeWorkflow { request, workflow: id, by: None });
     assert_eq!(fixture.run_to_end(id), WorkflowState::Succeeded);
 }
 
@@ -102,7 +103,7 @@ fn cancelling_its_queue_cancels_a_workflow() {
 }
 
 #[test]
-fn what_was_done_is_undone_though_its_queue_was_cancelled() {
+fn compensations_run_although_the_queue_was_cancelled() {
     let mut fixture = Fixture::with_runner(10);
     let queue = fixture.create_queue(|_| {}).id;
     let yaml = r#"
@@ -116,16 +117,16 @@ tasks:
     new.queue = Some(model::queue::QueueRef::Id(queue));
     let id = fixture.started(new);
     let (a, c) = (fixture.task_job(id, "a"), fixture.task_job(id, "c"));
-    fixture.play(a, model::job::End::Succeeded);
+    fixture.run_attempt(a, model::job::End::Succeeded);
     fixture.start(fixture.current(c));
-    fixture.cancel_flow(id, true);
+    fixture.cancel_workflow(id, true);
     fixture.cancel_queue(queue);
     assert_eq!(fixture.run_to_end(id), WorkflowState::Cancelled);
-    assert_eq!(fixture.workflow(id).rollback.unwrap().undone, 1);
+    assert_eq!(fixture.workflow(id).rollback.unwrap().compensated, 1);
 }
 
 #[test]
-fn a_queue_stays_for_a_workflow_that_sleeps() {
+fn a_queue_does_not_expire_while_a_workflow_sleeps() {
     let mut fixture = Fixture::with_runner(1);
     let queue = fixture.create_queue(|_| {}).id;
     let mut new = new_workflow("name: s\ntasks: {a: {delay: 2h}, b: {needs: a, run: {echo: {value: 1}}}}", &json!({}));
@@ -133,35 +134,35 @@ fn a_queue_stays_for_a_workflow_that_sleeps() {
     let id = fixture.started(new);
     assert_eq!(fixture.run_to_end(id), WorkflowState::Succeeded);
     assert_eq!(fixture.job(fixture.task_job(id, "b")).queue, queue);
-    fixture.pass(DAY / 24);
-    assert_eq!(fixture.records.queue(queue), None, "and goes when nobody needs it any more");
+    fixture.advance(DAY / 24);
+    assert_eq!(fixture.records.queue(queue), None, "the queue expires after the workflow");
 }
 
 #[test]
-fn a_finished_workflow_can_be_removed_without_a_trace() {
+fn removing_a_finished_workflow_deletes_all_its_records() {
     let mut fixture = Fixture::with_runner(10);
-    let id = fixture.flow("name: r\ntasks: {a: {for_each: \"${range(2500)}\", delay: 1s}}");
+    let id = fixture.start_workflow("name: r\ntasks: {a: {for_each: \"${range(2500)}\", delay: 1s}}");
     let remove = |request| Input::RemoveWorkflow { request, workflow: id, by: None };
-    assert!(matches!(fixture.ask(remove), Answer::Refused(Refusal::WorkflowState { .. })));
+    assert!(matches!(fixture.request(remove), Answer::Refused(Refusal::WorkflowState { .. })));
     assert_eq!(fixture.run_to_end(id), WorkflowState::Succeeded);
-    assert_eq!(fixture.ask(remove), Answer::WorkflowRemoved);
+    assert_eq!(fixture.request(remove), Answer::WorkflowRemoved);
     for keyspace in [Keyspace::Workflows, Keyspace::WorkflowsDone, Keyspace::WorkflowSpecs, Keyspace::Tasks] {
         assert_eq!(fixture.records.len(keyspace), 0, "{keyspace:?}");
     }
-    assert_eq!(fixture.ask(remove), Answer::Refused(Refusal::UnknownWorkflow(id)));
+    assert_eq!(fixture.request(remove), Answer::Refused(Refusal::UnknownWorkflow(id)));
 }
 
 #[test]
-fn a_removal_goes_on_after_a_crash_and_nothing_brings_half_of_it_back() {
+fn a_removal_continues_after_a_crash() {
     let mut fixture = Fixture::with_runner(10);
     fixture.config.cancel_chunk = 10;
     fixture.crash();
-    let id = fixture.flow("name: r\ntasks: {a: {for_each: \"${range(50)}\", delay: 1s}}");
+    let id = fixture.start_workflow("name: r\ntasks: {a: {for_each: \"${range(50)}\", delay: 1s}}");
     assert_eq!(fixture.run_to_end(id), WorkflowState::Succeeded);
     fixture.crash_at = Some(fixture.commits + 4);
     let request = fixture.next_request();
-    fixture.give(Input::RemoveWorkflow { request, workflow: id, by: None });
-    assert_eq!(fixture.answer(request), None, "the server was gone before it could say so");
+    fixture.input(Input::RemoveWorkflow { request, workflow: id, by: None });
+    assert_eq!(fixture.answer(request), None, "the crash came before the answer");
     let rerun = fixture.rerun(id, Some("a"));
     assert_eq!(rerun, Answer::Refused(Refusal::UnknownWorkflow(id)));
     fixture.settle();
@@ -171,40 +172,40 @@ fn a_removal_goes_on_after_a_crash_and_nothing_brings_half_of_it_back() {
 }
 
 #[test]
-fn finished_workflows_are_forgotten_after_their_retention() {
+fn finished_workflows_are_removed_after_their_retention() {
     let mut fixture = Fixture::with_runner(10);
     fixture.exact_counters = false;
-    let old = fixture.flow("name: old\ntasks: {a: {run: {echo: {value: 1}}}}");
+    let old = fixture.start_workflow("name: old\ntasks: {a: {run: {echo: {value: 1}}}}");
     assert_eq!(fixture.run_to_end(old), WorkflowState::Succeeded);
-    fixture.pass(5 * DAY);
-    let young = fixture.flow("name: young\ntasks: {a: {run: {echo: {value: 1}}}}");
+    fixture.advance(5 * DAY);
+    let young = fixture.start_workflow("name: young\ntasks: {a: {run: {echo: {value: 1}}}}");
     assert_eq!(fixture.run_to_end(young), WorkflowState::Succeeded);
-    fixture.pass(3 * DAY);
+    fixture.advance(3 * DAY);
     assert_eq!(fixture.records.workflow(old), None);
     assert!(fixture.records.workflow(young).is_some());
     assert_eq!(fixture.records.len(Keyspace::Tasks), 1);
 }
 
 #[test]
-fn a_running_task_says_how_far_it_is() {
+fn a_running_task_reports_progress() {
     let mut fixture = Fixture::with_runner(10);
-    let id = fixture.flow(MIXED);
+    let id = fixture.start_workflow(MIXED);
     let job = fixture.task_job(id, "running");
     let progress = |request| Input::Progress { request, job, percent: 40, message: Some("compiling".to_owned()) };
-    assert_eq!(fixture.ask(progress), Answer::Refused(Refusal::NoProgress), "it has not started");
+    assert_eq!(fixture.request(progress), Answer::Refused(Refusal::NoProgress), "it has not started");
     fixture.start(fixture.current(job));
-    assert_eq!(fixture.ask(progress), Answer::Progressed);
+    assert_eq!(fixture.request(progress), Answer::Progressed);
     let said = fixture.row(id, "running").unwrap().progress.unwrap();
     assert_eq!((said.percent, said.message.as_deref()), (40, Some("compiling")));
     fixture.end(fixture.current(job), model::job::End::Succeeded);
-    assert_eq!(fixture.ask(progress), Answer::Refused(Refusal::NoProgress), "a stale word moves nothing");
+    assert_eq!(fixture.request(progress), Answer::Refused(Refusal::NoProgress), "a late report is refused");
     assert_eq!(fixture.task_state(id, "running"), TaskState::Succeeded);
 }
 
 #[test]
-fn a_job_of_a_workflow_is_tried_again_by_its_workflow_only() {
+fn a_job_of_a_workflow_is_retried_by_its_workflow_only() {
     let mut fixture = Fixture::with_runner(10);
-    let id = fixture.flow("name: f\ntasks: {a: {run: {echo: {value: 1, fail: fatal}}}}");
+    let id = fixture.start_workflow("name: f\ntasks: {a: {run: {echo: {value: 1, fail: fatal}}}}");
     assert_eq!(fixture.run_to_end(id), WorkflowState::Failed);
     assert_eq!(fixture.retry(fixture.task_job(id, "a")), Err(Refusal::JobOfWorkflow(id)));
 }
@@ -217,9 +218,9 @@ fn the_same_key_starts_one_workflow() {
     let start = |fixture: &mut Fixture, digest| {
         let mut workflow = new_workflow("name: k\ntasks: {a: {delay: 1h}}", &json!({}));
         workflow.key = Some((key, digest));
-        fixture.ask(|request| Input::StartWorkflow { request, workflow })
+        fixture.request(|request| Input::StartWorkflow { request, workflow })
     };
-    let Answer::Workflow(record) = start(&mut fixture, digest) else { panic!("it is started") };
+    let Answer::Workflow(record) = start(&mut fixture, digest) else { panic!("the workflow was not started") };
     fixture.crash();
     assert_eq!(start(&mut fixture, digest), Answer::WorkflowExists(record.id));
     let other = start(&mut fixture, model::spec::Digest::of(b"other"));

@@ -1,4 +1,4 @@
-//! Running a workflow again from one of its tasks.
+//! Rerun of ended workflows.
 
 use engine::{Answer, Refusal};
 use model::workflow::{TaskState, WorkflowState};
@@ -26,13 +26,13 @@ fn refused(answer: Answer) -> Refusal {
 }
 
 #[test]
-fn what_did_not_succeed_runs_again_and_the_rest_is_kept() {
+fn a_rerun_repeats_failed_tasks_and_keeps_the_others() {
     let mut fixture = Fixture::with_runner(1);
-    let id = fixture.flow(CHAIN);
+    let id = fixture.start_workflow(CHAIN);
     assert_eq!(fixture.run_to_end(id), WorkflowState::Failed);
     let (a, other) = (fixture.task_job(id, "a"), fixture.task_job(id, "other"));
     assert!(matches!(fixture.rerun(id, None), Answer::Workflow(_)));
-    assert_eq!(fixture.flow_state(id), WorkflowState::Running);
+    assert_eq!(fixture.workflow_state(id), WorkflowState::Running);
     fixture.crash();
     fixture.signal(id, "go", &json!("second")).unwrap();
     assert_eq!(fixture.run_to_end(id), WorkflowState::Succeeded);
@@ -42,9 +42,9 @@ fn what_did_not_succeed_runs_again_and_the_rest_is_kept() {
 }
 
 #[test]
-fn a_named_task_and_all_that_follows_run_again() {
+fn a_named_task_and_its_dependents_rerun() {
     let mut fixture = Fixture::with_runner(1);
-    let id = fixture.flow(CHAIN);
+    let id = fixture.start_workflow(CHAIN);
     fixture.signal(id, "go", &json!(1)).unwrap();
     assert_eq!(fixture.run_to_end(id), WorkflowState::Succeeded);
     assert_eq!(refused(fixture.rerun(id, None)), Refusal::NothingToRerun);
@@ -58,22 +58,22 @@ fn a_named_task_and_all_that_follows_run_again() {
 }
 
 #[test]
-fn of_two_at_once_one_is_refused() {
+fn of_two_concurrent_reruns_one_is_refused() {
     let mut fixture = Fixture::with_runner(1);
-    let id = fixture.flow(CHAIN);
+    let id = fixture.start_workflow(CHAIN);
     assert_eq!(fixture.run_to_end(id), WorkflowState::Failed);
     let (first, second) = (fixture.next_request(), fixture.next_request());
     let rerun = |request| engine::Input::RerunWorkflow { request, workflow: id, from: None, by: None };
-    fixture.give_together(vec![rerun(first), rerun(second)]);
+    fixture.input_together(vec![rerun(first), rerun(second)]);
     assert!(matches!(fixture.answer(first), Some(Answer::Workflow(_))));
     let second = refused(fixture.answer(second).unwrap());
     assert_eq!(second, Refusal::WorkflowState { state: WorkflowState::Running, what: "run again" });
 }
 
 #[test]
-fn what_was_undone_is_done_again() {
+fn compensated_tasks_rerun() {
     let mut fixture = Fixture::with_runner(1);
-    let id = fixture.flow(
+    let id = fixture.start_workflow(
         r#"
 name: saga
 on_failure: compensate
@@ -90,14 +90,14 @@ tasks:
     assert_ne!(fixture.task_job(id, "a"), before);
     assert_eq!(fixture.workflow(id).rollback, None);
     assert_eq!(fixture.run_to_end(id), WorkflowState::Failed);
-    assert_eq!(fixture.compensations(id).len(), 2, "each run is undone once");
+    assert_eq!(fixture.compensations(id).len(), 2, "each run is compensated once");
 }
 
 #[test]
-fn items_run_again_with_their_task() {
+fn a_rerun_task_reruns_its_items() {
     let mut fixture = Fixture::with_runner(2);
     let yaml = "name: e\ntasks: {all: {for_each: [1, 2], run: {echo: {value: \"${item}\"}}}, b: {needs: all, run: {echo: {value: 1}}}}";
-    let id = fixture.flow(yaml);
+    let id = fixture.start_workflow(yaml);
     assert_eq!(fixture.run_to_end(id), WorkflowState::Succeeded);
     fixture.rerun(id, Some("all"));
     fixture.crash();

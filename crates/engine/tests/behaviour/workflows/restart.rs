@@ -1,4 +1,4 @@
-//! A crash at every commit: the workflow ends as it would have without.
+//! A crash at every commit: the workflow's outcome is the same as without.
 
 use engine::Input;
 use model::batch::Keyspace;
@@ -6,7 +6,7 @@ use model::workflow::{TaskRecord, WorkflowState};
 use serde_json::json;
 
 use crate::common::Fixture;
-use crate::common::flows::new_workflow;
+use crate::common::workflows::new_workflow;
 
 const EVERYTHING: &str = r#"
 name: everything
@@ -32,21 +32,28 @@ tasks:
   bad: {epoch: two, needs: last, run: {echo: {value: 1FAIL}}}
 "#;
 
-/// What is seen of a workflow in the end, whatever happened on the way.
+/// The visible outcome of all workflows.
 fn outcome(fixture: &Fixture) -> Vec<String> {
     let mut seen = Vec::new();
     for record in fixture.records.workflows(Keyspace::WorkflowsDone) {
         seen.push(format!("{} {} {:?} {:?}", record.name, record.state, record.tasks, record.items));
-        seen.push(format!("{:?}", record.rollback.map(|rollback| (rollback.state, rollback.total, rollback.undone))));
-        for (place, row) in fixture.records.rows(record.id) {
+        seen.push(format!(
+            "{:?}",
+            record.rollback.map(|rollback| (rollback.state, rollback.total, rollback.compensated))
+        ));
+        for (task_key, row) in fixture.records.rows(record.id) {
             let TaskRecord { state, result, order, compensation, merged_into, .. } = row;
-            let undone = compensation.map(|compensation| compensation.state);
+            let compensated = compensation.map(|compensation| compensation.state);
             let result = result.map(|result| result.as_str().to_owned());
-            seen.push(format!("{place:?} {state} {result:?} {} {undone:?} {}", order > 0, merged_into.is_some()));
+            seen.push(format!(
+                "{task_key:?} {state} {result:?} {} {compensated:?} {}",
+                order > 0,
+                merged_into.is_some()
+            ));
         }
-        let undone: Vec<_> =
+        let compensated: Vec<_> =
             fixture.compensations(record.id).into_iter().map(|(_, state, value)| (state, value)).collect();
-        seen.push(format!("{}", undone.len()));
+        seen.push(format!("{}", compensated.len()));
     }
     seen
 }
@@ -55,10 +62,10 @@ fn run(yaml: &str, crash_at: Option<usize>, twice: bool) -> Option<(Vec<String>,
     let mut fixture = Fixture::with_runner(10);
     fixture.crash_at = crash_at.map(|at| at + fixture.commits);
     let request = fixture.next_request();
-    fixture.give(Input::StartWorkflow { request, workflow: new_workflow(yaml, &json!({})) });
+    fixture.input(Input::StartWorkflow { request, workflow: new_workflow(yaml, &json!({})) });
     let id = fixture.records.workflows(Keyspace::Workflows).first()?.id;
     if twice {
-        // Again while it is coming back.
+        // A second crash during the resume.
         fixture.crash_at = fixture.crash_at.map(|at| at + 1);
     }
     let state = fixture.run_to_end(id);
@@ -70,7 +77,7 @@ fn run(yaml: &str, crash_at: Option<usize>, twice: bool) -> Option<(Vec<String>,
 
 // FEATURES: B3
 #[test]
-fn a_crash_at_any_commit_changes_nothing_of_the_outcome() {
+fn a_crash_at_any_commit_does_not_change_the_outcome() {
     for (fail, end) in [("", WorkflowState::Succeeded), (", fail: fatal", WorkflowState::Failed)] {
         let yaml = EVERYTHING.replace("FAIL", fail);
         let (expected, commits, state) = run(&yaml, None, false).unwrap();

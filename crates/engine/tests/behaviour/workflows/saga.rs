@@ -1,4 +1,4 @@
-//! Undoing what was done.
+//! Rollback: compensation of succeeded tasks.
 
 use engine::Answer;
 use model::reason::ReasonCode;
@@ -28,43 +28,44 @@ tasks:
 
 // FEATURES: D5
 #[test]
-fn what_was_done_is_undone_last_first() {
+fn succeeded_tasks_are_compensated_last_first() {
     let mut fixture = Fixture::with_runner(10);
-    let id = fixture.flow(ORDER);
+    let id = fixture.start_workflow(ORDER);
     assert_eq!(fixture.run_to_end(id), WorkflowState::Failed);
     let record = fixture.workflow(id);
     let rollback = record.rollback.unwrap();
     assert_eq!(rollback.state, RollbackState::RolledBack);
-    assert_eq!((rollback.total, rollback.undone, rollback.failed), (2, 2, 0));
-    let undone: Vec<_> = fixture.compensations(id).into_iter().map(|(_, state, value)| (state, value)).collect();
-    assert_eq!(undone, [(State::Succeeded, json!("refund 2")), (State::Succeeded, json!("release 1"))]);
+    assert_eq!((rollback.total, rollback.compensated, rollback.failed), (2, 2, 0));
+    let compensated: Vec<_> = fixture.compensations(id).into_iter().map(|(_, state, value)| (state, value)).collect();
+    assert_eq!(compensated, [(State::Succeeded, json!("refund 2")), (State::Succeeded, json!("release 1"))]);
 }
 
 // FEATURES: D5
 #[test]
-fn a_crash_at_every_commit_changes_nothing_of_a_rollback() {
+fn a_crash_at_any_commit_does_not_change_a_rollback() {
     for crash_at in 1..40 {
         let mut fixture = Fixture::with_runner(10);
         fixture.crash_at = Some(crash_at);
         let request = fixture.next_request();
-        let workflow = crate::common::flows::new_workflow(ORDER, &json!({}));
-        fixture.give(engine::Input::StartWorkflow { request, workflow });
+        let workflow = crate::common::workflows::new_workflow(ORDER, &json!({}));
+        fixture.input(engine::Input::StartWorkflow { request, workflow });
         let Some(record) = fixture.records.workflows(model::batch::Keyspace::Workflows).first().cloned() else {
             continue;
         };
         let id = record.id;
         assert_eq!(fixture.run_to_end(id), WorkflowState::Failed, "crash at {crash_at}");
-        let undone: Vec<_> = fixture.compensations(id).into_iter().map(|(_, state, value)| (state, value)).collect();
-        assert_eq!(undone, [(State::Succeeded, json!("refund 2")), (State::Succeeded, json!("release 1"))]);
+        let compensated: Vec<_> =
+            fixture.compensations(id).into_iter().map(|(_, state, value)| (state, value)).collect();
+        assert_eq!(compensated, [(State::Succeeded, json!("refund 2")), (State::Succeeded, json!("release 1"))]);
         assert_eq!(fixture.workflow(id).rollback.unwrap().state, RollbackState::RolledBack);
     }
 }
 
 // FEATURES: D5
 #[test]
-fn what_cannot_be_undone_is_a_dead_letter_and_the_saga_says_so() {
+fn a_failed_compensation_leaves_a_dead_letter_and_a_partial_rollback() {
     let mut fixture = Fixture::with_runner(10);
-    let id = fixture.flow(
+    let id = fixture.start_workflow(
         r#"
 name: order
 on_failure: compensate
@@ -78,22 +79,22 @@ tasks:
     assert_eq!(fixture.run_to_end(id), WorkflowState::Failed);
     let rollback = fixture.workflow(id).rollback.unwrap();
     assert_eq!(rollback.state, RollbackState::PartiallyRolledBack);
-    let undone = fixture.compensations(id);
-    assert_eq!((rollback.total, rollback.undone, rollback.failed), (3, 1, 2), "{undone:?}");
+    let compensated = fixture.compensations(id);
+    assert_eq!((rollback.total, rollback.compensated, rollback.failed), (3, 1, 2), "{compensated:?}");
     assert_eq!(
-        undone.iter().map(|(_, state, _)| *state).collect::<Vec<_>>(),
+        compensated.iter().map(|(_, state, _)| *state).collect::<Vec<_>>(),
         [State::Failed, State::Failed, State::Succeeded]
     );
-    assert_eq!(fixture.reason(undone[1].0), Some(ReasonCode::CompensationUnreadable));
-    assert!(fixture.records.dead_letter(undone[0].0).is_some());
-    assert!(fixture.records.dead_letter(undone[1].0).is_some());
+    assert_eq!(fixture.reason(compensated[1].0), Some(ReasonCode::CompensationUnreadable));
+    assert!(fixture.records.dead_letter(compensated[0].0).is_some());
+    assert!(fixture.records.dead_letter(compensated[1].0).is_some());
 }
 
 // FEATURES: D5
 #[test]
-fn live_tasks_are_stopped_first_and_one_that_still_succeeds_is_undone_too() {
+fn live_tasks_are_stopped_first_and_one_that_still_succeeds_is_compensated() {
     let mut fixture = Fixture::with_runner(10);
-    let id = fixture.flow(
+    let id = fixture.start_workflow(
         r#"
 name: race
 on_failure: compensate
@@ -105,26 +106,26 @@ tasks:
     );
     let [slow, stopped, bad] = ["slow", "stopped", "bad"].map(|task| fixture.task_job(id, task));
     for job in [slow, stopped] {
-        let ticket = fixture.current(job);
-        fixture.start(ticket);
+        let attempt_ref = fixture.current(job);
+        fixture.start(attempt_ref);
     }
-    fixture.play(bad, model::job::End::Fatal);
-    assert_eq!(fixture.flow_state(id), WorkflowState::Stopping);
+    fixture.run_attempt(bad, model::job::End::Fatal);
+    assert_eq!(fixture.workflow_state(id), WorkflowState::Stopping);
     assert_eq!(fixture.compensations(id), []);
     fixture.end(fixture.current(slow), model::job::End::Succeeded);
-    assert_eq!(fixture.compensations(id), [], "nothing is undone while something is live");
+    assert_eq!(fixture.compensations(id), [], "nothing is compensated while something is live");
     fixture.end(fixture.current(stopped), model::job::End::Stopped);
     assert_eq!(fixture.run_to_end(id), WorkflowState::Failed);
     assert_eq!(fixture.task_state(id, "slow"), TaskState::Succeeded);
     assert_eq!(fixture.task_state(id, "stopped"), TaskState::Cancelled);
-    let undone: Vec<_> = fixture.compensations(id).into_iter().map(|(.., value)| value).collect();
-    assert_eq!(undone, [json!("undo slow")]);
+    let compensated: Vec<_> = fixture.compensations(id).into_iter().map(|(.., value)| value).collect();
+    assert_eq!(compensated, [json!("undo slow")]);
 }
 
 #[test]
-fn cancelling_undoes_what_was_done_if_asked_to() {
+fn cancelling_with_compensate_rolls_back() {
     let mut fixture = Fixture::with_runner(10);
-    let id = fixture.flow(
+    let id = fixture.start_workflow(
         r#"
 name: cancelled
 tasks:
@@ -134,7 +135,7 @@ tasks:
     );
     fixture.settle();
     assert_eq!(fixture.task_state(id, "b"), TaskState::Sleeping);
-    let answer = fixture.cancel_flow(id, true);
+    let answer = fixture.cancel_workflow(id, true);
     assert!(matches!(answer, Answer::Workflow(_)), "{answer:?}");
     assert_eq!(fixture.run_to_end(id), WorkflowState::Cancelled);
     assert_eq!(fixture.compensations(id).len(), 1);
@@ -143,9 +144,9 @@ tasks:
 
 // FEATURES: D5
 #[test]
-fn a_sub_workflow_undoes_its_own_steps_in_its_turn() {
+fn a_sub_workflow_is_rolled_back_in_its_order() {
     let mut fixture = Fixture::with_runner(10);
-    let id = fixture.flow(
+    let id = fixture.start_workflow(
         r#"
 name: parent
 on_failure: compensate
@@ -163,13 +164,13 @@ tasks:
     );
     assert_eq!(fixture.run_to_end(id), WorkflowState::Failed);
     let jobs = fixture.records.jobs(model::batch::Keyspace::Done);
-    let mut undone: Vec<_> = jobs
+    let mut compensated: Vec<_> = jobs
         .iter()
         .filter(|job| job.origin.as_ref().is_some_and(|origin| origin.compensation))
         .map(|job| (job.id, job.result.as_ref().unwrap().as_str().to_owned()))
         .collect();
-    undone.sort();
-    let undone: Vec<_> = undone.into_iter().map(|(_, value)| value).collect();
-    assert_eq!(undone, ["\"undo y\"", "\"undo x\"", "\"undo before\""]);
+    compensated.sort();
+    let compensated: Vec<_> = compensated.into_iter().map(|(_, value)| value).collect();
+    assert_eq!(compensated, ["\"undo y\"", "\"undo x\"", "\"undo before\""]);
     assert_eq!(fixture.workflow(id).rollback.unwrap().state, RollbackState::RolledBack);
 }

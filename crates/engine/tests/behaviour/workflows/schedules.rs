@@ -1,4 +1,4 @@
-//! Workflows started by the clock.
+//! Schedules.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use model::time::Millis;
 use model::workflow::{CatchUp, Overlap, Schedule, ScheduleSpec, WorkflowState};
 use workflow::cron::Cron;
 
-use crate::common::flows::plan;
+use crate::common::workflows::plan;
 use crate::common::{Fixture, START};
 
 const MINUTE: u64 = 60_000;
@@ -46,7 +46,7 @@ const QUICK: &str = "name: quick\ntasks: {a: {run: {echo: {value: \"${schedule.t
 const SLOW: &str = "name: slow\ntasks: {a: {delay: 90s}}";
 
 fn create(fixture: &mut Fixture, new: Box<NewSchedule>) -> ScheduleId {
-    match fixture.ask(|request| Input::CreateSchedule { request, schedule: new }) {
+    match fixture.request(|request| Input::CreateSchedule { request, schedule: new }) {
         Answer::Schedule(schedule) => schedule.id,
         other => panic!("{other:?}"),
     }
@@ -57,7 +57,7 @@ fn stored(fixture: &Fixture, id: ScheduleId) -> Schedule {
     model::codec::decode(bytes).expect("schedules can be read")
 }
 
-/// Minutes after the start for which workflows were started, in their order.
+/// Slots of the started workflows in order, in minutes after the start.
 fn slots(fixture: &Fixture) -> Vec<u64> {
     let live = fixture.records.workflows(Keyspace::Workflows);
     let mut all = fixture.records.workflows(Keyspace::WorkflowsDone);
@@ -68,14 +68,14 @@ fn slots(fixture: &Fixture) -> Vec<u64> {
 
 fn minutes(fixture: &mut Fixture, count: u64) {
     for _ in 0..count {
-        fixture.pass(MINUTE);
+        fixture.advance(MINUTE);
         fixture.settle();
     }
 }
 
 // FEATURES: D11
 #[test]
-fn every_slot_starts_one_workflow_and_a_crash_none_twice() {
+fn every_slot_starts_one_workflow_even_after_a_crash() {
     let mut fixture = Fixture::with_runner(5);
     create(&mut fixture, schedule(QUICK, |_| {}));
     minutes(&mut fixture, 2);
@@ -88,7 +88,7 @@ fn every_slot_starts_one_workflow_and_a_crash_none_twice() {
 }
 
 #[test]
-fn missed_slots_are_caught_up_as_the_schedule_says() {
+fn missed_slots_follow_the_catch_up_policy() {
     for (catch_up, expected) in [
         (CatchUp::Skip, vec![1, 11]),
         (CatchUp::Once, vec![1, 10, 11]),
@@ -97,20 +97,20 @@ fn missed_slots_are_caught_up_as_the_schedule_says() {
         let mut fixture = Fixture::with_runner(5);
         create(&mut fixture, schedule(QUICK, |new| new.spec.catch_up = catch_up));
         minutes(&mut fixture, 1);
-        // Nobody is there for more than nine minutes.
+        // The shard is down for more than nine minutes.
         fixture.now = START + Millis(10 * MINUTE + 59_000);
         fixture.crash();
         fixture.settle();
         minutes(&mut fixture, 1);
         let seen = slots(&fixture);
-        // The tenth is less than a minute late: it is on time.
+        // The tenth slot is less than a minute late and counts as on time.
         let expected: Vec<u64> = if catch_up == CatchUp::Skip { vec![1, 10, 11] } else { expected };
         assert_eq!(seen, expected, "{catch_up:?}");
     }
 }
 
 #[test]
-fn overlapping_runs_are_allowed_left_out_or_replaced() {
+fn the_overlap_policy_allows_skips_or_replaces() {
     for (overlap, expected) in
         [(Overlap::Allow, vec![1, 2, 3, 4]), (Overlap::Forbid, vec![1, 3]), (Overlap::Replace, vec![1, 2, 3, 4])]
     {
@@ -125,7 +125,7 @@ fn overlapping_runs_are_allowed_left_out_or_replaced() {
 }
 
 #[test]
-fn catching_up_on_all_without_overlap_goes_one_after_the_other() {
+fn catch_up_of_all_slots_without_overlap_runs_one_after_the_other() {
     let mut fixture = Fixture::with_runner(5);
     create(
         &mut fixture,
@@ -142,23 +142,23 @@ fn catching_up_on_all_without_overlap_goes_one_after_the_other() {
 }
 
 #[test]
-fn a_paused_schedule_starts_nothing_and_makes_up_for_nothing() {
+fn a_paused_schedule_starts_nothing_and_does_not_catch_up() {
     let mut fixture = Fixture::with_runner(5);
     let id = create(&mut fixture, schedule(QUICK, |new| new.spec.catch_up = CatchUp::All));
-    fixture.ask(|request| Input::PauseSchedule { request, schedule: id, paused: true, by: None });
+    fixture.request(|request| Input::PauseSchedule { request, schedule: id, paused: true, by: None });
     minutes(&mut fixture, 3);
     assert_eq!(slots(&fixture), [0; 0]);
-    fixture.ask(|request| Input::PauseSchedule { request, schedule: id, paused: false, by: None });
+    fixture.request(|request| Input::PauseSchedule { request, schedule: id, paused: false, by: None });
     minutes(&mut fixture, 1);
     assert_eq!(slots(&fixture), [4]);
-    fixture.ask(|request| Input::RemoveSchedule { request, schedule: id, by: None });
+    fixture.request(|request| Input::RemoveSchedule { request, schedule: id, by: None });
     minutes(&mut fixture, 2);
     assert_eq!(slots(&fixture), [4]);
     assert_eq!(fixture.records.len(Keyspace::Schedules), 0);
 }
 
 #[test]
-fn jitter_puts_starts_off_and_never_makes_them_early() {
+fn jitter_delays_starts_and_never_makes_them_early() {
     let mut fixture = Fixture::with_runner(5);
     create(&mut fixture, schedule(QUICK, |new| new.spec.jitter = Millis(30_000)));
     minutes(&mut fixture, 21);
@@ -170,18 +170,18 @@ fn jitter_puts_starts_off_and_never_makes_them_early() {
 }
 
 #[test]
-fn a_name_is_taken_once_and_a_trigger_starts_at_once() {
+fn a_schedule_name_is_unique_and_a_trigger_starts_immediately() {
     let mut fixture = Fixture::with_runner(5);
     let id = create(&mut fixture, schedule(QUICK, |_| {}));
-    let again = fixture.ask(|request| Input::CreateSchedule { request, schedule: schedule(QUICK, |_| {}) });
+    let again = fixture.request(|request| Input::CreateSchedule { request, schedule: schedule(QUICK, |_| {}) });
     assert!(matches!(again, Answer::Refused(Refusal::ScheduleNameTaken { .. })));
-    let triggered = fixture.ask(|request| Input::TriggerSchedule { request, schedule: id, by: None });
+    let triggered = fixture.request(|request| Input::TriggerSchedule { request, schedule: id, by: None });
     let Answer::Workflow(record) = triggered else { panic!("{triggered:?}") };
     assert_eq!(fixture.run_to_end(record.id), WorkflowState::Succeeded);
 }
 
 #[test]
-fn a_closed_queue_does_not_hold_up_what_is_due() {
+fn a_closed_queue_does_not_hold_up_due_slots() {
     let mut fixture = Fixture::with_runner(5);
     let queue = fixture.create_queue(|_| {}).id;
     let reference = model::queue::QueueRef::Id(queue);
@@ -204,7 +204,7 @@ fn jitter_longer_than_the_interval_loses_no_slot() {
             }),
         );
         for _ in 0..15 * 60 {
-            fixture.pass(1_000);
+            fixture.advance(1_000);
         }
         fixture.settle();
         let seen = slots(&fixture);
@@ -213,24 +213,24 @@ fn jitter_longer_than_the_interval_loses_no_slot() {
 }
 
 #[test]
-fn a_slot_that_waits_is_not_started_while_its_schedule_is_paused() {
+fn a_waiting_slot_is_not_started_while_its_schedule_is_paused() {
     let mut fixture = Fixture::with_runner(5);
     let id = create(&mut fixture, schedule(QUICK, |new| new.spec.overlap = Overlap::Replace));
-    fixture.pass(MINUTE);
+    fixture.advance(MINUTE);
     let first = fixture.records.workflows(Keyspace::Workflows)[0].id;
-    let ticket = fixture.current(fixture.task_job(first, "a"));
-    fixture.start(ticket);
-    fixture.pass(MINUTE);
+    let attempt_ref = fixture.current(fixture.task_job(first, "a"));
+    fixture.start(attempt_ref);
+    fixture.advance(MINUTE);
     assert_eq!(stored(&fixture, id).waiting_slot, Some(START + Millis(2 * MINUTE)));
-    fixture.ask(|request| Input::PauseSchedule { request, schedule: id, paused: true, by: None });
-    fixture.end(ticket, model::job::End::Stopped);
+    fixture.request(|request| Input::PauseSchedule { request, schedule: id, paused: true, by: None });
+    fixture.end(attempt_ref, model::job::End::Stopped);
     fixture.settle();
     assert_eq!(slots(&fixture), [1]);
     assert_eq!(stored(&fixture, id).waiting_slot, None);
 }
 
 #[test]
-fn catching_up_on_very_many_goes_in_steps_of_bounded_size() {
+fn catch_up_of_very_many_slots_takes_steps_of_bounded_size() {
     let mut fixture = Fixture::with_runner(50);
     fixture.config.step_bytes_max = 20_000;
     fixture.crash();

@@ -1,4 +1,4 @@
-//! Delays: every one its own, none early, none twice.
+//! Delays and timeouts: none early, none twice.
 
 use model::reason::ReasonCode;
 use model::time::Millis;
@@ -8,9 +8,9 @@ use crate::common::{Fixture, HOUR, START};
 
 // FEATURES: D11
 #[test]
-fn past_due_delays_fire_at_start_and_none_fires_early() {
+fn overdue_delays_fire_at_start_and_none_fires_early() {
     let mut fixture = Fixture::with_runner(1);
-    let id = fixture.flow(
+    let id = fixture.start_workflow(
         r#"
 name: delays
 tasks:
@@ -22,18 +22,18 @@ tasks:
     );
     fixture.settle();
     assert_eq!(fixture.task_state(id, "past"), TaskState::Succeeded);
-    fixture.pass(9_999);
+    fixture.advance(9_999);
     assert_eq!(fixture.task_state(id, "short"), TaskState::Sleeping);
     fixture.now = START + Millis(HOUR / 2 - 1);
     fixture.crash();
     fixture.settle();
     assert_eq!(fixture.task_state(id, "short"), TaskState::Succeeded);
     assert_eq!(fixture.task_state(id, "until"), TaskState::Sleeping);
-    fixture.pass(1);
+    fixture.advance(1);
     assert_eq!(fixture.task_state(id, "until"), TaskState::Succeeded);
     let ended = fixture.row(id, "short").unwrap().ended_at;
     assert_eq!(fixture.run_to_end(id), WorkflowState::Succeeded);
-    assert_eq!(fixture.row(id, "short").unwrap().ended_at, ended, "it has fired once");
+    assert_eq!(fixture.row(id, "short").unwrap().ended_at, ended, "the delay fired once");
     assert_eq!(fixture.row(id, "long").unwrap().ended_at, Some(START + Millis(HOUR)));
 }
 
@@ -43,31 +43,31 @@ fn very_many_delays_due_at_once_fire_in_steps_of_bounded_size() {
     let mut fixture = Fixture::with_runner(1);
     fixture.config.step_bytes_max = 20_000;
     fixture.crash();
-    let id = fixture.flow("name: many\ntasks: {all: {for_each: \"${range(2000)}\", delay: 5s}}");
+    let id = fixture.start_workflow("name: many\ntasks: {all: {for_each: \"${range(2000)}\", delay: 5s}}");
     fixture.settle();
     assert_eq!(fixture.workflow(id).items.of(TaskState::Sleeping), 2_000);
-    fixture.pass(4_990);
+    fixture.advance(4_990);
     assert_eq!(fixture.workflow(id).items.of(TaskState::Sleeping), 2_000);
-    fixture.pass(1_000);
+    fixture.advance(1_000);
     assert_eq!(fixture.run_to_end(id), WorkflowState::Succeeded);
     assert!(fixture.largest_commit < 80_000, "{}", fixture.largest_commit);
 }
 
 #[test]
-fn a_workflow_that_takes_too_long_is_stopped() {
+fn a_workflow_is_stopped_at_its_timeout() {
     let mut fixture = Fixture::with_runner(1);
-    let id = fixture.flow("name: slow\ntimeout: 1m\ntasks: {a: {delay: 1h}, b: {run: {echo: {value: 1}}}}");
-    fixture.pass(61_000);
+    let id = fixture.start_workflow("name: slow\ntimeout: 1m\ntasks: {a: {delay: 1h}, b: {run: {echo: {value: 1}}}}");
+    fixture.advance(61_000);
     assert_eq!(fixture.run_to_end(id), WorkflowState::Failed);
     assert_eq!(fixture.workflow(id).reason.unwrap().code, ReasonCode::WorkflowTimedOut);
     assert_eq!(fixture.task_state(id, "a"), TaskState::Cancelled);
 }
 
 #[test]
-fn a_task_that_takes_too_long_fails_with_all_its_attempts() {
+fn a_task_fails_at_its_timeout_whatever_its_retries() {
     let mut fixture = Fixture::new();
-    let id = fixture.flow("name: slow\ntasks: {a: {run: {echo: {value: 1}}, timeout: 1m}}");
-    fixture.pass(61_000);
+    let id = fixture.start_workflow("name: slow\ntasks: {a: {run: {echo: {value: 1}}, timeout: 1m}}");
+    fixture.advance(61_000);
     assert_eq!(fixture.run_to_end(id), WorkflowState::Failed);
     assert_eq!(fixture.row(id, "a").unwrap().reason.unwrap().code, ReasonCode::DeadlinePassed);
 }

@@ -1,42 +1,42 @@
-//! What there is to draw of a workflow.
+//! Builds the tree of a workflow.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use api::{ReasonView, RollbackView, TaskKind, TaskView, WorkflowView};
 use model::id::WorkflowId;
 use model::state::State;
-use model::view::{ReasonView, RollbackView, TaskKind, TaskView, WorkflowView};
 use model::workflow::{TaskState, WorkflowState};
 
 use super::{Bar, Branch, Counts, Mark, Urgency, count, counted};
 use crate::duration;
 use crate::paint::Tone;
 
-/// Of the items of a task, at most this many have a line of their own.
+/// Limit of items with their own line, per task.
 const ITEMS_MAX: usize = 5;
-/// Sub-workflows are drawn to this depth.
+/// Depth limit of child workflows.
 const DEPTH_MAX: usize = 4;
 
-/// What is known of the sub-workflows.
+/// Fetched child workflows.
 pub type Children = BTreeMap<WorkflowId, WorkflowView>;
 
-/// A workflow, ready to be drawn.
+/// A workflow prepared for drawing.
 #[derive(Debug, Clone)]
-pub struct Whole {
+pub struct WorkflowTree {
     pub id: WorkflowId,
     pub name: String,
     pub state: String,
     pub tone: Tone,
     pub took: Duration,
     pub tally: String,
-    pub remarks: Vec<(Tone, String)>,
+    pub notices: Vec<(Tone, String)>,
     pub branches: Vec<Branch>,
-    /// Tasks of which no more than their number is known.
+    /// Counts per state of the tasks that were not fetched.
     pub rest: Counts,
 }
 
-impl Whole {
-    /// `age` is how long ago the server has said it.
+impl WorkflowTree {
+    /// `age` is the time since `view` was fetched.
     pub fn new(view: &WorkflowView, children: &Children, age: Duration) -> Self {
         let (branches, rest) = of_workflow(view, children, age, 0);
         let took = Duration::from_millis(view.duration_ms);
@@ -49,49 +49,48 @@ impl Whole {
             tone: Tone::of_workflow(view.state),
             took: if view.state.is_terminal() { took } else { took + age },
             tally: format!("{ended}/{} tasks", view.tasks_total),
-            remarks: remarks(view),
+            notices: notices(view),
             branches,
             rest,
         }
     }
 }
 
-/// What is to be said about the workflow as a whole.
-fn remarks(view: &WorkflowView) -> Vec<(Tone, String)> {
-    let mut remarks = Vec::new();
+/// Notices about the workflow as a whole.
+fn notices(view: &WorkflowView) -> Vec<(Tone, String)> {
+    let mut notices = Vec::new();
     if let Some(reason) = &view.reason {
         let tone = if view.state == WorkflowState::Failed { Tone::Bad } else { Tone::Plain };
-        remarks.push((tone, reason_words(reason)));
+        notices.push((tone, describe_reason(reason)));
     }
     if view.state == WorkflowState::Paused {
-        remarks.push((Tone::Plain, format!("nothing new begins until `outlast workflows resume {}`", view.id)));
+        notices.push((Tone::Plain, format!("no new tasks start until `outlast workflows resume {}`", view.id)));
     }
     if let Some(rollback) = &view.rollback {
-        remarks.push(rollback_words(rollback));
+        notices.push(describe_rollback(rollback));
     }
     if view.run > 1 {
-        remarks.push((Tone::Quiet, format!("run {}", view.run)));
+        notices.push((Tone::Quiet, format!("run {}", view.run)));
     }
-    remarks
+    notices
 }
 
-fn rollback_words(rollback: &RollbackView) -> (Tone, String) {
-    let RollbackView { state, total, undone, failed, .. } = rollback;
-    let failures =
-        if *failed > 0 { format!(", {failed} could not be undone: see `outlast dlq`") } else { String::new() };
+fn describe_rollback(rollback: &RollbackView) -> (Tone, String) {
+    let RollbackView { state, total, compensated, failed, .. } = rollback;
+    let failures = if *failed > 0 { format!(", {failed} failed: see `outlast dlq`") } else { String::new() };
     let tone = match (rollback.ended_at, *failed) {
         (_, 1..) => Tone::Bad,
         (None, 0) => Tone::Busy,
         (Some(_), 0) => Tone::Plain,
     };
-    (tone, format!("{}: {undone} of {total} steps undone{failures}", state.replace('_', " ")))
+    (tone, format!("{}: {compensated} of {total} steps compensated{failures}", state.replace('_', " ")))
 }
 
-/// The lines of its tasks, and how many tasks are not shown in which state.
+/// Branches of the tasks, and counts per state of the tasks that were not fetched.
 fn of_workflow(view: &WorkflowView, children: &Children, age: Duration, depth: usize) -> (Vec<Branch>, Counts) {
     let tasks = view.tasks.as_deref().unwrap_or_default();
-    let uncounted = Uncounted::new(view, tasks);
-    let lines = tasks.iter().map(|task| (task, of_task(task, &uncounted, children, age, depth)));
+    let hidden_items = HiddenItems::new(view, tasks);
+    let lines = tasks.iter().map(|task| (task, of_task(task, &hidden_items, children, age, depth)));
     let branches = if tasks.iter().any(|task| task.epoch.is_some()) {
         by_epoch(lines)
     } else {
@@ -107,7 +106,7 @@ fn of_workflow(view: &WorkflowView, children: &Children, age: Duration, depth: u
     (branches, rest)
 }
 
-/// A line for each epoch, in the order in which they are met.
+/// One branch per epoch, in order.
 fn by_epoch<'a>(lines: impl Iterator<Item = (&'a TaskView, Branch)>) -> Vec<Branch> {
     let mut epochs: Vec<(&str, Vec<Branch>, Bar)> = Vec::new();
     for (task, branch) in lines {
@@ -145,8 +144,8 @@ fn by_epoch<'a>(lines: impl Iterator<Item = (&'a TaskView, Branch)>) -> Vec<Bran
     epochs.into_iter().map(group).collect()
 }
 
-fn of_task(task: &TaskView, uncounted: &Uncounted, children: &Children, age: Duration, depth: usize) -> Branch {
-    let (state, mark, tone, urgency) = task_word(task);
+fn of_task(task: &TaskView, hidden_items: &HiddenItems, children: &Children, age: Duration, depth: usize) -> Branch {
+    let (state, mark, tone, urgency) = task_label(task);
     let mut branch = Branch {
         mark,
         name: task.item.map_or_else(|| task.name.clone(), |item| format!("[{item}]")),
@@ -164,7 +163,7 @@ fn of_task(task: &TaskView, uncounted: &Uncounted, children: &Children, age: Dur
         let mut counts = Counts::new();
         for state in TaskState::ALL {
             let shown = items.iter().filter(|item| item.state == state).count() as u64;
-            count(&mut counts, state.as_str(), shown + uncounted.of(task, state));
+            count(&mut counts, state.as_str(), shown + hidden_items.of(task, state));
         }
         let done = counts.iter().filter(|(state, _)| is_terminal(state)).map(|(_, number)| number).sum::<u64>();
         let done = if task.state == TaskState::Succeeded { u64::from(total) } else { done };
@@ -172,8 +171,8 @@ fn of_task(task: &TaskView, uncounted: &Uncounted, children: &Children, age: Dur
         counts.retain(|(state, _)| !["waiting", "succeeded"].contains(state));
         let parts = [counted(&counts), branch.note];
         branch.note = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
-        let lines = items.iter().filter(|item| wants_a_line(item));
-        let mut below: Vec<Branch> = lines.map(|item| of_task(item, uncounted, children, age, depth)).collect();
+        let lines = items.iter().filter(|item| has_own_line(item));
+        let mut below: Vec<Branch> = lines.map(|item| of_task(item, hidden_items, children, age, depth)).collect();
         for hidden in below.split_off(below.len().min(ITEMS_MAX)) {
             count(&mut branch.rest, hidden.state, 1);
         }
@@ -184,8 +183,8 @@ fn of_task(task: &TaskView, uncounted: &Uncounted, children: &Children, age: Dur
     branch
 }
 
-/// An item that somebody should look at; the others are in the bar.
-fn wants_a_line(item: &TaskView) -> bool {
+/// Whether an item needs attention. The others are only counted in the bar.
+fn has_own_line(item: &TaskView) -> bool {
     match item.state {
         TaskState::Failed | TaskState::Quarantined => true,
         TaskState::Waiting
@@ -195,7 +194,7 @@ fn wants_a_line(item: &TaskView) -> bool {
         | TaskState::Merged
         | TaskState::Succeeded
         | TaskState::Skipped
-        | TaskState::Cancelled => is_asking(item),
+        | TaskState::Cancelled => needs_approval(item),
     }
 }
 
@@ -203,14 +202,14 @@ fn is_terminal(state: &str) -> bool {
     state.parse::<TaskState>().is_ok_and(TaskState::is_terminal)
 }
 
-/// Items that the server did not show one by one. Where that is so for one task only, their states are known all the
-/// same: those of all items less those that are shown.
-struct Uncounted {
+/// Items the server did not include. If only one task has such items, their states are still known: the counts of all
+/// items less the included ones.
+struct HiddenItems {
     task: Option<String>,
     states: [u64; TaskState::ALL.len()],
 }
 
-impl Uncounted {
+impl HiddenItems {
     fn new(view: &WorkflowView, tasks: &[TaskView]) -> Self {
         let mut cut = tasks.iter().filter(|task| task.items_left_out > 0);
         let task = match (cut.next(), cut.next()) {
@@ -230,27 +229,27 @@ impl Uncounted {
     }
 }
 
-/// How long a task has taken, or takes so far.
+/// Duration of a task so far.
 pub fn elapsed(task: &TaskView, age: Duration) -> Option<Duration> {
     let known = Duration::from_millis(task.duration_ms?);
-    // What never began took no time.
-    let began = task.state != TaskState::Waiting && task.state != TaskState::Skipped;
-    began.then_some(if task.state.is_live() { known + age } else { known })
+    // Tasks that never started have no duration.
+    let started = task.state != TaskState::Waiting && task.state != TaskState::Skipped;
+    started.then_some(if task.state.is_live() { known + age } else { known })
 }
 
-fn is_asking(task: &TaskView) -> bool {
+fn needs_approval(task: &TaskView) -> bool {
     task.state.is_live() && task.job_state == Some(State::ApprovalRequired)
 }
 
-/// Where a task is: in a word, as a sign, in a tone, and how much it matters.
-pub fn task_word(task: &TaskView) -> (&'static str, Mark, Tone, Urgency) {
-    if is_asking(task) {
-        return ("approval", Mark::Asking, Tone::Busy, Urgency::Live);
+/// State label, symbol, style and drawing priority of a task.
+pub fn task_label(task: &TaskView) -> (&'static str, Mark, Tone, Urgency) {
+    if needs_approval(task) {
+        return ("approval", Mark::ApprovalRequired, Tone::Busy, Urgency::Live);
     }
-    let word = task.state.as_str();
+    let label = task.state.as_str();
     let tone = Tone::of_task(task.state);
     match task.state {
-        TaskState::Waiting => (word, Mark::Waiting, tone, Urgency::Other),
+        TaskState::Waiting => (label, Mark::Waiting, tone, Urgency::Other),
         TaskState::Running => match task.job_state {
             Some(State::Pending | State::Blocked | State::Scheduled) => ("queued", Mark::Waiting, tone, Urgency::Live),
             Some(
@@ -267,29 +266,29 @@ pub fn task_word(task: &TaskView) -> (&'static str, Mark, Tone, Urgency) {
                 | State::Quarantined
                 | State::Abandoned,
             )
-            | None => (word, Mark::Busy, tone, Urgency::Live),
+            | None => (label, Mark::Busy, tone, Urgency::Live),
         },
-        TaskState::Sleeping | TaskState::Listening | TaskState::Merged => (word, Mark::Resting, tone, Urgency::Live),
-        TaskState::Succeeded => (word, Mark::Good, tone, Urgency::Other),
-        TaskState::Failed | TaskState::Quarantined => (word, Mark::Bad, tone, Urgency::Failed),
-        TaskState::Skipped => (word, Mark::Skipped, tone, Urgency::Other),
-        TaskState::Cancelled => (word, Mark::Cancelled, tone, Urgency::Other),
+        TaskState::Sleeping | TaskState::Listening | TaskState::Merged => (label, Mark::Suspended, tone, Urgency::Live),
+        TaskState::Succeeded => (label, Mark::Good, tone, Urgency::Other),
+        TaskState::Failed | TaskState::Quarantined => (label, Mark::Bad, tone, Urgency::Failed),
+        TaskState::Skipped => (label, Mark::Skipped, tone, Urgency::Other),
+        TaskState::Cancelled => (label, Mark::Cancelled, tone, Urgency::Other),
     }
 }
 
-/// What there is to say about a task beside its state.
+/// Details of a task beside its state.
 pub fn task_note(task: &TaskView) -> String {
     let mut parts = Vec::new();
-    if let (true, Some(job)) = (is_asking(task), task.job) {
+    if let (true, Some(job)) = (needs_approval(task), task.job) {
         parts.push(format!("outlast approvals approve {job} --reason …"));
     } else if let Some(reason) = task.reason.as_ref().filter(|_| task.state != TaskState::Succeeded) {
-        parts.push(reason_words(reason));
+        parts.push(describe_reason(reason));
     }
-    if let Some(undoing) = &task.compensation {
-        parts.push(match undoing.state.as_str() {
-            "running" => "is being undone".to_owned(),
-            "done" => "undone".to_owned(),
-            other => format!("undoing it: {other}"),
+    if let Some(compensation) = &task.compensation {
+        parts.push(match compensation.state.as_str() {
+            "running" => "compensating".to_owned(),
+            "done" => "compensated".to_owned(),
+            other => format!("compensation {other}"),
         });
     }
     if task.state.is_live() {
@@ -297,10 +296,10 @@ pub fn task_note(task: &TaskView) -> String {
     }
     if let Some(other) = &task.merged_into {
         let item = other.item.map(|item| format!("[{item}]")).unwrap_or_default();
-        parts.push(format!("the same as {}{item}", other.task));
+        parts.push(format!("merged with {}{item}", other.task));
     }
     if let Some(chosen) = &task.chosen {
-        parts.push(if chosen.is_empty() { "no case held".to_owned() } else { format!("→ {}", chosen.join(", ")) });
+        parts.push(if chosen.is_empty() { "no case matched".to_owned() } else { format!("→ {}", chosen.join(", ")) });
     }
     parts.join(", ")
 }
@@ -312,7 +311,7 @@ fn live_note(task: &TaskView) -> Option<String> {
     }
     match task.state {
         TaskState::Sleeping => task.due.map(|due| format!("until {due}")),
-        TaskState::Listening => Some("for a signal".to_owned()),
+        TaskState::Listening => Some("waiting for a signal".to_owned()),
         TaskState::Running if task.kind == TaskKind::Workflow => task.child.map(|child| child.to_string()),
         TaskState::Running
         | TaskState::Waiting
@@ -326,7 +325,7 @@ fn live_note(task: &TaskView) -> Option<String> {
 }
 
 /// A reason in one line.
-pub fn reason_words(reason: &ReasonView) -> String {
+pub fn describe_reason(reason: &ReasonView) -> String {
     let code = reason.code.replace('_', " ");
     match &reason.message {
         Some(message) => {
@@ -337,8 +336,8 @@ pub fn reason_words(reason: &ReasonView) -> String {
     }
 }
 
-/// How a workflow has ended, in one line: state, duration, what it has used.
-pub fn ended_words(view: &WorkflowView) -> String {
+/// Final state, duration and usage of a workflow in one line.
+pub fn end_summary(view: &WorkflowView) -> String {
     let took = duration::show(Duration::from_millis(view.duration_ms));
     let usage = view.usage;
     let jobs = if usage.jobs == 1 { "1 job".to_owned() } else { format!("{} jobs", usage.jobs) };

@@ -1,15 +1,15 @@
-//! Workflows for tests to draw.
+//! Example workflows for tests.
 
-use model::view::{TaskView, WorkflowView};
+use api::{TaskView, WorkflowView};
 use serde_json::{Value, json};
 
-/// A moment, so many milliseconds after the start of 2026.
+/// Time since the start of 2026.
 fn at(millis: u64) -> String {
     let seconds = millis / 1000;
     format!("2026-01-01T00:{:02}:{:02}.{:03}Z", seconds / 60, seconds % 60, millis % 1000)
 }
 
-/// A task that took this long, or takes so far.
+/// A task with its duration so far.
 pub fn task(name: &str, state: &str, took: Option<u64>) -> Value {
     let has_ended = ["succeeded", "failed", "cancelled", "quarantined"].contains(&state);
     json!({
@@ -20,15 +20,15 @@ pub fn task(name: &str, state: &str, took: Option<u64>) -> Value {
     })
 }
 
-/// A task with more to it.
+/// A task with additional fields.
 pub fn task_with(name: &str, state: &str, took: Option<u64>, more: Value) -> Value {
     let mut task = task(name, state, took);
-    let Value::Object(more) = more else { panic!("more fields are an object") };
+    let Value::Object(more) = more else { panic!("additional fields must be an object") };
     more.into_iter().for_each(|(field, value)| task[field] = value);
     task
 }
 
-/// A workflow with these tasks; the counts are made of them.
+/// A workflow with these tasks and matching counts.
 pub fn workflow_of(state: &str, tasks: Vec<Value>, more: Value) -> WorkflowView {
     let mut counts = json!({});
     for task in &tasks {
@@ -45,7 +45,7 @@ pub fn workflow_of(state: &str, tasks: Vec<Value>, more: Value) -> WorkflowView 
         "items": {}, "usage": {"cpu_seconds": 0.42, "memory_peak_bytes": 3_145_728, "jobs": 3, "attempts": 4},
         "rollback": null, "deadline": null, "tasks": tasks,
     });
-    let Value::Object(more) = more else { panic!("more fields are an object") };
+    let Value::Object(more) = more else { panic!("additional fields must be an object") };
     more.into_iter().for_each(|(field, value)| view[field] = value);
     serde_json::from_str(&view.to_string()).unwrap()
 }
@@ -76,12 +76,12 @@ pub fn workflow(state: &str) -> WorkflowView {
     workflow_of(state, some_tasks(state), json!({}))
 }
 
-/// The tasks of one that failed.
+/// Tasks of a failed workflow.
 pub fn tasks() -> Vec<TaskView> {
     workflow("failed").tasks.unwrap()
 }
 
-/// So many items of a task in each state.
+/// Items of a task, with the number per state.
 pub fn items(name: &str, states: &[(&str, u32)]) -> Vec<Value> {
     let states = states.iter().flat_map(|(state, count)| std::iter::repeat_n(*state, *count as usize));
     let item = |(number, state)| task_with(name, state, Some(500), json!({"item": number}));

@@ -1,15 +1,15 @@
-//! Leaving out what a small terminal has no room for: what runs or failed is drawn first, the rest is counted.
+//! Shortens a tree to the height of a terminal. Running and failed branches have priority, hidden ones are counted.
 
 use super::{Branch, Counts, Urgency, count, total};
 
-/// As many of the branches as fit into `room` lines, and how many more there are in which state.
+/// The branches that fit into `room` lines, and the counts per state of the hidden ones.
 pub fn fit(branches: Vec<Branch>, rest: Counts, room: usize) -> (Vec<Branch>, Counts) {
     let line_of_rest = usize::from(total(&rest) > 0);
     if lines(&branches) + line_of_rest <= room {
         return (branches, rest);
     }
     let mut branches = branches;
-    // What ended well or has not begun needs no details: they go first, and only as far as they must.
+    // Details of succeeded and waiting branches are hidden first, and only as many as necessary.
     let mut used = lines(&branches) + line_of_rest;
     for branch in &mut branches {
         used -= fold(branch, used.saturating_sub(room));
@@ -18,8 +18,8 @@ pub fn fit(branches: Vec<Branch>, rest: Counts, room: usize) -> (Vec<Branch>, Co
         return (branches, rest);
     }
     branches.sort_by_key(|branch| branch.urgency);
-    let whole = branches.len() + line_of_rest <= room;
-    let kept = if whole { branches.len() } else { room.saturating_sub(1).min(branches.len()) };
+    let all_fit = branches.len() + line_of_rest <= room;
+    let kept = if all_fit { branches.len() } else { room.saturating_sub(1).min(branches.len()) };
     let left_out = branches.split_off(kept);
     let mut rest = rest;
     left_out.iter().for_each(|branch| count(&mut rest, branch.state, 1));
@@ -35,15 +35,15 @@ pub fn fit(branches: Vec<Branch>, rest: Counts, room: usize) -> (Vec<Branch>, Co
     (branches, rest)
 }
 
-/// Takes away what is below branches that do not matter, until `excess` lines are saved or nothing is left to take. Gives
-/// how many were saved.
+/// Hides the lines below low-priority branches until `excess` lines are saved or none is left. Returns the number of
+/// lines saved.
 fn fold(branch: &mut Branch, excess: usize) -> usize {
     if excess == 0 {
         return 0;
     }
     if branch.urgency == Urgency::Other {
         let saved = below(branch);
-        // The line itself says enough: a group has its bar.
+        // An epoch still has its progress bar.
         branch.below.clear();
         branch.rest.clear();
         return saved;
@@ -55,7 +55,7 @@ fn fold(branch: &mut Branch, excess: usize) -> usize {
     saved
 }
 
-/// Lets a branch have `room` lines below it.
+/// Limits a branch to `room` lines below it.
 fn shrink(branch: &mut Branch, room: usize) {
     let (below, rest) = (std::mem::take(&mut branch.below), std::mem::take(&mut branch.rest));
     if room > 0 {
@@ -104,11 +104,11 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_comes_first_where_not_all_have_room() {
+    fn failed_branches_come_first_if_not_all_fit() {
         let urgencies = [Urgency::Other, Urgency::Live, Urgency::Other, Urgency::Failed];
         let branches = urgencies.map(|urgency| branch(urgency, Vec::new())).to_vec();
         let (all, rest) = fit(branches.clone(), Vec::new(), 4);
-        assert_eq!((all, rest), (branches.clone(), Vec::new()), "in their order where all have room");
+        assert_eq!((all, rest), (branches.clone(), Vec::new()), "in their order if all fit");
         let (some, rest) = fit(branches, Vec::new(), 3);
         assert_eq!(some.iter().map(|branch| branch.urgency).collect::<Vec<_>>(), [Urgency::Failed, Urgency::Live]);
         assert_eq!(rest, [("running", 2)]);
@@ -116,7 +116,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_more_lines_than_room_and_nobody_is_lost(
+        fn the_lines_fit_and_hidden_branches_are_counted(
             branches in proptest::collection::vec(any_branch(), 0..12),
             room in 1usize..30,
         ) {

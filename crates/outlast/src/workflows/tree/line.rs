@@ -1,18 +1,18 @@
-//! A line in colours that is never wider than its terminal.
+//! Coloured line, truncated to the width of the terminal.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use crate::paint::{Paint, Tone, tame};
+use crate::paint::{Paint, Tone, sanitize};
 
-/// How many columns a text takes.
+/// Display width of a text in columns.
 pub fn width_of(text: &str) -> usize {
     text.width()
 }
 
-/// Pieces of text, each in its tone.
+/// Styled parts of a line.
 #[derive(Debug, Default)]
 pub struct Line {
-    pieces: Vec<(Tone, String)>,
+    parts: Vec<(Tone, String)>,
     width: usize,
 }
 
@@ -21,27 +21,27 @@ impl Line {
         if text.is_empty() {
             return;
         }
-        let text = tame(text);
+        let text = sanitize(text);
         self.width += width_of(&text);
-        self.pieces.push((tone, text));
+        self.parts.push((tone, text));
     }
 
-    /// Spaces up to a column.
+    /// Pads with spaces up to a column.
     pub fn pad_to(&mut self, column: usize) {
         self.push(Tone::Plain, &" ".repeat(column.saturating_sub(self.width)));
     }
 
-    /// The whole line, cut where the terminal ends.
+    /// The line, truncated to `width`.
     pub fn render(mut self, width: usize, paint: Paint) -> String {
         self.trim_end();
         let is_cut = self.width > width;
         let mut room = if is_cut { width.saturating_sub(1) } else { width };
         let mut text = String::new();
-        for (tone, piece) in &self.pieces {
-            let kept = cut(piece, room);
+        for (tone, part) in &self.parts {
+            let kept = cut(part, room);
             room -= width_of(kept);
             text.push_str(&paint.apply(*tone, kept));
-            if kept.len() < piece.len() {
+            if kept.len() < part.len() {
                 break;
             }
         }
@@ -52,23 +52,23 @@ impl Line {
     }
 
     fn trim_end(&mut self) {
-        while let Some((_, last)) = self.pieces.last_mut() {
+        while let Some((_, last)) = self.parts.last_mut() {
             let kept = last.trim_end().len();
             self.width -= last.len() - kept;
             last.truncate(kept);
             if kept > 0 {
                 return;
             }
-            self.pieces.pop();
+            self.parts.pop();
         }
     }
 }
 
-/// As much of a text as has room.
+/// Truncates a text to `room` columns.
 pub fn cut(text: &str, room: usize) -> &str {
     let mut used = 0;
-    for (at, letter) in text.char_indices() {
-        used += letter.width().unwrap_or(0);
+    for (at, character) in text.char_indices() {
+        used += character.width().unwrap_or(0);
         if used > room {
             return &text[..at];
         }
@@ -76,7 +76,7 @@ pub fn cut(text: &str, room: usize) -> &str {
     text
 }
 
-/// The text, with a sign at its end if it had to be cut.
+/// Truncates a text to `width` columns, with an ellipsis.
 pub fn shortened(text: &str, width: usize) -> String {
     if width_of(text) <= width {
         return text.to_owned();
@@ -90,34 +90,34 @@ mod tests {
 
     use super::*;
 
-    fn line(pieces: &[&str]) -> Line {
+    fn line(parts: &[&str]) -> Line {
         let mut line = Line::default();
-        pieces.iter().for_each(|piece| line.push(Tone::Good, piece));
+        parts.iter().for_each(|part| line.push(Tone::Good, part));
         line
     }
 
     #[test]
-    fn a_line_is_cut_where_the_terminal_ends() {
+    fn a_line_is_truncated_to_the_width_of_the_terminal() {
         assert_eq!(line(&["abc", "def"]).render(6, Paint::NONE), "abcdef");
         assert_eq!(line(&["abc", "def"]).render(5, Paint::NONE), "abcd…");
         assert_eq!(line(&["abc", "def"]).render(1, Paint::NONE), "…");
         assert_eq!(line(&["abc", "def"]).render(0, Paint::NONE), "");
-        assert_eq!(line(&["漢字", "x"]).render(4, Paint::NONE), "漢…", "wide letters take two columns");
+        assert_eq!(line(&["漢字", "x"]).render(4, Paint::NONE), "漢…", "wide characters take two columns");
     }
 
     #[test]
-    fn what_others_wrote_has_no_power_over_the_terminal() {
+    fn control_characters_do_not_reach_the_terminal() {
         assert_eq!(line(&["a\x1b[2J\nb  "]).render(80, Paint::NONE), "a·[2J·b");
     }
 
     proptest! {
         #[test]
         fn no_line_is_wider_than_its_terminal(
-            pieces in proptest::collection::vec(".{0,12}", 0..5),
+            parts in proptest::collection::vec(".{0,12}", 0..5),
             width in 0usize..40,
         ) {
-            let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
-            prop_assert!(width_of(&line(&pieces).render(width, Paint::NONE)) <= width);
+            let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+            prop_assert!(width_of(&line(&parts).render(width, Paint::NONE)) <= width);
         }
     }
 }

@@ -1,21 +1,21 @@
-//! Trees as people see them.
+//! Rendered trees.
 
 use std::time::Duration;
 
-use model::view::WorkflowView;
+use api::WorkflowView;
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::example::{items, task, task_with, workflow, workflow_of};
-use super::{Children, Look, Whole, draw, width_of};
+use super::{Children, DrawOptions, WorkflowTree, draw, width_of};
 use crate::paint::Paint;
 
-fn look(width: usize, height: Option<usize>) -> Look {
-    Look { paint: Paint::NONE, width, height, frame: None }
+fn options(width: usize, height: Option<usize>) -> DrawOptions {
+    DrawOptions { paint: Paint::NONE, width, height, frame: None }
 }
 
 fn drawn(view: &WorkflowView, width: usize, height: Option<usize>) -> String {
-    draw(&Whole::new(view, &Children::new(), Duration::ZERO), look(width, height)).join("\n")
+    draw(&WorkflowTree::new(view, &Children::new(), Duration::ZERO), options(width, height)).join("\n")
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn a_running_workflow_has_a_line_for_each_task() {
 }
 
 #[test]
-fn a_failure_says_why_and_what_became_of_the_rest() {
+fn a_failure_is_shown_with_its_reason_and_consequences() {
     let mut view = workflow("failed");
     view.reason = serde_json::from_value(json!({"code": "task_failed", "message": "build"})).unwrap();
     insta::assert_snapshot!(drawn(&view, 80, None), @"
@@ -42,7 +42,7 @@ fn a_failure_says_why_and_what_became_of_the_rest() {
 }
 
 #[test]
-fn every_state_has_its_sign_and_its_word() {
+fn every_state_has_its_symbol_and_label() {
     let progress = json!({"percent": 45, "message": "linking", "at": "2026-01-01T00:00:00.000Z"});
     let tasks = vec![
         task("waits", "waiting", None),
@@ -74,8 +74,8 @@ fn every_state_has_its_sign_and_its_word() {
     ├─ ○ queued     queued        10ms
     ├─ ● runs       running       2.0s  45% linking
     ├─ ◔ sleeps     sleeping      2.0s  until 2026-01-01T00:10:00.000Z
-    ├─ ◔ listens    listening     2.0s  for a signal
-    ├─ ◔ merged     merged        2.0s  the same as runs
+    ├─ ◔ listens    listening     2.0s  waiting for a signal
+    ├─ ◔ merged     merged        2.0s  merged with runs
     ├─ ✓ succeeded  succeeded    1m05s
     ├─ ✗ failed     failed        30ms  retries exhausted: it exited with 7
     ├─ - skipped    skipped             condition false
@@ -86,7 +86,7 @@ fn every_state_has_its_sign_and_its_word() {
 }
 
 #[test]
-fn an_approval_says_how_it_is_given() {
+fn a_pending_approval_shows_the_command_to_approve_it() {
     let waits = json!({"kind": "approval", "job": "job_0000000000007", "job_state": "approval_required"});
     let tasks = vec![
         task("build", "succeeded", Some(1200)),
@@ -131,7 +131,7 @@ fn a_list_of_items_is_one_line_with_a_bar() {
 }
 
 #[test]
-fn items_that_are_not_shown_one_by_one_are_counted_all_the_same() {
+fn hidden_items_are_counted() {
     let shown = items("build", &[("succeeded", 100)]);
     let build = task_with(
         "build",
@@ -147,32 +147,33 @@ fn items_that_are_not_shown_one_by_one_are_counted_all_the_same() {
 }
 
 #[test]
-fn a_rollback_is_told_with_each_step_that_was_undone() {
-    let undone = |state: &str| json!({"compensation": {"state": state, "job": null, "at": "2026-01-01T00:00:05.000Z"}});
+fn a_rollback_is_shown_with_each_compensated_step() {
+    let compensation =
+        |state: &str| json!({"compensation": {"state": state, "job": null, "at": "2026-01-01T00:00:05.000Z"}});
     let tasks = vec![
-        task_with("reserve", "succeeded", Some(100), undone("done")),
-        task_with("charge", "succeeded", Some(200), undone("running")),
-        task_with("mail", "succeeded", Some(300), undone("failed")),
+        task_with("reserve", "succeeded", Some(100), compensation("done")),
+        task_with("charge", "succeeded", Some(200), compensation("running")),
+        task_with("mail", "succeeded", Some(300), compensation("failed")),
         task_with("ship", "failed", Some(50), json!({"reason": {"code": "fatal", "message": "no stock"}})),
     ];
     let began_at = "2026-01-01T00:00:04.000Z";
-    let rollback = json!({"state": "rolling_back", "began_at": began_at, "ended_at": null, "total": 3, "undone": 1,
+    let rollback = json!({"state": "rolling_back", "began_at": began_at, "ended_at": null, "total": 3, "compensated": 1,
         "failed": 1});
     let more = json!({"reason": {"code": "task_failed", "message": "ship"}, "rollback": rollback, "run": 2});
     insta::assert_snapshot!(drawn(&workflow_of("rolling_back", tasks, more), 80, None), @"
     build-and-test  rolling back  12s  4/4 tasks  wf_0000000000001
     task failed: ship
-    rolling back: 1 of 3 steps undone, 1 could not be undone: see `outlast dlq`
+    rolling back: 1 of 3 steps compensated, 1 failed: see `outlast dlq`
     run 2
-    ├─ ✓ reserve  succeeded  100ms  undone
-    ├─ ✓ charge   succeeded  200ms  is being undone
-    ├─ ✓ mail     succeeded  300ms  undoing it: failed
+    ├─ ✓ reserve  succeeded  100ms  compensated
+    ├─ ✓ charge   succeeded  200ms  compensating
+    ├─ ✓ mail     succeeded  300ms  compensation failed
     └─ ✗ ship     failed      50ms  fatal: no stock
     ");
 }
 
 #[test]
-fn epochs_are_branches_of_their_own() {
+fn epochs_are_branches() {
     let of = |epoch: &str| json!({"epoch": epoch});
     let tasks = vec![
         task_with("orders", "succeeded", Some(1200), of("extract")),
@@ -193,14 +194,14 @@ fn epochs_are_branches_of_their_own() {
 }
 
 #[test]
-fn a_sub_workflow_is_drawn_below_its_task() {
+fn a_child_workflow_is_drawn_below_its_task() {
     let child = workflow("failed");
     let started = json!({"kind": "workflow", "child": child.id});
     let tasks = vec![task_with("nested", "running", Some(2000), started), task("after", "waiting", None)];
     let view = workflow_of("running", tasks, json!({"id": "wf_0000000000009"}));
     let children = Children::from([(child.id, child)]);
-    let whole = Whole::new(&view, &children, Duration::ZERO);
-    insta::assert_snapshot!(draw(&whole, look(80, None)).join("\n"), @"
+    let tree = WorkflowTree::new(&view, &children, Duration::ZERO);
+    insta::assert_snapshot!(draw(&tree, options(80, None)).join("\n"), @"
     build-and-test  running  12s  0/2 tasks  wf_0000000000009
     ├─ ● nested      running     2.0s  wf_0000000000001
     │  ├─ ✓ fetch    succeeded   1.2s
@@ -211,7 +212,7 @@ fn a_sub_workflow_is_drawn_below_its_task() {
 }
 
 #[test]
-fn a_small_terminal_shows_what_runs_or_failed_and_counts_the_rest() {
+fn a_small_terminal_shows_running_and_failed_tasks_and_counts_the_rest() {
     let mut tasks: Vec<_> = (0..30).map(|number| task(&format!("done-{number}"), "succeeded", Some(10))).collect();
     tasks.push(task("runs", "running", Some(3000)));
     tasks.extend((0..30).map(|number| task(&format!("later-{number}"), "waiting", None)));
@@ -228,7 +229,7 @@ fn a_small_terminal_shows_what_runs_or_failed_and_counts_the_rest() {
 }
 
 #[test]
-fn details_of_what_ended_go_first_and_only_as_far_as_they_must() {
+fn details_of_ended_tasks_are_hidden_first_and_only_as_needed() {
     let of = |epoch: &str| json!({"epoch": epoch});
     let group = |epoch: &str, state: &str| {
         (0..3).map(|number| task_with(&format!("{epoch}-{number}"), state, Some(10), of(epoch))).collect::<Vec<_>>()
@@ -264,7 +265,7 @@ fn details_of_what_ended_go_first_and_only_as_far_as_they_must() {
 }
 
 #[test]
-fn tasks_that_the_server_leaves_out_are_counted() {
+fn tasks_omitted_by_the_server_are_counted() {
     let tasks = vec![task("first", "succeeded", Some(10)), task("second", "running", Some(10))];
     let counts = json!({"succeeded": 5000, "running": 8, "waiting": 94_992});
     let more = json!({"tasks_total": 100_000, "tasks_left_out": 99_998, "counts": counts});
@@ -277,7 +278,7 @@ fn tasks_that_the_server_leaves_out_are_counted() {
 }
 
 #[test]
-fn a_narrow_terminal_has_signs_and_no_words() {
+fn a_narrow_terminal_shows_symbols_without_labels() {
     insta::assert_snapshot!(drawn(&workflow("failed"), 30, None), @"
     build-and-test  failed  12s  …
     ├─ ✓ fetch     1.2s
@@ -287,17 +288,17 @@ fn a_narrow_terminal_has_signs_and_no_words() {
 }
 
 #[test]
-fn time_goes_on_between_two_looks_for_what_runs() {
-    let whole = Whole::new(&workflow("running"), &Children::new(), Duration::from_secs(60));
-    let lines = draw(&whole, look(80, None));
+fn durations_of_running_tasks_advance_between_polls() {
+    let tree = WorkflowTree::new(&workflow("running"), &Children::new(), Duration::from_secs(60));
+    let lines = draw(&tree, options(80, None));
     assert!(lines[0].contains("1m12s") && lines[2].contains("1m11s"), "{lines:?}");
     assert!(lines[1].contains("1.2s"), "{lines:?}");
 }
 
 #[test]
-fn only_the_sign_of_what_runs_moves() {
-    let whole = Whole::new(&workflow("running"), &Children::new(), Duration::ZERO);
-    let frame = |frame| draw(&whole, Look { frame: Some(frame), ..look(80, None) });
+fn only_symbols_of_running_tasks_are_animated() {
+    let tree = WorkflowTree::new(&workflow("running"), &Children::new(), Duration::ZERO);
+    let frame = |frame| draw(&tree, DrawOptions { frame: Some(frame), ..options(80, None) });
     let differ: Vec<bool> = frame(0).iter().zip(&frame(1)).map(|(one, other)| one != other).collect();
     assert_eq!(differ, [false, false, true, false]);
 }
@@ -313,7 +314,7 @@ proptest! {
         let words = ["waiting", "running", "succeeded", "failed", "skipped"];
         let tasks = states.iter().zip(&names).map(|(state, name)| task(name, words[*state], Some(1000))).collect();
         let view = workflow_of("running", tasks, json!({}));
-        let lines = draw(&Whole::new(&view, &Children::new(), Duration::ZERO), look(width, Some(height)));
+        let lines = draw(&WorkflowTree::new(&view, &Children::new(), Duration::ZERO), options(width, Some(height)));
         prop_assert!(lines.len() <= height);
         prop_assert!(lines.iter().all(|line| width_of(line) <= width), "{:?}", lines);
     }

@@ -1,23 +1,23 @@
-//! Going through a shard's chain from its beginning to its end, a bounded piece at a time.
+//! Verification of a shard's chain, in chunks.
 
+use ::api::{AuditReportView, ShardAuditView};
 use bytes::Bytes;
 use model::audit::{Broken, Head};
 use model::batch::Keyspace;
 use model::codec;
 use model::id::ShardId;
 use model::key;
-use model::view::{AuditReportView, ShardAuditView};
 use store::{Key, Order, Range, Store};
 use tokio::sync::watch;
 
 use super::super::Core;
-use super::super::problem::{Fault, Refused};
+use super::super::problem::{ProblemKind, Refused};
 use crate::error::Error;
 
-/// How many entries are in memory at once.
+/// Entries read at once.
 const CHUNK: usize = 1_000;
 
-/// The end of a shard's chain as the shard itself has noted it.
+/// The recorded head of a shard's chain.
 pub(super) fn head(core: &Core, shard: ShardId) -> Result<Head, Refused> {
     match core.store.get(shard, Keyspace::Meta, key::META_AUDIT)? {
         Some(value) => Ok(codec::decode(&value).map_err(|source| Error::Record { shard: shard.0, source })?),
@@ -25,13 +25,13 @@ pub(super) fn head(core: &Core, shard: ShardId) -> Result<Head, Refused> {
     }
 }
 
-/// The stored entries after a number, a chunk of them.
+/// A chunk of stored entries after a number.
 pub(super) fn chunk(core: &Core, shard: ShardId, after: u64) -> Result<Vec<(Key, Bytes)>, store::Error> {
     let range = Range::all().after(&Key::new(&key::audit(after)));
     core.store.scan(shard, Keyspace::Audit, range, Order::Ascending, CHUNK)
 }
 
-/// Whether every chain leads from its beginning to the end that its shard has noted. Blocking: it reads the store.
+/// Verifies all chains up to their recorded heads. Blocks on the store.
 pub(super) fn verify(core: &Core, stopping: &watch::Receiver<bool>) -> Result<AuditReportView, Refused> {
     let mut shards = Vec::new();
     for shard in core.shards.all() {
@@ -41,16 +41,16 @@ pub(super) fn verify(core: &Core, stopping: &watch::Receiver<bool>) -> Result<Au
 }
 
 fn verify_shard(core: &Core, shard: ShardId, stopping: &watch::Receiver<bool>) -> Result<ShardAuditView, Refused> {
-    // First: what is appended meanwhile lies behind it.
+    // Read first: later entries are beyond it.
     let end = head(core, shard)?;
     let mut at = Head::START;
     let broken = loop {
         if at.number >= end.number {
-            // Of the same length, with other links: it was written anew from somewhere on.
+            // The same length with another link: entries were rewritten.
             break (at != end).then_some(Broken::Changed { number: at.number });
         }
         if *stopping.borrow() {
-            return Err(Refused::new(Fault::Stopping));
+            return Err(Refused::new(ProblemKind::Stopping));
         }
         let entries = chunk(core, shard, at.number)?;
         if let Some(broken) = follow(&mut at, end, &entries) {
@@ -66,7 +66,7 @@ fn verify_shard(core: &Core, shard: ShardId, stopping: &watch::Receiver<bool>) -
     })
 }
 
-/// Goes on through some entries, not beyond the end; says what is wrong with them.
+/// Follows some entries, not beyond the end. Returns the first fault.
 fn follow(at: &mut Head, end: Head, entries: &[(Key, Bytes)]) -> Option<Broken> {
     if entries.is_empty() {
         return Some(Broken::Unreadable { number: at.number + 1 });
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_breaks_off_is_broken() {
+    fn a_chain_with_missing_entries_is_broken() {
         let (end, entries) = chain(5);
         let mut at = Head::START;
         assert_eq!(follow(&mut at, end, &entries[..2]), None);

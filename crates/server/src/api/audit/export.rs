@@ -1,31 +1,33 @@
-//! The whole log as lines of JSON, with the bytes that its links cover, for whoever wants to verify it elsewhere.
+//! Export of the audit log as lines of JSON, with the bytes that its links cover, for verification elsewhere.
 
 use std::io;
 use std::sync::Arc;
 
+use ::api::{AuditEntryView, AuditHeadView, ExportedEntry, ExportedHead};
 use axum::body::{Body, Bytes};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use futures_util::stream;
 use model::audit;
 use model::id::ShardId;
-use model::view::{AuditEntryView, AuditHeadView, ExportedEntry, ExportedHead};
 use tokio::sync::{mpsc, watch};
 
 use super::super::Core;
-use super::super::base64::base64;
+use super::super::permit::Permit;
 use super::super::problem::Refused;
-use super::{Turn, chain};
+use super::chain;
 use crate::error::Error;
 
-/// How many pieces wait for a client that reads slowly.
+/// Pieces buffered for a slow client.
 const PIECES_WAITING_MAX: usize = 4;
 /// A stored entry begins with its link.
 const LINK_BYTES: usize = 32;
 
 /// Why an export ends early.
 enum Ended {
-    /// The client has gone, or the node stops: nobody needs to be told.
+    /// The client is gone, or the node stops.
     Unread,
     Failed(Refused),
 }
@@ -36,15 +38,15 @@ impl From<Refused> for Ended {
     }
 }
 
-/// The log as it is now: what is appended from here on is not in it.
-pub(super) fn stream(core: Arc<Core>, stopping: watch::Receiver<bool>, turn: Turn) -> Response {
+/// Streams the log as of now, without later entries.
+pub(super) fn stream(core: Arc<Core>, stopping: watch::Receiver<bool>, permit: Permit) -> Response {
     let (pieces, output) = mpsc::channel(PIECES_WAITING_MAX);
     tokio::task::spawn_blocking(move || {
-        let _turn = turn;
+        let _permit = permit;
         if let Err(Ended::Failed(refused)) = write(&core, &stopping, &pieces) {
             let problem = refused.problem();
-            tracing::warn!(detail = problem.detail, "the audit log cannot be exported to its end");
-            // A body that breaks off cannot be taken for a whole one.
+            tracing::warn!(detail = problem.detail, "the export of the audit log failed");
+            // The body is aborted, so that the client does not take it for a complete one.
             let _ = pieces.blocking_send(Err(io::Error::other(problem.detail)));
         }
     });
@@ -71,7 +73,7 @@ fn write(core: &Core, stopping: &watch::Receiver<bool>, pieces: &Pieces) -> Resu
                 add_line(&mut lines, &entry(shard, stored)?);
             }
             if chunk.is_empty() {
-                // The end that follows says how many there should be.
+                // The head that follows has the number of entries.
                 break;
             }
             written += chunk.len() as u64;
@@ -87,7 +89,7 @@ fn write(core: &Core, stopping: &watch::Receiver<bool>, pieces: &Pieces) -> Resu
 
 fn entry(shard: ShardId, stored: &[u8]) -> Result<ExportedEntry, Refused> {
     let (link, entry) = audit::decode(stored).map_err(|source| Error::Record { shard: shard.0, source })?;
-    let encoded = base64(&stored[LINK_BYTES..]);
+    let encoded = STANDARD.encode(&stored[LINK_BYTES..]);
     Ok(ExportedEntry { entry: AuditEntryView::new(shard, link, entry), encoded })
 }
 

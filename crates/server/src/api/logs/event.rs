@@ -1,16 +1,16 @@
-//! Output as server-sent events, each with the place to go on from.
+//! Output as server-sent events, each with a cursor to resume from.
 
 use std::fmt;
 use std::str::FromStr;
 
+use ::api::LogPieceView;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use model::id::Attempt;
 use model::time::Timestamp;
-use runner::logs::{Piece, Stream};
-use serde::Serialize;
+use runner::logs::{LogChunk, Stream};
 
-use super::super::base64::base64;
-
-/// How far a client has got: the attempt, and how much of each stream.
+/// Progress of a client: the attempt and the bytes of each stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cursor {
     pub attempt: Attempt,
@@ -42,25 +42,6 @@ impl FromStr for Cursor {
     }
 }
 
-#[derive(Serialize)]
-struct Output<'a> {
-    attempt: u32,
-    at: Timestamp,
-    /// Bytes of the stream before this that were not kept.
-    #[serde(skip_serializing_if = "is_zero")]
-    missing: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    text: Option<&'a str>,
-    /// What is not text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    base64: Option<String>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde wants")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
 pub(super) fn name(stream: Stream) -> &'static str {
     match stream {
         Stream::Stdout => "stdout",
@@ -68,26 +49,41 @@ pub(super) fn name(stream: Stream) -> &'static str {
     }
 }
 
-/// A piece as an event; `cursor` is the place after it.
-pub(super) fn output(piece: &Piece, cursor: Cursor, to: &mut Vec<u8>) {
+/// Writes a piece as an event. `cursor` is the position after it.
+pub(super) fn output(piece: &LogChunk, cursor: Cursor, to: &mut Vec<u8>) {
     let text = std::str::from_utf8(&piece.bytes).ok();
-    let base64 = text.is_none().then(|| base64(&piece.bytes));
+    let base64 = text.is_none().then(|| STANDARD.encode(&piece.bytes));
     let at = Timestamp(piece.at);
-    let data = Output { attempt: cursor.attempt.0, at, missing: piece.missing, text, base64 };
+    let data = LogPieceView { attempt: cursor.attempt, at, missing: piece.missing, text: text.map(Into::into), base64 };
     to.extend_from_slice(format!("id: {cursor}\nevent: {}\ndata: ", name(piece.stream)).as_bytes());
-    // Writing to memory does not fail.
+    // Writing to memory cannot fail.
     let _ = serde_json::to_writer(&mut *to, &data);
     to.extend_from_slice(b"\n\n");
 }
 
-/// The last event: nothing more will come.
+/// The last event.
 pub(super) fn end(cursor: Cursor) -> Vec<u8> {
     format!("id: {cursor}\nevent: end\ndata: {{}}\n\n").into_bytes()
 }
 
 #[cfg(test)]
 mod tests {
+    use model::time::Millis;
+
     use super::*;
+
+    #[test]
+    fn binary_output_is_sent_as_padded_base64() {
+        let cursor = Cursor::at(Attempt(1));
+        for (bytes, expected) in [(&b"\xff"[..], "/w=="), (b"\xffo", "/28="), (b"\xffoo", "/29v")] {
+            let chunk =
+                LogChunk { stream: Stream::Stdout, at: Millis(0), before: 0, missing: 0, bytes: bytes.to_vec().into() };
+            let mut event = Vec::new();
+            output(&chunk, cursor, &mut event);
+            let event = String::from_utf8(event).unwrap();
+            assert!(event.contains(&format!(r#""base64":"{expected}""#)), "{event}");
+        }
+    }
 
     #[test]
     fn a_cursor_reads_back() {

@@ -7,63 +7,63 @@ use std::time::Duration;
 use axum::body::Bytes;
 use model::id::{Attempt, JobId};
 use model::job::{Job, LogRef};
-use model::message::Ticket;
-use runner::logs::{self, Piece, Reader, Stream};
+use model::message::AttemptRef;
+use runner::logs::{self, LogChunk, Reader, Stream};
 use tokio::sync::{mpsc, watch};
 
 use super::super::access::{Access, access};
+use super::super::permit::Permit;
 use super::super::{Core, jobs};
-use super::Turn;
 use super::event::{self, Cursor};
 
-/// How often a followed output is looked at.
-const LOOK_INTERVAL: Duration = Duration::from_millis(25);
-/// About how much is sent at once.
+/// Poll interval of followed output.
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
+/// Approximate size of a sent piece.
 const CHUNK_BYTES: usize = 512 * 1024;
-/// Watching comes after working: at a low priority, and not faster than this while the job runs.
+/// Priority and bandwidth of a reader while the job runs: jobs come first.
 const NICENESS: i32 = 10;
 const BYTES_PER_SECOND: u64 = 64 << 20;
 
-/// How output is shown.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum Format {
     Text,
     Events,
 }
 
-/// What a client has asked for, and how far it has got.
+/// A client's request and its progress.
 pub(super) struct Reading {
     pub core: Arc<Core>,
     pub job: JobId,
-    /// Not the attempts after this one.
+    /// Without later attempts.
     pub only: bool,
     pub at: Cursor,
     pub streams: Vec<Stream>,
-    /// Of what there is at the beginning, only so many lines.
+    /// Number of last lines of the existing output.
     pub tail: Option<usize>,
     pub follow: bool,
-    pub form: Form,
+    pub form: Format,
     pub pieces: mpsc::Sender<io::Result<Bytes>>,
 }
 
-/// The client has gone, or the node stops.
-struct Over;
+/// The client is gone, or the node stops.
+struct Ended;
 
-/// How it stands with the attempt that is read.
-struct Standing {
+/// State of the attempt that is read.
+struct AttemptState {
     /// It has ended.
-    over: bool,
+    ended: bool,
     /// The job's newest attempt.
     newest: Attempt,
-    /// Whether its output may be seen.
+    /// Whether its output may be shown.
     access: Access,
 }
 
-pub(super) fn start(reading: Reading, stopping: watch::Receiver<bool>, turn: Turn) -> io::Result<()> {
+pub(super) fn start(reading: Reading, stopping: watch::Receiver<bool>, permit: Permit) -> io::Result<()> {
     let runtime = tokio::runtime::Handle::current();
     let body = move || {
-        let _turn = turn;
-        // Not being allowed to is no harm.
+        let _permit = permit;
+        // Without the permission, the priority stays normal.
         let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICENESS);
         let _ = reading.run(&stopping, &runtime);
     };
@@ -71,11 +71,11 @@ pub(super) fn start(reading: Reading, stopping: watch::Receiver<bool>, turn: Tur
 }
 
 impl Reading {
-    fn run(mut self, stopping: &watch::Receiver<bool>, runtime: &tokio::runtime::Handle) -> Result<(), Over> {
+    fn run(mut self, stopping: &watch::Receiver<bool>, runtime: &tokio::runtime::Handle) -> Result<(), Ended> {
         let mut reader = None;
         loop {
-            // Whether more may come is asked before reading: what was written before the end is read after it.
-            let Standing { over, newest, access } = self.state();
+            // The state is read before the output: output written before the end is then complete.
+            let AttemptState { ended, newest, access } = self.state();
             if access != Access::Open {
                 reader = None;
             } else if reader.is_none() {
@@ -85,31 +85,31 @@ impl Reading {
                 };
             }
             let read = match &mut reader {
-                Some(reader) => self.send_what_is_there(reader)?,
+                Some(reader) => self.send_available(reader)?,
                 None => 0,
             };
             if read > 0 {
-                if !over {
+                if !ended {
                     std::thread::sleep(Duration::from_micros(read * 1_000_000 / BYTES_PER_SECOND));
                 }
                 continue;
             }
-            if (over || !self.follow) && (self.only || newest <= self.at.attempt) {
+            if (ended || !self.follow) && (self.only || newest <= self.at.attempt) {
                 break;
             }
-            if over {
+            if ended {
                 self.at = Cursor::at(self.at.attempt.next());
                 reader = None;
                 continue;
             }
             if *stopping.borrow() || self.pieces.is_closed() {
-                return Err(Over);
+                return Err(Ended);
             }
-            std::thread::sleep(LOOK_INTERVAL);
+            std::thread::sleep(POLL_INTERVAL);
         }
         match self.form {
-            Form::Text => Ok(()),
-            Form::Events => self.send(event::end(self.at)),
+            Format::Text => Ok(()),
+            Format::Events => self.send(event::end(self.at)),
         }
     }
 
@@ -117,38 +117,38 @@ impl Reading {
         jobs::load(&self.core, self.job).ok()
     }
 
-    fn state(&self) -> Standing {
+    fn state(&self) -> AttemptState {
         match self.record() {
-            Some(job) => Standing {
-                over: job.state.is_terminal() || job.attempt > self.at.attempt,
+            Some(job) => AttemptState {
+                ended: job.state.is_terminal() || job.attempt > self.at.attempt,
                 newest: job.attempt,
                 access: access(&self.core, &job, self.at.attempt),
             },
-            // It was removed, or cannot be read: nothing more will come.
-            None => Standing { over: true, newest: Attempt::NONE, access: Access::Never },
+            // The job was removed or is unreadable: there is no more output.
+            None => AttemptState { ended: true, newest: Attempt::NONE, access: Access::Never },
         }
     }
 
-    /// The attempt's file, or the blob that it became.
+    /// Opens the log file of the attempt, or its blob.
     async fn open(&self) -> io::Result<Option<Reader>> {
         let job = self.record();
-        // What the policy has looked at may have been replaced by a copy without what it found.
-        let was_looked_at = job.as_ref().is_some_and(|job| !job.output_decisions().is_empty());
-        let ticket = Ticket { job: self.job, attempt: self.at.attempt };
-        let path = logs::path(&self.core.logs, ticket);
-        if !was_looked_at && let Some(reader) = Reader::open(&path)? {
+        // After a scan the blob may be a redacted copy.
+        let was_scanned = job.as_ref().is_some_and(|job| !job.output_decisions().is_empty());
+        let attempt_ref = AttemptRef { job: self.job, attempt: self.at.attempt };
+        let path = logs::path(&self.core.logs, attempt_ref);
+        if !was_scanned && let Some(reader) = Reader::open(&path)? {
             return Ok(Some(reader));
         }
         let Some(LogRef { blob, .. }) = job.and_then(|job| log_of(&job, self.at.attempt)) else {
             return Ok(None);
         };
-        // Open, it stays readable even when the cache needs its place.
+        // An open file stays readable when the cache evicts it.
         let pinned = self.core.blobs.materialise(blob).await.map_err(io::Error::other)?;
         Reader::open(pinned.path())
     }
 
-    /// Says how much there was.
-    fn send_what_is_there(&mut self, reader: &mut Reader) -> Result<u64, Over> {
+    /// Sends available output; the number of bytes read.
+    fn send_available(&mut self, reader: &mut Reader) -> Result<u64, Ended> {
         if let Some(lines) = self.tail.take() {
             return self.send_tail(reader, lines);
         }
@@ -170,20 +170,20 @@ impl Reading {
         Ok(read)
     }
 
-    fn show(&mut self, mut piece: Piece, chunk: &mut Vec<u8>) {
+    fn show(&mut self, mut piece: LogChunk, chunk: &mut Vec<u8>) {
         let seen = &mut self.at.seen[piece.stream.index()];
         let end = piece.before + piece.bytes.len() as u64;
         if !self.streams.contains(&piece.stream) || end <= *seen {
             return;
         }
-        // A client that comes back may have a part of it.
+        // A resuming client may have a part of the piece.
         let known = seen.saturating_sub(piece.before) as usize;
         piece.bytes = piece.bytes.slice(known..);
         piece.missing = piece.before.saturating_sub(*seen);
         *seen = end;
         match self.form {
-            Form::Events => event::output(&piece, self.at, chunk),
-            Form::Text => {
+            Format::Events => event::output(&piece, self.at, chunk),
+            Format::Text => {
                 if piece.missing > 0 {
                     let mark = format!("\n[outlast: {} bytes of output were not kept]\n", piece.missing);
                     chunk.extend_from_slice(mark.as_bytes());
@@ -193,8 +193,8 @@ impl Reading {
         }
     }
 
-    /// The last lines of each stream, and then what comes after them.
-    fn send_tail(&mut self, reader: &mut Reader, lines: usize) -> Result<u64, Over> {
+    /// Sends the last lines of each stream.
+    fn send_tail(&mut self, reader: &mut Reader, lines: usize) -> Result<u64, Ended> {
         let mut pieces = Vec::new();
         loop {
             match reader.next() {
@@ -204,7 +204,7 @@ impl Reading {
             }
         }
         for stream in self.streams.clone() {
-            let all: Vec<&Piece> = pieces.iter().filter(|piece| piece.stream == stream).collect();
+            let all: Vec<&LogChunk> = pieces.iter().filter(|piece| piece.stream == stream).collect();
             let output: Vec<u8> = all.iter().flat_map(|piece| piece.bytes.iter().copied()).collect();
             let Some(newest) = all.last() else { continue };
             let end = newest.before + newest.bytes.len() as u64;
@@ -212,20 +212,20 @@ impl Reading {
             let before = end - bytes.len() as u64;
             self.at.seen[stream.index()] = before;
             let mut chunk = Vec::new();
-            self.show(Piece { stream, at: newest.at, bytes, before, missing: 0 }, &mut chunk);
+            self.show(LogChunk { stream, at: newest.at, bytes, before, missing: 0 }, &mut chunk);
             self.send(chunk)?;
         }
         Ok(pieces.len() as u64)
     }
 
-    fn send(&self, chunk: Vec<u8>) -> Result<(), Over> {
-        self.pieces.blocking_send(Ok(chunk.into())).map_err(|_| Over)
+    fn send(&self, chunk: Vec<u8>) -> Result<(), Ended> {
+        self.pieces.blocking_send(Ok(chunk.into())).map_err(|_| Ended)
     }
 
-    fn fail(&self, error: io::Error) -> Result<(), Over> {
-        tracing::warn!(job = %self.job, %error, "a job's output cannot be read");
-        self.pieces.blocking_send(Err(error)).map_err(|_| Over)?;
-        Err(Over)
+    fn fail(&self, error: io::Error) -> Result<(), Ended> {
+        tracing::warn!(job = %self.job, %error, "reading the output of a job failed");
+        self.pieces.blocking_send(Err(error)).map_err(|_| Ended)?;
+        Err(Ended)
     }
 }
 

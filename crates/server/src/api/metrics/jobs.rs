@@ -1,10 +1,10 @@
-//! What becomes of jobs, in all and by topic, and where they are placed.
+//! Metrics of jobs, in total and by topic, and of placement.
 
 use std::collections::BTreeMap;
 
-use engine::{SPAN_BOUNDS, Spans, TopicCounts, UNPLACED_REASONS};
+use engine::{DURATION_BOUNDS, DurationHistogram, TopicCounts, UNPLACED_REASONS};
 use model::machine::Ignored;
-use model::spec::Lane;
+use model::spec::ExecutorKind;
 use model::state::State;
 
 use super::Reading;
@@ -14,7 +14,7 @@ impl Reading<'_> {
     pub(super) fn jobs(&self, text: &mut Text) {
         text.counter("outlast_jobs_submitted_total", "Jobs accepted.", self.sum(|s| s.stats.submitted));
         let deduplicated = self.sum(|s| s.stats.deduplicated);
-        text.counter("outlast_jobs_deduplicated_total", "Submits answered from their key.", deduplicated);
+        text.counter("outlast_jobs_deduplicated_total", "Submits deduplicated by their idempotency key.", deduplicated);
         text.counter("outlast_jobs_refused_total", "Submits refused by a shard.", self.sum(|s| s.stats.refused));
         text.gauge("outlast_jobs_live", "Jobs that have not ended.", self.sum(|s| s.live_jobs as u64));
         let mut states = text.family("outlast_jobs_state", Kind::Gauge, "Jobs that have not ended, by state.");
@@ -25,15 +25,15 @@ impl Reading<'_> {
         for state in terminal() {
             ended.sample(&[("state", state.as_str())], self.sum(|s| s.stats.ended[usize::from(state.code())]));
         }
-        let help = "How long jobs took from being accepted to their end.";
-        let mut durations = Spans::default();
+        let help = "Time from acceptance to end of jobs.";
+        let mut durations = DurationHistogram::default();
         self.statuses.iter().for_each(|status| durations.merge(&status.stats.durations));
         spans(&mut text.family("outlast_job_duration_seconds", Kind::Histogram, help), &[], &durations);
         let dead = self.sum(|s| s.stats.dead_letters);
         text.counter("outlast_dead_letters_total", "Jobs that became dead letters.", dead);
-        let parked = self.sum(|s| s.stats.parked_words);
-        text.counter("outlast_parked_words_total", "Words of runners that could not be taken.", parked);
-        let help = "Questions to the policy and looks at results that were asked for again.";
+        let parked = self.sum(|s| s.stats.rejected_messages);
+        text.counter("outlast_rejected_messages_total", "Rejected messages of runners.", parked);
+        let help = "Repeated requests for policy checks and scans.";
         text.counter("outlast_reconciler_replayed_total", help, self.sum(|s| s.stats.replayed));
         let mut ignored = text.family("outlast_events_ignored_total", Kind::Counter, "Events that changed nothing.");
         for why in Ignored::ALL {
@@ -47,7 +47,7 @@ impl Reading<'_> {
         for (topic, counts) in &topics {
             received.sample(&[("topic", topic)], counts.received);
         }
-        let help = "Attempts given to runners, by topic.";
+        let help = "Dispatched attempts, by topic.";
         let mut dispatched = text.family("outlast_jobs_dispatched_total", Kind::Counter, help);
         for (topic, counts) in &topics {
             dispatched.sample(&[("topic", topic)], counts.dispatched);
@@ -60,14 +60,14 @@ impl Reading<'_> {
                 completed.sample(&[("topic", topic), ("status", state.as_str())], count);
             }
         }
-        let help = "How long jobs that could run waited for a runner, by topic.";
+        let help = "Time that eligible jobs waited for a runner, by topic.";
         let mut waits = text.family("outlast_dispatch_latency_seconds", Kind::Histogram, help);
         for (topic, counts) in &topics {
             spans(&mut waits, &[("topic", topic)], &counts.waits);
         }
     }
 
-    /// Only those of which anything was counted.
+    /// Topics with a counted value only.
     fn by_topic(&self) -> BTreeMap<&str, TopicCounts> {
         let mut topics: BTreeMap<&str, TopicCounts> = BTreeMap::new();
         for (name, counts) in self.statuses.iter().flat_map(|status| status.topics.iter()) {
@@ -80,27 +80,32 @@ impl Reading<'_> {
 
     pub(super) fn placement(&self, text: &mut Text) {
         let mut ready = text.family("outlast_jobs_ready", Kind::Gauge, "Jobs that wait for a runner.");
-        for lane in Lane::ALL {
-            ready.sample(&[("lane", lane.as_str())], self.sum(|s| s.ready[lane as usize] as u64));
+        for executor in ExecutorKind::ALL {
+            ready.sample(&[("executor", executor.as_str())], self.sum(|s| s.ready[executor as usize] as u64));
         }
-        let help = "Looks for a runner when no runner there was could take the job, by reason.";
+        let help = "Searches for a runner without an eligible one, by reason.";
         let mut unplaced = text.family("outlast_jobs_unplaced_total", Kind::Counter, help);
         for (index, reason) in UNPLACED_REASONS.iter().enumerate() {
             unplaced.sample(&[("reason", reason.as_str())], self.sum(|s| s.stats.unplaced_by[index]));
         }
-        text.counter("outlast_attempts_total", "Attempts given to runners.", self.sum(|s| s.stats.dispatched));
-        let help = "Attempts that outlived their server and went on.";
+        text.counter("outlast_attempts_total", "Dispatched attempts.", self.sum(|s| s.stats.dispatched));
+        let help = "Attempts adopted after a restart of the server.";
         text.counter("outlast_attempts_adopted_total", help, self.sum(|s| s.stats.adopted));
-        let mut held = text.family("outlast_attempts_held", Kind::Gauge, "Attempts in the hands of runners.");
-        for lane in Lane::ALL {
-            held.sample(&[("lane", lane.as_str())], self.sum(|s| u64::from(s.with_runners[lane as usize])));
+        let mut held = text.family("outlast_attempts_in_flight", Kind::Gauge, "Attempts in flight.");
+        for executor in ExecutorKind::ALL {
+            held.sample(&[("executor", executor.as_str())], self.sum(|s| u64::from(s.with_runners[executor as usize])));
         }
-        // Every runner serves every shard: to add them up would count each of them several times.
+        // Every runner serves every shard: a sum would count each runner several times.
         let runners = self.statuses.iter().map(|status| status.runners).max().unwrap_or_default();
-        text.gauge("outlast_runners", "Runners that are connected.", u64::from(runners));
-        let help = "Words of runners heard before.";
-        text.counter("outlast_runner_words_duplicate_total", help, self.sum(|s| s.stats.duplicate_words));
-        text.counter("outlast_runner_words_gap_total", "Gaps in the words of runners.", self.sum(|s| s.stats.gaps));
+        text.gauge("outlast_runners", "Registered runners.", u64::from(runners));
+        let help = "Duplicate messages of runners.";
+        text.counter("outlast_runner_messages_duplicate_total", help, self.sum(|s| s.stats.duplicate_messages));
+        text.counter(
+            "outlast_runner_messages_gap_total",
+            "Gaps in the messages of runners.",
+            self.sum(|s| s.stats.gaps),
+        );
+        text.counter("outlast_anomalies_total", "Unexpected states of a shard.", self.sum(|s| s.stats.anomalies));
     }
 }
 
@@ -108,8 +113,8 @@ fn terminal() -> impl Iterator<Item = State> {
     State::ALL.into_iter().filter(|state| state.is_terminal())
 }
 
-fn spans(family: &mut Family<'_>, labels: &[(&str, &str)], spans: &Spans) {
-    let bounds = SPAN_BOUNDS.map(|bound| bound.0 as f64 / 1e3);
+fn spans(family: &mut Family<'_>, labels: &[(&str, &str)], spans: &DurationHistogram) {
+    let bounds = DURATION_BOUNDS.map(|bound| bound.0 as f64 / 1e3);
     let sum_seconds = spans.sum.0 as f64 / 1e3;
     family.histogram(labels, &Buckets { bounds: &bounds, counts: &spans.counts, sum_seconds });
 }

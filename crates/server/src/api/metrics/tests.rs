@@ -1,16 +1,16 @@
-//! The text is one that Prometheus can read, and the documentation and the dashboard name what there is.
+//! The text is valid for Prometheus, and documentation and dashboard match the metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Config, Input, RequestId, Shard, Step, Submission};
-use kernel::breaker::{State as Breaker, Transitions};
-use kernel::{GateStatus, KernelStatus};
 use model::id::{Epoch, ShardId, Shards};
 use model::spec::{EchoRun, JobSpec, Run};
 use model::state::State;
 use model::time::Millis;
+use policy_service::breaker::{State as Breaker, Transitions};
+use policy_service::{BreakerStatus, PolicyServiceStatus};
 use serde_json::Value;
 
 use super::*;
@@ -21,7 +21,7 @@ const DASHBOARD: &str = include_str!("../../../../../examples/grafana/outlast.js
 
 type Labels = BTreeMap<String, String>;
 
-/// A text of the exposition format, taken apart.
+/// A parsed text.
 #[derive(Debug, Default)]
 struct Exposition {
     /// The type of each family.
@@ -30,7 +30,7 @@ struct Exposition {
     samples: BTreeMap<(String, Labels), f64>,
 }
 
-/// The content of a label up to its closing quote, and what comes after.
+/// The value of a label up to its closing quote, and the rest.
 fn unquote(text: &str) -> (String, &str) {
     let mut content = String::new();
     let mut characters = text.char_indices();
@@ -102,7 +102,7 @@ impl Exposition {
         exposition
     }
 
-    /// Buckets grow with their bounds, and the last has everything.
+    /// Buckets are cumulative, and the last one has all values.
     fn check_histograms(&self) {
         let mut buckets: BTreeMap<(String, Labels), Vec<(f64, f64)>> = BTreeMap::new();
         for ((name, labels), value) in &self.samples {
@@ -127,8 +127,8 @@ impl Exposition {
     }
 }
 
-fn gate(state: Breaker) -> GateStatus {
-    GateStatus {
+fn gate(state: Breaker) -> BreakerStatus {
+    BreakerStatus {
         state,
         failures_in_a_row: 0,
         opened_at: None,
@@ -136,7 +136,7 @@ fn gate(state: Breaker) -> GateStatus {
         calls: 5,
         failures: 4,
         timeouts: 3,
-        denied_nonsense: 2,
+        denied_invalid: 2,
         denied_refused: 0,
         denied_too_large: 0,
         open_rejections: 1,
@@ -147,12 +147,12 @@ fn gate(state: Breaker) -> GateStatus {
     }
 }
 
-fn kernel_status() -> KernelStatus {
-    KernelStatus {
-        address: "kernel:1".to_owned(),
+fn service_status() -> PolicyServiceStatus {
+    PolicyServiceStatus {
+        address: "policy:1".to_owned(),
         tls: false,
         policy_version: None,
-        kernel_version: None,
+        service_version: None,
         in_flight: 7,
         waiting: 8,
         input: gate(Breaker::HalfOpen),
@@ -171,12 +171,12 @@ fn status_with(topic: &str) -> Status {
     Status { stats: shard.stats().clone(), topics: shard.topics().clone(), runners: 2, ..Status::default() }
 }
 
-fn read(statuses: Vec<Status>, policy: &PolicyMeasures, kernel: Option<KernelStatus>) -> Exposition {
+fn read(statuses: Vec<Status>, policy: &PolicyMeasures, service: Option<PolicyServiceStatus>) -> Exposition {
     let commits = Histogram::default();
     commits.observe(Duration::from_millis(2));
     commits.observe(Duration::from_secs(3600));
     let reading =
-        Reading { statuses, requests_waiting: 9, commit_times: commits.snapshot(), subscribers: 1, policy, kernel };
+        Reading { statuses, requests_waiting: 9, commit_times: commits.snapshot(), subscribers: 1, policy, service };
     Exposition::parse(&reading.render())
 }
 
@@ -206,17 +206,17 @@ fn a_topic_of_any_name_is_shown() {
 }
 
 #[test]
-fn the_kernel_and_its_breakers_are_shown_where_there_is_one() {
-    let exposition = read(vec![Status::default()], &PolicyMeasures::default(), Some(kernel_status()));
+fn the_policy_service_and_its_breakers_are_shown_where_one_is_configured() {
+    let exposition = read(vec![Status::default()], &PolicyMeasures::default(), Some(service_status()));
     let state = |gate, state| exposition.value("outlast_policy_breaker_state", &[("gate", gate), ("state", state)]);
     assert_eq!(["closed", "open", "half_open"].map(|name| state("input", name)), [0.0, 0.0, 1.0]);
     assert_eq!(["closed", "open", "half_open"].map(|name| state("output", name)), [1.0, 0.0, 0.0]);
     let opened = [("gate", "input"), ("state", "open")];
     assert_eq!(exposition.value("outlast_policy_breaker_transitions_total", &opened), 3.0);
-    assert_eq!(exposition.value("outlast_policy_kernel_timeouts_total", &[("gate", "input")]), 3.0);
-    assert_eq!(exposition.value("outlast_policy_kernel_waiting", &[]), 8.0);
+    assert_eq!(exposition.value("outlast_policy_service_timeouts_total", &[("gate", "input")]), 3.0);
+    assert_eq!(exposition.value("outlast_policy_service_waiting", &[]), 8.0);
     let without = read(vec![Status::default()], &PolicyMeasures::default(), None);
-    assert!(!without.types.keys().any(|name| name.contains("kernel") || name.contains("breaker")));
+    assert!(!without.types.keys().any(|name| name.contains("policy_service") || name.contains("breaker")));
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn documented() -> BTreeMap<String, (String, BTreeSet<String>)> {
 // FEATURES: D15
 #[test]
 fn the_documentation_lists_every_metric_and_no_other() {
-    let exposition = read(vec![status_with("mail")], &PolicyMeasures::default(), Some(kernel_status()));
+    let exposition = read(vec![status_with("mail")], &PolicyMeasures::default(), Some(service_status()));
     let mut shown: BTreeMap<String, (String, BTreeSet<String>)> =
         exposition.types.iter().map(|(name, kind)| (name.clone(), (kind.clone(), BTreeSet::new()))).collect();
     for (sample, labels) in exposition.samples.keys() {

@@ -1,8 +1,8 @@
-//! The text that Prometheus reads: families of samples, each announced once.
+//! Prometheus text format: families of samples.
 
 use std::fmt::Write;
 
-/// What kind of numbers a family has.
+/// Type of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Counter,
@@ -20,16 +20,16 @@ impl Kind {
     }
 }
 
-/// Lengths of time as they are shown.
+/// A histogram of durations.
 pub(super) struct Buckets<'a> {
-    /// In seconds, smallest first.
+    /// Upper bounds in seconds, ascending.
     pub bounds: &'a [f64],
-    /// Those of each bound alone, then those beyond the last.
+    /// Count of each bucket, not cumulative, then of values beyond the last bound.
     pub counts: &'a [u64],
     pub sum_seconds: f64,
 }
 
-/// The text as far as it has come.
+/// The text.
 #[derive(Debug, Default)]
 pub(super) struct Text(String);
 
@@ -38,18 +38,18 @@ impl Text {
         self.0
     }
 
-    /// Announces a family: its samples come next.
+    /// Starts a family.
     pub fn family(&mut self, name: &'static str, kind: Kind, help: &str) -> Family<'_> {
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {}", kind.as_str());
         Family { text: &mut self.0, name }
     }
 
-    /// A family of one sample without labels.
+    /// A counter without labels.
     pub fn counter(&mut self, name: &'static str, help: &str, value: u64) {
         self.family(name, Kind::Counter, help).sample(&[], value);
     }
 
-    /// The same for a number that may fall.
+    /// A gauge without labels.
     pub fn gauge(&mut self, name: &'static str, help: &str, value: u64) {
         self.family(name, Kind::Gauge, help).sample(&[], value);
     }
@@ -92,7 +92,7 @@ impl Family<'_> {
     }
 }
 
-/// Names of topics are their users' choice; none may end its own quotes.
+/// Escapes a label value: users choose the names of topics.
 fn escape(content: &str, text: &mut String) {
     for character in content.chars() {
         match character {

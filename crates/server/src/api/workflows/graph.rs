@@ -1,4 +1,4 @@
-//! Definitions: as they are kept, as drawings, and the schema that editors check them with.
+//! Definitions: text, drawings, and their JSON Schema.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,17 +6,18 @@ use std::sync::Arc;
 use axum::extract::State as Shared;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use model::workflow::{Place, TaskState};
+use model::workflow::{TaskKey, TaskState};
 
 use super::view::Describer;
-use super::{blocking, load, load_plan, load_spec, parse_id};
+use super::{load, load_plan, load_spec, parse_id};
 use crate::api::App;
-use crate::api::list::{Parameters, bad};
+use crate::api::blocking::blocking;
+use crate::api::parameters::Parameters;
 use crate::api::path::Path;
 use crate::api::problem::Refused;
 
-/// A drawing is only looked at: whatever is in it may load and run nothing.
-const LOOK_ONLY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+/// A drawing must not load or run anything.
+const STATIC_CONTENT: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 pub(crate) async fn definition(
     Shared(app): Shared<Arc<App>>,
@@ -39,7 +40,7 @@ pub(crate) async fn graph(
     let is_svg = match parameters.text("format") {
         None | Some("svg") => true,
         Some("mermaid") => false,
-        Some(other) => return Err(bad("format", format!("`{other}` is neither svg nor mermaid"))),
+        Some(other) => return Err(Refused::parameter("format", format!("`{other}` is neither svg nor mermaid"))),
     };
     let drawn = blocking(move || {
         let workflow = load(&core, id)?;
@@ -53,25 +54,25 @@ pub(crate) async fn graph(
     });
     let drawn = drawn.await?;
     if is_svg {
-        let headers = [(header::CONTENT_TYPE, "image/svg+xml"), (header::CONTENT_SECURITY_POLICY, LOOK_ONLY)];
+        let headers = [(header::CONTENT_TYPE, "image/svg+xml"), (header::CONTENT_SECURITY_POLICY, STATIC_CONTENT)];
         return Ok((headers, drawn).into_response());
     }
     Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], drawn).into_response())
 }
 
-/// The states of the tasks that are drawn; items are not.
+/// States of the drawn tasks. Items are not drawn.
 fn states(describer: &Describer<'_>) -> Result<HashMap<u32, TaskState>, Refused> {
     let mut states = HashMap::new();
     let mut rows = describer.rows();
-    while let Some((place, record)) = rows.next()? {
-        if place.task as usize >= workflow::graph::TASKS_DRAWN_MAX {
+    while let Some((task_key, record)) = rows.next()? {
+        if task_key.task as usize >= workflow::graph::TASKS_DRAWN_MAX {
             break;
         }
-        match place.item {
+        match task_key.item {
             None => {
-                states.insert(place.task, record.state);
+                states.insert(task_key.task, record.state);
             }
-            Some(_) => rows.skip_to(describer.workflow.id, Place::of(place.task + 1)),
+            Some(_) => rows.skip_to(describer.workflow.id, TaskKey::of(task_key.task + 1)),
         }
     }
     Ok(states)

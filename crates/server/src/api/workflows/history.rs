@@ -1,21 +1,22 @@
-//! What has happened in a workflow: to it as a whole, and to its tasks, by time.
+//! History of a workflow and its tasks, by time.
 
 use std::sync::Arc;
 
+use ::api::{ReasonView, WorkflowEventView, WorkflowHistoryView};
 use axum::Json as JsonBody;
 use axum::extract::State as Shared;
 use model::time::{Millis, Timestamp};
-use model::view::{ReasonView, WorkflowEventView, WorkflowHistoryView};
-use model::workflow::{Note, Place, TaskRecord, TaskState, Workflow};
+use model::workflow::{Note, TaskKey, TaskRecord, TaskState, Workflow};
 
 use super::view::Describer;
-use super::{blocking, load, load_plan, parse_id};
-use crate::api::list::Parameters;
+use super::{load, load_plan, parse_id};
+use crate::api::blocking::blocking;
+use crate::api::parameters::Parameters;
 use crate::api::path::Path;
-use crate::api::problem::{Fault, Refused};
+use crate::api::problem::Refused;
 use crate::api::{App, Core};
 
-/// How many tasks and items are looked at.
+/// Limit of tasks and items read.
 const ROWS_MAX: usize = 200_000;
 
 pub(crate) async fn history(
@@ -45,7 +46,7 @@ pub(crate) async fn history(
     history.await.map(JsonBody)
 }
 
-/// All of them, oldest first; and whether there were too many tasks to look at.
+/// All events, oldest first, and whether there were too many tasks to read.
 fn events(core: &Core, workflow: &Workflow) -> Result<(Vec<WorkflowEventView>, bool), Refused> {
     let plan = load_plan(core, workflow.id).ok();
     let describer = plan.map(|plan| Describer::new(core, workflow, plan));
@@ -54,22 +55,21 @@ fn events(core: &Core, workflow: &Workflow) -> Result<(Vec<WorkflowEventView>, b
     let mut incomplete = false;
     if let Some(describer) = &describer {
         let mut rows = describer.rows();
-        let mut looked_at = 0;
-        while let Some((place, record)) = rows.next()? {
-            if looked_at == ROWS_MAX {
+        let mut read = 0;
+        while let Some((task_key, record)) = rows.next()? {
+            if read == ROWS_MAX {
                 incomplete = true;
                 break;
             }
-            looked_at += 1;
-            of_task(&describer.name(place.task), place, &record, &mut events);
+            read += 1;
+            of_task(&describer.name(task_key.task), task_key, &record, &mut events);
         }
     }
     events.sort_by_key(|event| (event.at, rank(event)));
     Ok((events, incomplete))
 }
 
-/// Of what happened at the same time: first what the tasks did, in the order of the definition, then what followed from
-/// it for the workflow as a whole.
+/// Order of events of the same time: first those of tasks, in the order of the definition, then those of the workflow.
 fn rank(event: &WorkflowEventView) -> u8 {
     match event.kind.as_str() {
         "task_began" | "task_ended" => 1,
@@ -98,18 +98,18 @@ fn event(kind: &str, at: Millis) -> WorkflowEventView {
 
 fn of_note(note: &Note, name: &impl Fn(u32) -> Option<String>) -> WorkflowEventView {
     WorkflowEventView {
-        task: note.place.and_then(|place| name(place.task)),
-        item: note.place.and_then(|place| place.item),
+        task: note.task_key.and_then(|task_key| name(task_key.task)),
+        item: note.task_key.and_then(|task_key| task_key.item),
         by: note.by.as_deref().map(str::to_owned),
         text: note.text.clone(),
         ..event(note.kind.as_str(), note.at)
     }
 }
 
-fn of_task(name: &str, place: Place, record: &TaskRecord, events: &mut Vec<WorkflowEventView>) {
+fn of_task(name: &str, task_key: TaskKey, record: &TaskRecord, events: &mut Vec<WorkflowEventView>) {
     let of_place =
-        |event: WorkflowEventView| WorkflowEventView { task: Some(name.to_owned()), item: place.item, ..event };
-    // What was skipped or cancelled before it began has only an end.
+        |event: WorkflowEventView| WorkflowEventView { task: Some(name.to_owned()), item: task_key.item, ..event };
+    // A task that was skipped or cancelled before its start has only an end.
     let never_began = matches!(record.state, TaskState::Skipped | TaskState::Cancelled)
         && record.job.is_none()
         && record.child.is_none()
@@ -135,7 +135,7 @@ fn of_task(name: &str, place: Place, record: &TaskRecord, events: &mut Vec<Workf
     }
 }
 
-/// Cursors are opaque to clients: how many events were shown. New ones come behind them.
+/// Cursors are opaque to clients: the number of returned events. New events are appended.
 fn cursor(seen: usize) -> String {
     format!("h{seen:x}")
 }
@@ -143,7 +143,7 @@ fn cursor(seen: usize) -> String {
 fn parse_cursor(text: &str) -> Result<usize, Refused> {
     let digits = text.strip_prefix('h').filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
     let seen = digits.and_then(|digits| usize::from_str_radix(digits, 16).ok());
-    seen.ok_or_else(|| Refused::saying(Fault::InvalidCursor, format!("`{text}` is not a cursor")).at("cursor"))
+    seen.ok_or_else(|| Refused::cursor(text))
 }
 
 #[cfg(test)]

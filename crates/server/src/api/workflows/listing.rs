@@ -1,27 +1,22 @@
-//! Lists of workflows: newest first, filtered, page by page.
+//! Lists of workflows: newest first, filtered, in pages.
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 
+use ::api::{Page, WorkflowView};
 use axum::Json as JsonBody;
 use axum::extract::State as Shared;
-use bytes::Bytes;
 use model::batch::Keyspace;
 use model::id::{QueueId, ScheduleId, ShardId, WorkflowId};
-use model::view::{Page, WorkflowView};
 use model::workflow::{Workflow, WorkflowState};
-use store::{Key, Order, Range, Store};
+use store::Order;
 
-use super::blocking;
-use crate::api::list::{Parameters, bad};
-use crate::api::problem::{Fault, Refused};
-use crate::api::{App, Core, queues};
+use crate::api::blocking::blocking;
+use crate::api::merge::{CursorForm, MergeReader, READ_MAX, Records};
+use crate::api::parameters::Parameters;
+use crate::api::problem::{ProblemKind, Refused};
+use crate::api::{App, Core};
 use crate::clock;
-use crate::reads::flows;
-
-/// How many records one request looks at; a page may be short for it, and says where to go on.
-const LOOKED_AT_MAX: usize = 20_000;
-const CHUNK: usize = 500;
+use crate::reads::workflows;
 
 pub(crate) async fn list(
     Shared(app): Shared<Arc<App>>,
@@ -31,7 +26,6 @@ pub(crate) async fn list(
     blocking(move || page(&core, &Filter::from(&core, &parameters)?, &parameters)).await.map(JsonBody)
 }
 
-/// Which workflows are wanted.
 #[derive(Debug, Default)]
 struct Filter {
     states: Option<Vec<WorkflowState>>,
@@ -39,39 +33,27 @@ struct Filter {
     tenant: Option<String>,
     queue: Option<QueueId>,
     schedule: Option<ScheduleId>,
-    /// Also those that are parts of others.
+    /// Includes child workflows.
     children: bool,
 }
 
 impl Filter {
     fn from(core: &Core, parameters: &Parameters) -> Result<Self, Refused> {
-        let states = match parameters.text("state") {
-            Some(text) => {
-                let states: Result<_, _> = text.split(',').map(str::parse).collect();
-                Some(states.map_err(|error: model::workflow::UnknownState| bad("state", error.to_string()))?)
-            }
-            None => None,
-        };
-        let queue = match parameters.queue()? {
-            Some(model::queue::QueueRef::Id(id)) => Some(id),
-            Some(reference) => Some(queues::load(core, reference)?.id),
-            None => None,
-        };
         let schedule = parameters.text("schedule").map(|text| {
             let parsed: Result<ScheduleId, _> = text.parse();
-            parsed.map_err(|error| Refused::saying(Fault::InvalidId, error.to_string()).at("schedule"))
+            parsed.map_err(|error| Refused::detailed(ProblemKind::InvalidId, error.to_string()).at("schedule"))
         });
         Ok(Self {
-            states,
+            states: parameters.states()?,
             name: parameters.text("name").map(str::to_owned),
             tenant: parameters.text("tenant").map(str::to_owned),
-            queue,
+            queue: parameters.queue_id(core)?,
             schedule: schedule.transpose()?,
             children: parameters.flag("children")?,
         })
     }
 
-    fn wants(&self, workflow: &Workflow) -> bool {
+    fn accepts(&self, workflow: &Workflow) -> bool {
         !workflow.removing
             && (self.children || workflow.parent.is_none())
             && self.states.as_ref().is_none_or(|states| states.contains(&workflow.state))
@@ -82,97 +64,21 @@ impl Filter {
     }
 }
 
-/// The workflows of one shard, read ahead a chunk at a time, newest first.
-struct Strand {
-    shard: ShardId,
-    ahead: std::vec::IntoIter<(WorkflowId, Bytes)>,
-    head: Option<(WorkflowId, Bytes)>,
-    exhausted: bool,
-}
-
-impl Strand {
-    fn advance(&mut self, store: &dyn Store, before: Option<WorkflowId>) -> Result<(), store::Error> {
-        self.head = self.ahead.next();
-        if self.head.is_none() && !self.exhausted {
-            self.ahead = self.read(store, before)?.into_iter();
-            self.head = self.ahead.next();
-        }
-        Ok(())
-    }
-
-    /// Reads on, live ones first: one that ends meanwhile is then met among those that have ended, at the worst in both.
-    fn read(
-        &mut self,
-        store: &dyn Store,
-        before: Option<WorkflowId>,
-    ) -> Result<Vec<(WorkflowId, Bytes)>, store::Error> {
-        let mut found: Vec<(WorkflowId, Bytes)> = Vec::new();
-        let mut oldest = WorkflowId(0);
-        self.exhausted = true;
-        let range = before.map_or_else(Range::all, |id| Range::all().before(&Key::new(&id.key())));
-        for keyspace in [Keyspace::Workflows, Keyspace::WorkflowsDone] {
-            let chunk = store.scan(self.shard, keyspace, range, Order::Descending, CHUNK)?;
-            let is_full = chunk.len() == CHUNK;
-            let known = chunk.into_iter().filter_map(|(key, value)| Some((WorkflowId::from_key(&key)?, value)));
-            found.extend(known);
-            if let Some((last, _)) = found.last().filter(|_| is_full) {
-                // It has more, older ones: what lies beyond is left for the next time.
-                oldest = oldest.max(*last);
-                self.exhausted = false;
-            }
-        }
-        found.retain(|(id, _)| *id >= oldest);
-        // Of one that was met in both the record that was read later, of its end, is the newer. Sorting keeps the order
-        // of equals.
-        found.reverse();
-        found.sort_by_key(|(id, _)| Reverse(*id));
-        found.dedup_by_key(|(id, _)| *id);
-        Ok(found)
-    }
-}
-
+/// A page, newest first. Live workflows are read first: one that ends meanwhile is found among the ended ones, at
+/// worst in both, and then the later record counts.
 fn page(core: &Core, filter: &Filter, parameters: &Parameters) -> Result<Page<WorkflowView>, Refused> {
-    let limit = parameters.limit()?;
-    let mut before = parameters.text("cursor").map(parse_cursor).transpose()?;
-    let store: &dyn Store = core.store.as_ref();
+    let cursor = CursorForm::Short;
+    let before = parameters.text("cursor").map(|text| cursor.parse(text)).transpose()?;
+    let records = Records::<WorkflowId>::new(core, &[Keyspace::Workflows, Keyspace::WorkflowsDone], Order::Descending);
     let shards: Vec<ShardId> = match filter.queue {
         Some(queue) => vec![core.shard_of(queue.slot())],
         None => core.shards.all().collect(),
     };
-    let mut strands = Vec::new();
-    for shard in shards {
-        let mut strand = Strand { shard, ahead: Vec::new().into_iter(), head: None, exhausted: false };
-        strand.advance(store, before)?;
-        strands.push(strand);
-    }
-    let (mut items, now) = (Vec::new(), clock::now());
-    for _ in 0..LOOKED_AT_MAX {
-        let id_of = |strand: &Strand| strand.head.as_ref().map(|(id, _)| *id);
-        let newest = strands.iter_mut().max_by_key(|strand| id_of(strand));
-        let Some((strand, (id, value))) = newest.and_then(|strand| strand.head.take().map(|head| (strand, head)))
-        else {
-            return Ok(Page { items, next_cursor: None });
-        };
-        let shard = strand.shard;
-        strand.advance(store, Some(id))?;
-        before = Some(id);
-        let workflow: Workflow = flows::decode(shard, &value)?;
-        if filter.wants(&workflow) {
-            items.push(WorkflowView::new(&workflow, now));
-        }
-        if items.len() == limit {
-            break;
-        }
-    }
-    Ok(Page { items, next_cursor: before.map(cursor) })
-}
-
-/// Cursors are opaque to clients: the last workflow that was looked at.
-fn cursor(id: WorkflowId) -> String {
-    format!("c{}", &id.to_string()[WorkflowId::PREFIX.len()..])
-}
-
-fn parse_cursor(text: &str) -> Result<WorkflowId, Refused> {
-    let id = text.strip_prefix('c').and_then(|rest| format!("{}{rest}", WorkflowId::PREFIX).parse().ok());
-    id.ok_or_else(|| Refused::saying(Fault::InvalidCursor, format!("`{text}` is not a cursor of a list")).at("cursor"))
+    let mut reader = MergeReader::new(records, shards.into_iter().map(|shard| (shard, before)));
+    let now = clock::now();
+    let (items, more) = reader.take(parameters.limit()?, READ_MAX, |shard, (_, value)| {
+        let workflow: Workflow = workflows::decode(shard, &value)?;
+        Ok(filter.accepts(&workflow).then(|| WorkflowView::new(&workflow, now)))
+    })?;
+    Ok(Page { items, next_cursor: reader.last().filter(|_| more).map(|id| cursor.text(id)) })
 }

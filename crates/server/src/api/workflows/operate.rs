@@ -1,49 +1,45 @@
-//! What users do to a workflow, and what its running tasks say of themselves.
+//! Actions on workflows, signals, and progress reports of tasks.
 
 use std::sync::Arc;
 
+use ::api::{ProgressReport, SignalledView, WorkflowView};
 use axum::Json as JsonBody;
 use axum::body::Body;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use engine::{Actor, Answer, Input, Refusal, RequestId};
+use engine::{Actor, Refusal};
 use model::id::WorkflowId;
 use model::json::Json;
 use model::limits;
 use model::time::Millis;
-use model::view::{CancelWorkflow, ProgressReport, RerunWorkflow, SignalledView};
-use model::workflow::Signal;
+use model::workflow::{Signal, Workflow};
 
-use super::{blocking, load, optional_word, parse_id, shard_of, view};
+use super::{load, parse_id, shard_of, view};
 use crate::api::actor::actor;
+use crate::api::blocking::blocking;
 use crate::api::jobs::{self, expect_no_form};
-use crate::api::list::Parameters;
+use crate::api::parameters::Parameters;
 use crate::api::path::Path;
-use crate::api::problem::{Fault, Refused};
+use crate::api::problem::{ProblemKind, Refused};
 use crate::api::{App, body};
-use crate::reads::flows;
+use crate::reads::workflows;
+use crate::request::{
+    CancelWorkflow, PauseWorkflow, Progress, RemoveWorkflow, Request, RerunWorkflow, ResumeWorkflow, SignalWorkflow,
+};
 
 const PERCENT_MAX: u8 = 100;
 
-async fn act(
+/// Sends a request about a workflow and shows the workflow.
+async fn act<R: Request<Answer = Box<Workflow>>>(
     app: &App,
     id: &str,
     headers: &HeaderMap,
-    input: impl FnOnce(RequestId, WorkflowId, Actor) -> Input,
-) -> Result<Response, Refused> {
+    request: impl FnOnce(WorkflowId, Actor) -> R,
+) -> Result<JsonBody<WorkflowView>, Refused> {
     let core = app.core()?;
     let id = parse_id(id)?;
-    let by = actor(headers)?;
-    match core.inbox(shard_of(&core, id)).ask(|request| input(request, id, by)).await? {
-        Answer::Workflow(workflow) => {
-            let shown = blocking(move || view::of(&core, &workflow)).await?;
-            Ok(JsonBody(shown).into_response())
-        }
-        Answer::WorkflowRemoved => Ok(StatusCode::NO_CONTENT.into_response()),
-        Answer::Refused(refusal) => Err(refusal.into()),
-        _ => Err(Refused::new(Fault::Internal)),
-    }
+    let workflow = core.inbox(shard_of(&core, id)).request(request(id, actor(headers)?)).await?;
+    blocking(move || view::of(&core, &workflow)).await.map(JsonBody)
 }
 
 pub(crate) async fn cancel(
@@ -52,10 +48,10 @@ pub(crate) async fn cancel(
     headers: HeaderMap,
     _: Parameters,
     request_body: Body,
-) -> Result<Response, Refused> {
-    let CancelWorkflow { compensate } = optional_word(&headers, request_body).await?;
-    let input = |request, workflow, by| Input::CancelWorkflow { request, workflow, by, compensate };
-    act(&app, &id, &headers, input).await
+) -> Result<JsonBody<WorkflowView>, Refused> {
+    let body: ::api::CancelWorkflow = body::read_optional(&headers, request_body).await?;
+    let request = |workflow, by| CancelWorkflow { workflow, by, compensate: body.compensate };
+    act(&app, &id, &headers, request).await
 }
 
 pub(crate) async fn pause(
@@ -63,9 +59,9 @@ pub(crate) async fn pause(
     Path(id): Path<String>,
     headers: HeaderMap,
     _: Parameters,
-) -> Result<Response, Refused> {
+) -> Result<JsonBody<WorkflowView>, Refused> {
     expect_no_form(&headers)?;
-    act(&app, &id, &headers, |request, workflow, by| Input::PauseWorkflow { request, workflow, by }).await
+    act(&app, &id, &headers, |workflow, by| PauseWorkflow { workflow, by }).await
 }
 
 pub(crate) async fn resume(
@@ -73,9 +69,9 @@ pub(crate) async fn resume(
     Path(id): Path<String>,
     headers: HeaderMap,
     _: Parameters,
-) -> Result<Response, Refused> {
+) -> Result<JsonBody<WorkflowView>, Refused> {
     expect_no_form(&headers)?;
-    act(&app, &id, &headers, |request, workflow, by| Input::ResumeWorkflow { request, workflow, by }).await
+    act(&app, &id, &headers, |workflow, by| ResumeWorkflow { workflow, by }).await
 }
 
 pub(crate) async fn rerun(
@@ -84,9 +80,9 @@ pub(crate) async fn rerun(
     headers: HeaderMap,
     _: Parameters,
     request_body: Body,
-) -> Result<Response, Refused> {
-    let RerunWorkflow { from } = optional_word(&headers, request_body).await?;
-    act(&app, &id, &headers, |request, workflow, by| Input::RerunWorkflow { request, workflow, from, by }).await
+) -> Result<JsonBody<WorkflowView>, Refused> {
+    let body: ::api::RerunWorkflow = body::read_optional(&headers, request_body).await?;
+    act(&app, &id, &headers, |workflow, by| RerunWorkflow { workflow, from: body.from, by }).await
 }
 
 pub(crate) async fn remove(
@@ -94,16 +90,19 @@ pub(crate) async fn remove(
     Path(id): Path<String>,
     headers: HeaderMap,
     _: Parameters,
-) -> Result<Response, Refused> {
+) -> Result<StatusCode, Refused> {
     expect_no_form(&headers)?;
     let core = app.core()?;
-    // A part goes with the whole; only what the whole has left behind may go by itself.
-    if let Some((parent, _)) = load(&core, parse_id(&id)?)?.parent
-        && flows::workflow(core.store.as_ref(), shard_of(&core, parent), parent)?.is_some()
+    let workflow = parse_id(&id)?;
+    // A child is removed with its parent, unless the parent is gone already.
+    if let Some((parent, _)) = load(&core, workflow)?.parent
+        && workflows::workflow(core.store.as_ref(), shard_of(&core, parent), parent)?.is_some()
     {
         return Err(Refusal::PartOfWorkflow(parent).into());
     }
-    act(&app, &id, &headers, |request, workflow, by| Input::RemoveWorkflow { request, workflow, by }).await
+    let by = actor(&headers)?;
+    core.inbox(shard_of(&core, workflow)).request(RemoveWorkflow { workflow, by }).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 pub(crate) async fn signal(
@@ -119,24 +118,21 @@ pub(crate) async fn signal(
     model::spec::name("name", &name)?;
     if name.len() > workflow::limits::NAME_BYTES_MAX {
         let detail = format!("the name has {} bytes: at most {}", name.len(), workflow::limits::NAME_BYTES_MAX);
-        return Err(Refused::saying(Fault::InvalidField, detail).at("name"));
+        return Err(Refused::detailed(ProblemKind::InvalidField, detail).at("name"));
     }
     let bytes = body::read(request_body, limits::SIGNAL_BYTES_MAX).await?;
     if headers.contains_key(header::CONTENT_TYPE) || !bytes.is_empty() {
         body::expect_json(&headers)?;
     }
     let payload: Json = if bytes.is_empty() { Json::null() } else { body::parse(&bytes)? };
-    // The shard has the time.
+    // The shard sets the time.
     let signal = Box::new(Signal { name, payload, at: Millis(0), by });
     let inbox = core.inbox(shard_of(&core, id));
-    match inbox.ask(|request| Input::SignalWorkflow { request, workflow: id, signal }).await? {
-        Answer::Workflow(_) => Ok(JsonBody(SignalledView { accepted: true })),
-        Answer::Refused(refusal) => Err(refusal.into()),
-        _ => Err(Refused::new(Fault::Internal)),
-    }
+    inbox.request(SignalWorkflow { workflow: id, signal }).await?;
+    Ok(JsonBody(SignalledView { accepted: true }))
 }
 
-/// How far the running task of a workflow is that a job does.
+/// Progress of the task that a job executes.
 pub(crate) async fn progress(
     Shared(app): Shared<Arc<App>>,
     Path(id): Path<String>,
@@ -147,19 +143,16 @@ pub(crate) async fn progress(
     let core = app.core()?;
     let job = jobs::parse_id(&id)?;
     body::expect_json(&headers)?;
-    let bytes = body::read(request_body, super::WORD_BYTES_MAX).await?;
+    let bytes = body::read(request_body, body::SMALL_BODY_BYTES_MAX).await?;
     let ProgressReport { percent, message } = body::parse(&bytes)?;
     if percent > PERCENT_MAX {
-        let detail = format!("{percent} is more than all of it: at most {PERCENT_MAX}");
-        return Err(Refused::saying(Fault::InvalidField, detail).at("percent"));
+        let detail = format!("{percent} is too large: at most {PERCENT_MAX}");
+        return Err(Refused::detailed(ProblemKind::InvalidField, detail).at("percent"));
     }
     if let Some(bytes) = message.as_ref().map(String::len).filter(|bytes| *bytes > limits::MESSAGE_BYTES_MAX) {
-        let detail = format!("it has {bytes} bytes: at most {}", limits::MESSAGE_BYTES_MAX);
-        return Err(Refused::saying(Fault::InvalidField, detail).at("message"));
+        let detail = format!("the message has {bytes} bytes: at most {}", limits::MESSAGE_BYTES_MAX);
+        return Err(Refused::detailed(ProblemKind::InvalidField, detail).at("message"));
     }
-    match core.inbox_of(job).ask(|request| Input::Progress { request, job, percent, message }).await? {
-        Answer::Progressed => Ok(StatusCode::NO_CONTENT),
-        Answer::Refused(refusal) => Err(refusal.into()),
-        _ => Err(Refused::new(Fault::Internal)),
-    }
+    core.inbox_of(job).request(Progress { job, percent, message }).await?;
+    Ok(StatusCode::NO_CONTENT)
 }

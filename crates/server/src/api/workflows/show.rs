@@ -1,24 +1,25 @@
-//! One workflow, with the first of its tasks.
+//! A workflow with its first tasks.
 
 use std::sync::Arc;
 
+use ::api::{TaskView, WorkflowView};
 use axum::Json as JsonBody;
 use axum::extract::State as Shared;
-use model::view::{TaskView, WorkflowView};
-use model::workflow::{Place, TaskRecord, Workflow};
+use model::workflow::{TaskKey, TaskRecord, Workflow};
 
 use super::start::when_ended;
 use super::view::{self, Describer};
-use super::{blocking, load, load_plan, parse_id, shard_of};
-use crate::api::list::Parameters;
+use super::{load, load_plan, parse_id, shard_of};
+use crate::api::blocking::blocking;
+use crate::api::parameters::Parameters;
 use crate::api::path::Path;
 use crate::api::problem::Refused;
 use crate::api::{App, Core};
-use crate::reads::flows::Rows;
+use crate::reads::workflows::Rows;
 
-/// How many tasks are shown, in the order of the definition.
+/// Limit of shown tasks, in the order of the definition.
 const TASKS_SHOWN_MAX: usize = 1_000;
-/// How many items of each.
+/// Limit of shown items per task.
 const ITEMS_SHOWN_MAX: usize = 100;
 
 pub(crate) async fn show(
@@ -45,7 +46,7 @@ pub(crate) async fn show(
 }
 
 fn add_tasks(core: &Core, workflow: &Workflow, shown: &mut WorkflowView) -> Result<(), Refused> {
-    // Without its definition nobody knows what its tasks are; the rest is worth showing all the same.
+    // Without the definition the tasks are unknown; the rest is shown.
     let Ok(plan) = load_plan(core, workflow.id) else { return Ok(()) };
     let describer = Describer::new(core, workflow, plan);
     let total = describer.plan.tasks.len();
@@ -59,32 +60,32 @@ fn add_tasks(core: &Core, workflow: &Workflow, shown: &mut WorkflowView) -> Resu
     Ok(())
 }
 
-/// Takes rows one after the other, task by task.
+/// Reads rows in order, task by task.
 struct Reader<'a> {
     rows: Rows<'a>,
-    next: Option<(Place, TaskRecord)>,
+    next: Option<(TaskKey, TaskRecord)>,
 }
 
 impl Reader<'_> {
-    /// The next row, if it is of this task.
-    fn take(&mut self, task: u32) -> Result<Option<(Place, TaskRecord)>, Refused> {
+    /// The next row, if it belongs to this task.
+    fn take(&mut self, task: u32) -> Result<Option<(TaskKey, TaskRecord)>, Refused> {
         if self.next.is_none() {
             self.next = self.rows.next()?;
         }
-        Ok(self.next.take_if(|(place, _)| place.task <= task))
+        Ok(self.next.take_if(|(task_key, _)| task_key.task <= task))
     }
 
     fn task(&mut self, describer: &Describer<'_>, task: u32) -> Result<Option<TaskView>, Refused> {
         let (mut record, mut items) = (None, Vec::new());
-        while let Some((place, row)) = self.take(task)? {
-            match place.item {
+        while let Some((task_key, row)) = self.take(task)? {
+            match task_key.item {
                 None => record = Some(row),
-                Some(_) if items.len() < ITEMS_SHOWN_MAX => items.extend(describer.task(place, Some(&row))?),
-                // There may be very many: the rest of them is not even read.
-                Some(_) => self.rows.skip_to(describer.workflow.id, Place::of(task + 1)),
+                Some(_) if items.len() < ITEMS_SHOWN_MAX => items.extend(describer.task(task_key, Some(&row))?),
+                // There may be very many: the others are skipped without reading.
+                Some(_) => self.rows.skip_to(describer.workflow.id, TaskKey::of(task + 1)),
             }
         }
-        let Some(mut shown) = describer.task(Place::of(task), record.as_ref())? else { return Ok(None) };
+        let Some(mut shown) = describer.task(TaskKey::of(task), record.as_ref())? else { return Ok(None) };
         if let Some(total) = shown.items_total {
             if items.len() == ITEMS_SHOWN_MAX {
                 shown.items_left_out = total.saturating_sub(items.len() as u32);

@@ -1,64 +1,44 @@
-//! Starting workflows, and asking whether they could be started.
+//! Starting and validating workflows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use ::api::{ValidView, WorkflowStart, WorkflowView};
 use axum::Json as JsonBody;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use engine::{Actor, Answer, Input, NewWorkflow};
-use model::id::ShardId;
+use engine::{Actor, NewWorkflow};
+use model::id::{ShardId, WorkflowId};
 use model::json::Json;
 use model::queue::QueueRef;
 use model::spec::{Digest, EchoRun, JobSpec, KeyHash, Run};
-use model::view::{ValidView, WorkflowView};
 use model::workflow::Workflow;
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use workflow::Plan;
 
-use super::{load, view};
+use super::{load, shard_of, view};
 use crate::api::actor::actor;
-use crate::api::list::{Parameters, bad};
-use crate::api::needs::{Needs, Stock};
-use crate::api::problem::{Fault, FlowFault, Refused};
+use crate::api::parameters::Parameters;
+use crate::api::problem::{ProblemKind, Refused};
+use crate::api::references::{Available, References};
 use crate::api::submit::{idempotency_key, key_slot};
 use crate::api::{App, Core, body, queues};
-use crate::inbox::FlowWatched;
+use crate::inbox::WorkflowWatched;
 use crate::plans::{Compiled, Text};
+use crate::request::{StartWorkflow, StartedWorkflow};
 
-/// The largest body: the largest definition, and the inputs to it.
+/// Limit of the body: the largest definition and the largest inputs.
 const BODY_BYTES_MAX: usize = workflow::limits::DEFINITION_BYTES_MAX + INPUTS_BYTES_MAX;
-/// All inputs of one workflow together, as JSON.
+/// Limit of the inputs of a workflow, as JSON.
 const INPUTS_BYTES_MAX: usize = 1024 * 1024;
 const TENANT_DEFAULT: &str = "default";
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct StartBody<'a> {
-    #[serde(borrow, default)]
-    definition: Option<&'a RawValue>,
-    #[serde(default)]
-    yaml: Option<String>,
-    #[serde(default)]
-    inputs: Option<Map<String, Value>>,
-    #[serde(default)]
-    queue: Option<QueueRef>,
-    #[serde(default)]
-    tenant: Option<String>,
-    #[serde(default)]
-    labels: BTreeMap<String, String>,
-    #[serde(default)]
-    idempotency_key: Option<String>,
-}
-
-/// What is to be started, as it was asked for.
-pub(crate) struct Ask {
+/// A request to start or schedule a workflow.
+pub(crate) struct StartRequest {
     pub text: Text,
     pub inputs: Option<Map<String, Value>>,
     pub queue: Option<QueueRef>,
@@ -67,8 +47,8 @@ pub(crate) struct Ask {
     key: Option<String>,
 }
 
-impl Ask {
-    /// One that only names a definition and its inputs.
+impl StartRequest {
+    /// A request without labels and idempotency key.
     pub fn new(
         text: Text,
         inputs: Option<Map<String, Value>>,
@@ -84,30 +64,30 @@ impl Ask {
             let bytes = body::read(request_body, workflow::limits::DEFINITION_BYTES_MAX).await?;
             let inputs = match parameters.text("inputs") {
                 Some(text) => Some(serde_json::from_str(text).map_err(|error| {
-                    bad("inputs", format!("a JSON object with a value for each input is wanted: {error}"))
+                    Refused::parameter("inputs", format!("not a JSON object with the inputs: {error}"))
                 })?),
                 None => None,
             };
             let tenant = parameters.text("tenant").map(str::to_owned);
-            let ask = Self::new(Text::Yaml(bytes), inputs, parameters.queue()?, tenant);
-            return Ok(Self { key: idempotency_key(headers)?, ..ask });
+            let start = Self::new(Text::Yaml(bytes), inputs, parameters.queue()?, tenant);
+            return Ok(Self { key: idempotency_key(headers)?, ..start });
         }
         for name in ["inputs", "queue", "tenant"] {
             if parameters.text(name).is_some() {
-                return Err(bad(name, "with a body of JSON it belongs into the body".to_owned()));
+                return Err(Refused::parameter(name, "the parameter is for YAML bodies: set it in the JSON body"));
             }
         }
         body::expect_json(headers)?;
         let bytes = body::read(request_body, BODY_BYTES_MAX).await?;
-        let body: StartBody<'_> = body::parse_large(&bytes)?;
+        let body: WorkflowStart<&RawValue> = body::parse_large(&bytes)?;
         let text = text_of(&bytes, body.definition, body.yaml)?;
-        let ask = Self::new(text, body.inputs, body.queue, body.tenant);
-        Ok(Self { labels: body.labels, key: idempotency_key(headers)?.or(body.idempotency_key), ..ask })
+        let start = Self::new(text, body.inputs, body.queue, body.tenant);
+        Ok(Self { labels: body.labels, key: idempotency_key(headers)?.or(body.idempotency_key), ..start })
     }
 
-    /// The definition with everything that was asked about it found to be well.
+    /// Checks the request and compiles the definition.
     pub async fn compile(&self, app: &App, core: &Core) -> Result<Arc<Compiled>, Refused> {
-        // Names and labels are those of jobs.
+        // Names and labels have the limits of jobs.
         JobSpec {
             tenant: self.tenant.clone(),
             labels: self.labels.clone(),
@@ -116,11 +96,11 @@ impl Ask {
         }
         .validate()?;
         let compiled = core.plans.compile(self.text.clone()).await?;
-        let compiled = compiled.map_err(|found| Refused::diagnosed(FlowFault::InvalidDefinition, &found))?;
-        let demands = compiled.demands();
-        if let (Some(field), false) = (&demands.unsandboxed, app.allow_unsandboxed) {
+        let compiled = compiled.map_err(|found| Refused::diagnosed(ProblemKind::InvalidDefinition, &found))?;
+        let prerequisites = compiled.prerequisites();
+        if let (Some(field), false) = (&prerequisites.unsandboxed, app.allow_unsandboxed) {
             let detail = "this server runs no process without a sandbox: leave `sandbox` out, or have `allow_unsandboxed: true` set in the server's configuration";
-            return Err(Refused::saying(Fault::SandboxNotAllowed, detail).at(field.clone()));
+            return Err(Refused::detailed(ProblemKind::SandboxNotAllowed, detail).at(field.clone()));
         }
         Ok(compiled)
     }
@@ -129,38 +109,39 @@ impl Ask {
     pub fn bind(&self, plan: &Plan) -> Result<Json, Refused> {
         let none = Map::new();
         let bound = plan.bind(self.inputs.as_ref().unwrap_or(&none));
-        let bound = bound.map_err(|found| Refused::diagnosed(FlowFault::InvalidInputs, &found))?;
+        let bound = bound.map_err(|found| Refused::diagnosed(ProblemKind::InvalidInputs, &found))?;
         let inputs = Json::of(&bound);
         if inputs.as_bytes().len() > INPUTS_BYTES_MAX {
             let detail = format!("the inputs take {} bytes: at most {INPUTS_BYTES_MAX}", inputs.as_bytes().len());
-            return Err(Refused::saying(Fault::BodyTooLarge, format!("{detail}; hand large ones in as blobs")));
+            return Err(Refused::detailed(ProblemKind::BodyTooLarge, format!("{detail}; pass large inputs as blobs")));
         }
         Ok(inputs)
     }
 
-    /// Sees to it that the blobs which definition and inputs name are there, and stay until they are on record.
-    pub async fn look_for_blobs(&self, core: &Core, compiled: &Compiled, inputs: &Json) -> Result<(), Refused> {
+    /// Checks that the blobs of the definition exist, and protects them and those of the inputs from garbage collection
+    /// until the workflow is durable.
+    pub async fn protect_blobs(&self, core: &Core, compiled: &Compiled, inputs: &Json) -> Result<(), Refused> {
         let named: Vec<_> = model::blob::named_in(inputs.as_bytes()).collect();
         for some in named.chunks(blobs::limits::IDS_MAX) {
-            // An input may name what is not meant to be read: what a task needs and lacks is for the task to say.
+            // An input may name a blob that no task reads. A task that needs a missing blob fails by itself.
             core.blobs.missing(some).await?;
         }
-        let needs = Needs::of_blobs(compiled.demands().blobs.clone());
-        if !needs.is_empty() {
-            Stock::look(&core.blobs, std::iter::once(&needs)).await?.check(&needs)?;
+        let references = References::of_blobs(compiled.prerequisites().blobs.clone());
+        if !references.is_empty() {
+            Available::of(&core.blobs, std::iter::once(&references)).await?.check(&references)?;
         }
         Ok(())
     }
 
-    /// The idempotency key, and what it stands for.
+    /// The idempotency key and the digest of the request.
     fn keyed(&self, core: &Core, plan: &Plan, inputs: &Json) -> Result<Option<(KeyHash, Digest)>, Refused> {
         let Some(key) = &self.key else { return Ok(None) };
-        // Keys of workflows and of jobs are apart: a control character is in no key of a job.
+        // Keys of workflows differ from keys of jobs: those have no control characters.
         let key = KeyHash::of(&self.tenant, &format!("\u{1}workflow {key}"));
         let labels = Json::of(&self.labels);
         let content = [plan.digest.0.as_slice(), inputs.as_bytes(), b"\0", labels.as_bytes()].concat();
         let digest = Digest::of(&content);
-        // However the queue is named, it is the same.
+        // Id and token of a queue give the same digest.
         let digest = match self.queue {
             Some(reference) => digest.within(queues::load(core, reference)?.id),
             None => digest,
@@ -169,18 +150,18 @@ impl Ask {
     }
 }
 
-/// The text of a definition, which comes either as JSON or as YAML in a string.
+/// The text of a definition, given as JSON or as a string of YAML.
 pub(crate) fn text_of(body: &Bytes, definition: Option<&RawValue>, yaml: Option<String>) -> Result<Text, Refused> {
     match (definition, yaml) {
         (Some(definition), None) => Ok(Text::Json(body.slice_ref(definition.get().as_bytes()))),
         (None, Some(yaml)) => Ok(Text::Yaml(Bytes::from(yaml))),
         (None, None) => {
-            let detail = "there is no definition: give one as JSON in `definition`, or as text in `yaml`";
-            Err(Refused::saying(Fault::InvalidField, detail).at("definition"))
+            let detail = "the definition is missing: set `definition` (JSON) or `yaml` (text)";
+            Err(Refused::detailed(ProblemKind::InvalidField, detail).at("definition"))
         }
         (Some(_), Some(_)) => {
-            let detail = "there are two definitions: give `definition` or `yaml`, not both";
-            Err(Refused::saying(Fault::InvalidField, detail).at("yaml"))
+            let detail = "there are two definitions: set `definition` or `yaml`, not both";
+            Err(Refused::detailed(ProblemKind::InvalidField, detail).at("yaml"))
         }
     }
 }
@@ -189,101 +170,102 @@ pub(crate) async fn validate(State(app): State<Arc<App>>, request: Request) -> R
     let core = app.core()?;
     let (mut head, body) = request.into_parts();
     let parameters = Parameters::from_request_parts(&mut head, &()).await?;
-    let ask = Ask::read(&parameters, &head.headers, body).await?;
-    let compiled = ask.compile(&app, &core).await?;
-    if ask.inputs.is_some() {
-        ask.bind(&compiled.plan)?;
+    let start = StartRequest::read(&parameters, &head.headers, body).await?;
+    let compiled = start.compile(&app, &core).await?;
+    if start.inputs.is_some() {
+        start.bind(&compiled.plan)?;
     }
     let plan = &compiled.plan;
     let tasks = plan.tasks.len() as u32;
     Ok(JsonBody(ValidView { valid: true, name: plan.name.to_string(), tasks, warnings: Vec::new() }))
 }
 
-// It takes the request as it is: an extractor of headers would copy them for every start.
+// Takes the whole request: an extractor of headers would copy them for every start.
 pub(crate) async fn start(State(app): State<Arc<App>>, request: Request) -> Result<Response, Refused> {
     let core = app.core()?;
     let (mut head, body) = request.into_parts();
     let parameters = Parameters::from_request_parts(&mut head, &()).await?;
     let by = actor(&head.headers)?;
     let wait = parameters.wait()?;
-    let ask = Ask::read(&parameters, &head.headers, body).await?;
-    let compiled = ask.compile(&app, &core).await?;
-    let inputs = ask.bind(&compiled.plan)?;
-    ask.look_for_blobs(&core, &compiled, &inputs).await?;
-    let key = ask.keyed(&core, &compiled.plan, &inputs)?;
-    let shard = route(&app, &core, ask.queue, key.map(|(key, _)| key));
-    let new = new_workflow(ask, compiled.plan.clone(), inputs.clone(), key, by);
-    let input = |request| Input::StartWorkflow { request, workflow: Box::new(new) };
+    let start = StartRequest::read(&parameters, &head.headers, body).await?;
+    let compiled = start.compile(&app, &core).await?;
+    let inputs = start.bind(&compiled.plan)?;
+    start.protect_blobs(&core, &compiled, &inputs).await?;
+    let key = start.keyed(&core, &compiled.plan, &inputs)?;
+    let shard = route(&app, &core, start.queue, key.map(|(key, _)| key));
+    let new = new_workflow(start, compiled.plan.clone(), inputs.clone(), key, by);
+    let request = StartWorkflow { workflow: Box::new(new) };
     let inbox = core.inbox(shard);
-    let (answer, ended) = match wait {
-        Some(_) => {
-            let (answer, ended) = inbox.ask_and_watch_workflow(input).await?;
-            (answer, Some(ended))
+    let (started, ended) = match wait {
+        Some(wait) => {
+            let (started, ended) = inbox.request_and_watch_workflow(request).await?;
+            (started, Some((wait, ended)))
         }
-        None => (inbox.ask(input).await?, None),
+        None => (inbox.request(request).await?, None),
     };
-    match answer {
-        Answer::Workflow(workflow) => {
-            core.plans.remember(workflow.id, compiled.plan.digest);
-            let workflow = match (wait, ended) {
-                (Some(wait), Some(ended)) if !workflow.state.is_terminal() => {
+    match started {
+        StartedWorkflow::Started(workflow) => {
+            core.plans.map_workflow(workflow.id, compiled.plan.digest);
+            let workflow = match ended {
+                Some((wait, ended)) if !workflow.state.is_terminal() => {
                     when_ended(&app, &core, &workflow, ended, wait).await?
                 }
-                _ => *workflow,
+                Some(_) | None => *workflow,
             };
-            let shown = view::with_definition(&workflow, &compiled.plan, inputs);
-            Ok(created(StatusCode::CREATED, &shown))
+            Ok(created(StatusCode::CREATED, &view::with_definition(&workflow, &compiled.plan, inputs)))
         }
-        Answer::WorkflowExists(id) => {
-            let gone = |refused: Refused| match refused.is(FlowFault::UnknownWorkflow.into()) {
-                true => {
-                    let detail = format!("the key has made {id}, which was removed since: use a new key");
-                    Refused::saying(Fault::IdempotencyGone, detail)
+        StartedWorkflow::Exists(id) => {
+            let workflow = existing(&app, &core, id, wait).await.map_err(|refused| {
+                if !refused.is(ProblemKind::UnknownWorkflow) {
+                    return refused;
                 }
-                false => refused,
-            };
-            let mut workflow = load(&core, id).map_err(gone)?;
-            if let (Some(wait), false) = (wait, workflow.state.is_terminal()) {
-                let ended = inbox.watch_workflow(id)?;
-                workflow = when_ended(&app, &core, &workflow, ended, wait).await.map_err(gone)?;
-            }
+                let detail = format!("the key started {id}, which was removed since: use a new key");
+                Refused::detailed(ProblemKind::IdempotencyGone, detail)
+            })?;
             let shown = view::with_definition(&workflow, &compiled.plan, inputs);
             Ok(created(StatusCode::OK, &WorkflowView { deduplicated: true, ..shown }))
         }
-        Answer::Refused(refusal) => Err(refusal.into()),
-        _ => Err(Refused::new(Fault::Internal)),
+    }
+}
+
+/// A workflow that was started before under the same idempotency key.
+async fn existing(app: &App, core: &Core, id: WorkflowId, wait: Option<Duration>) -> Result<Workflow, Refused> {
+    let workflow = load(core, id)?;
+    match wait {
+        Some(wait) if !workflow.state.is_terminal() => {
+            let ended = core.inbox(shard_of(core, id)).watch_workflow(id)?;
+            when_ended(app, core, &workflow, ended, wait).await
+        }
+        Some(_) | None => Ok(workflow),
     }
 }
 
 fn new_workflow(
-    ask: Ask,
+    start: StartRequest,
     plan: Arc<Plan>,
     inputs: Json,
     key: Option<(KeyHash, Digest)>,
     submitter: Actor,
 ) -> NewWorkflow {
-    let Ask { queue, tenant, labels, .. } = ask;
+    let StartRequest { queue, tenant, labels, .. } = start;
     NewWorkflow { plan, inputs, queue, tenant, submitter, labels, key }
 }
 
-/// The shard that a workflow belongs to: its queue's, its key's, or any.
+/// The shard of a workflow: that of its queue, of its idempotency key, or any.
 fn route(app: &App, core: &Core, queue: Option<QueueRef>, key: Option<KeyHash>) -> ShardId {
     match (queue, key) {
         (Some(queue), _) => core.shard_of(queue.slot()),
         (None, Some(key)) => core.shard_of(key_slot(key)),
-        (None, None) => {
-            let turn = app.turn.fetch_add(1, Ordering::Relaxed) % usize::from(core.shards.count());
-            ShardId(turn as u16)
-        }
+        (None, None) => app.any_shard(core),
     }
 }
 
-/// The workflow once it has ended, or as it is when the time is up or the node stops.
+/// Waits for the end of a workflow, at most for `wait` and until the node stops, and loads the workflow.
 pub(super) async fn when_ended(
     app: &App,
     core: &Core,
     workflow: &Workflow,
-    ended: FlowWatched,
+    ended: WorkflowWatched,
     wait: Duration,
 ) -> Result<Workflow, Refused> {
     let ended = tokio::select! {

@@ -1,70 +1,70 @@
-//! Workflows and tasks as the API shows them: records with the names that their definition gives.
+//! Views of workflows and tasks: records with the names of their definition.
 
 use std::cell::Cell;
 use std::sync::Arc;
 
+use ::api::{OriginView, TaskKind, TaskRefView, TaskView, WorkflowView};
 use model::id::ShardId;
 use model::json::Json;
 use model::time::Millis;
-use model::view::{OriginView, TaskKind, TaskRefView, TaskView, WorkflowView};
-use model::workflow::{Place, TaskRecord, TaskState, Workflow};
+use model::workflow::{TaskKey, TaskRecord, TaskState, Workflow};
 use workflow::Plan;
-use workflow::plan::Act;
+use workflow::plan::TaskWork;
 
 use super::shard_of;
 use crate::api::Core;
 use crate::api::problem::Refused;
 use crate::clock;
 use crate::error::Error;
-use crate::reads::{self, flows};
+use crate::reads::{self, workflows};
 
-/// For so many tasks of one answer it is looked up in which state their jobs are.
+/// Limit of job states looked up for one response.
 const JOBS_LOOKED_UP_MAX: usize = 2_000;
 
-/// A workflow whose definition and inputs are at hand.
+/// View of a workflow with known definition and inputs.
 pub(crate) fn with_definition(workflow: &Workflow, plan: &Plan, inputs: Json) -> WorkflowView {
     let epoch = plan.epochs.get(workflow.epoch as usize).map(|name| name.to_string());
     WorkflowView { inputs: Some(inputs), epoch, ..WorkflowView::new(workflow, clock::now()) }
 }
 
-/// A workflow with everything but its tasks. Blocking: it reads the store.
+/// View of a workflow without its tasks. Blocks on the store.
 pub(crate) fn of(core: &Core, workflow: &Workflow) -> Result<WorkflowView, Refused> {
     let (store, shard) = (core.store.as_ref(), shard_of(core, workflow.id));
-    let mut shown = match flows::spec(store, shard, workflow.id)? {
+    let mut shown = match workflows::spec(store, shard, workflow.id)? {
         Some(spec) => match core.plans.load(&spec) {
             Ok(plan) => {
-                core.plans.remember(workflow.id, spec.digest);
+                core.plans.map_workflow(workflow.id, spec.digest);
                 with_definition(workflow, &plan, spec.inputs)
             }
             Err(_) => WorkflowView { inputs: Some(spec.inputs), ..WorkflowView::new(workflow, clock::now()) },
         },
         None => WorkflowView::new(workflow, clock::now()),
     };
-    if let (Some(shown), Some((parent, place))) = (&mut shown.parent, workflow.parent) {
-        shown.task = name_of(core, parent, place)?;
+    if let (Some(shown), Some((parent, task_key))) = (&mut shown.parent, workflow.parent) {
+        shown.task = name_of(core, parent, task_key)?;
     }
     Ok(shown)
 }
 
-/// The name of a task, if the definition of its workflow is there.
-fn name_of(core: &Core, workflow: model::id::WorkflowId, place: Place) -> Result<Option<String>, Error> {
+/// The name of a task, if the definition of its workflow exists.
+fn name_of(core: &Core, workflow: model::id::WorkflowId, task_key: TaskKey) -> Result<Option<String>, Error> {
     let plan = core.plans.of_workflow(core.store.as_ref(), shard_of(core, workflow), workflow)?;
-    Ok(plan.and_then(|plan| Some(plan.tasks.get(place.task as usize)?.name.to_string())))
+    Ok(plan.and_then(|plan| Some(plan.tasks.get(task_key.task as usize)?.name.to_string())))
 }
 
-/// Adds the name of its task to where a job is from.
+/// Adds the name of the task to the origin of a job.
 pub(crate) fn complete_origin(
     core: &Core,
     origin: Option<&model::workflow::Origin>,
     shown: Option<&mut OriginView>,
 ) -> Result<(), Error> {
     if let (Some(origin), Some(shown)) = (origin, shown) {
-        shown.task = name_of(core, origin.workflow, origin.place)?;
+        shown.task = name_of(core, origin.workflow, origin.task_key)?;
     }
     Ok(())
 }
 
-/// Makes views of the tasks of one workflow. Blocking: it reads the store.
+/// Builds views of the tasks of a workflow. Blocks on the store.
 pub(super) struct Describer<'a> {
     pub core: &'a Core,
     pub workflow: &'a Workflow,
@@ -82,29 +82,29 @@ impl<'a> Describer<'a> {
         shard_of(self.core, self.workflow.id)
     }
 
-    pub fn rows(&self) -> flows::Rows<'a> {
-        flows::Rows::new(self.core.store.as_ref(), self.shard(), self.workflow.id)
+    pub fn rows(&self) -> workflows::Rows<'a> {
+        workflows::Rows::new(self.core.store.as_ref(), self.shard(), self.workflow.id)
     }
 
     pub fn name(&self, task: u32) -> String {
         self.plan.tasks.get(task as usize).map(|task| task.name.to_string()).unwrap_or_default()
     }
 
-    /// A task, or an item of it. Without a record it has not begun. Nothing for a number that the definition lacks.
-    pub fn task(&self, place: Place, record: Option<&TaskRecord>) -> Result<Option<TaskView>, Refused> {
-        let Some(task) = self.plan.tasks.get(place.task as usize) else { return Ok(None) };
-        let mut shown = TaskView::new(&task.name, kind_of(&task.act), TaskState::Waiting);
-        shown.item = place.item;
+    /// View of a task or item; without a record it has not started. None for a number that is not in the definition.
+    pub fn task(&self, task_key: TaskKey, record: Option<&TaskRecord>) -> Result<Option<TaskView>, Refused> {
+        let Some(task) = self.plan.tasks.get(task_key.task as usize) else { return Ok(None) };
+        let mut shown = TaskView::new(&task.name, kind_of(&task.work), TaskState::Waiting);
+        shown.item = task_key.item;
         shown.epoch = self.plan.epochs.get(task.epoch as usize).map(|name| name.to_string());
-        // An item needs what its task needs; to say so for each would only be long.
-        if place.item.is_none() {
+        // Items have the same needs as their task; repeating them would only be long.
+        if task_key.item.is_none() {
             shown.needs = task.needs.iter().map(|need| self.name(*need)).collect();
         }
         let Some(record) = record else { return Ok(Some(shown)) };
         let mut shown = shown.with_record(record, self.now);
         shown.merged_into = record.merged_into.map(|into| TaskRefView { task: self.name(into.task), item: into.item });
-        shown.chosen = match (&task.act, record.chosen) {
-            (Act::Switch(cases), Some(chosen)) => {
+        shown.chosen = match (&task.work, record.chosen) {
+            (TaskWork::Switch(cases), Some(chosen)) => {
                 let then = cases.get(chosen as usize).map(|case| case.then.as_ref()).unwrap_or_default();
                 Some(then.iter().map(|task| self.name(*task)).collect())
             }
@@ -119,13 +119,13 @@ impl<'a> Describer<'a> {
     }
 }
 
-fn kind_of(act: &Act) -> TaskKind {
-    match act {
-        Act::Job(_) => TaskKind::Job,
-        Act::Workflow { .. } => TaskKind::Workflow,
-        Act::Delay(_) => TaskKind::Delay,
-        Act::Approval { .. } => TaskKind::Approval,
-        Act::WaitFor { .. } => TaskKind::WaitFor,
-        Act::Switch(_) => TaskKind::Switch,
+fn kind_of(work: &TaskWork) -> TaskKind {
+    match work {
+        TaskWork::Job(_) => TaskKind::Job,
+        TaskWork::Workflow { .. } => TaskKind::Workflow,
+        TaskWork::Delay(_) => TaskKind::Delay,
+        TaskWork::Approval { .. } => TaskKind::Approval,
+        TaskWork::WaitFor { .. } => TaskKind::WaitFor,
+        TaskWork::Switch(_) => TaskKind::Switch,
     }
 }

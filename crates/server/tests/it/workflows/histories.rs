@@ -63,7 +63,7 @@ async fn everything_that_happened_is_told_in_its_order() {
 #[tokio::test]
 async fn a_rollback_is_part_of_the_history() {
     let server = Server::start().await;
-    let undo = json!({"run": {"echo": {"value": "undone"}}});
+    let undo = json!({"run": {"echo": {"value": "compensated"}}});
     let definition = of(json!({
         "a": {"run": {"echo": {"value": 1}}, "compensation": undo},
         "b": {"needs": "a", "run": {"echo": {"fail": "fatal"}}},

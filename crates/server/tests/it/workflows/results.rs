@@ -50,7 +50,7 @@ async fn many_large_results_at_once_keep_their_order_and_hold_up_nobody() {
         blobs.insert(text(&shown["result"]["blob"]));
     }
     assert_eq!(blobs.len(), 20);
-    assert_eq!(server.metric("outlast_runner_words_gap_total").await, 0);
+    assert_eq!(server.metric("outlast_runner_messages_gap_total").await, 0);
 }
 
 #[tokio::test]

@@ -1,11 +1,11 @@
-//! Boxes that do not overlap and lines that go to the right.
+//! Layout: boxes do not overlap and lines go to the right.
 
 use proptest::prelude::*;
 
 use crate::graph::layers::Graph;
 use crate::graph::layout::{Layout, Rectangle, Scene, layout};
 
-/// Which boxes each box needs: any with a lower number.
+/// Needs of each box: boxes with lower numbers.
 fn needs(most: usize) -> impl Strategy<Value = Vec<Vec<usize>>> {
     let of_box = |count: usize| {
         (0..count)
@@ -35,30 +35,34 @@ fn overlap(left: &Rectangle, right: &Rectangle) -> bool {
         && right.y < left.y + left.height
 }
 
-/// Everything that must hold of a layout.
+/// Asserts all invariants of a layout.
 fn expect_sound(scene: &Scene, layout: &Layout) {
-    for (number, place) in layout.boxes.iter().enumerate() {
-        assert!(place.x >= 0.0 && place.y >= 0.0 && place.width >= scene.widths[number]);
-        assert!(place.x + place.width <= layout.width && place.y + place.height <= layout.height);
-        assert!(layout.boxes[..number].iter().all(|other| !overlap(place, other)), "box {number} overlaps another");
+    for (number, rectangle) in layout.boxes.iter().enumerate() {
+        assert!(rectangle.x >= 0.0 && rectangle.y >= 0.0 && rectangle.width >= scene.widths[number]);
+        assert!(rectangle.x + rectangle.width <= layout.width && rectangle.y + rectangle.height <= layout.height);
+        assert!(layout.boxes[..number].iter().all(|other| !overlap(rectangle, other)), "box {number} overlaps another");
     }
     assert_eq!(layout.routes.len(), scene.graph.arrows.len());
     for route in &layout.routes {
-        let passes = route.passes.iter().flat_map(|pass| [pass.left, pass.right]);
-        let ways: Vec<f64> = [route.start.0].into_iter().chain(passes).chain([route.end.0]).collect();
-        assert!(ways.windows(2).all(|pair| pair[0] < pair[1]), "a line goes back: {ways:?}");
-        for pass in &route.passes {
-            let line = Rectangle { x: pass.left, y: pass.y - 1.0, width: pass.right - pass.left, height: 2.0 };
-            assert!(layout.boxes.iter().all(|place| !overlap(place, &line)), "a line runs behind a box");
+        let segments = route.segments.iter().flat_map(|segment| [segment.left, segment.right]);
+        let stops: Vec<f64> = [route.start.0].into_iter().chain(segments).chain([route.end.0]).collect();
+        assert!(stops.windows(2).all(|pair| pair[0] < pair[1]), "a line goes to the left: {stops:?}");
+        for segment in &route.segments {
+            let line =
+                Rectangle { x: segment.left, y: segment.y - 1.0, width: segment.right - segment.left, height: 2.0 };
+            assert!(layout.boxes.iter().all(|rectangle| !overlap(rectangle, &line)), "a line runs behind a box");
         }
         let (from, to) = scene.graph.arrows[route.arrow];
         assert_eq!(route.start.0, layout.boxes[from].x + layout.boxes[from].width);
         assert_eq!(route.end.0, layout.boxes[to].x);
     }
     assert!(layout.bands.windows(2).all(|pair| pair[0].x + pair[0].width < pair[1].x), "bands overlap");
-    for (number, place) in layout.boxes.iter().enumerate().filter(|_| scene.has_bands) {
+    for (number, rectangle) in layout.boxes.iter().enumerate().filter(|_| scene.has_bands) {
         let band = layout.bands.iter().find(|band| band.epoch == scene.graph.epochs[number]).unwrap();
-        assert!(band.x < place.x && place.x + place.width < band.x + band.width, "box {number} is outside its band");
+        assert!(
+            band.x < rectangle.x && rectangle.x + rectangle.width < band.x + band.width,
+            "box {number} is outside its band"
+        );
     }
 }
 
@@ -72,7 +76,7 @@ proptest! {
     }
 }
 
-/// Numbers without pattern, the same in every run.
+/// Deterministic pseudo-random needs.
 fn scattered(count: usize, most: usize) -> Vec<Vec<usize>> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut number = |below: usize| {
@@ -99,19 +103,19 @@ fn two_thousand_boxes_are_laid_out() {
 fn a_chain_is_straight() {
     let needs: Vec<Vec<usize>> = (0..50).map(|task: usize| task.checked_sub(1).into_iter().collect()).collect();
     let layout = layout(&scene(&needs, 0));
-    assert!(layout.boxes.iter().all(|place| place.y == layout.boxes[0].y));
+    assert!(layout.boxes.iter().all(|rectangle| rectangle.y == layout.boxes[0].y));
 }
 
 #[test]
-fn a_fan_is_centred_on_its_handle() {
+fn a_fan_out_is_centred_on_its_source() {
     let needs: Vec<Vec<usize>> = (0..6).map(|task| if task == 0 { vec![] } else { vec![0] }).collect();
     let layout = layout(&scene(&needs, 0));
     assert_eq!(layout.boxes[0].y, layout.boxes[3].y);
 }
 
 #[test]
-fn lines_without_end_do_not_take_time_without_end() {
-    // Everything in a long chain also needs its first task: two million columns would have to be passed.
+fn very_many_long_lines_are_bounded() {
+    // Every task of a long chain also needs the first: the lines would cross two million columns.
     let needs: Vec<Vec<usize>> = (0..2_000)
         .map(|task| match task {
             0 => vec![],
@@ -122,12 +126,12 @@ fn lines_without_end_do_not_take_time_without_end() {
     let scene = scene(&needs, 0);
     let layout = layout(&scene);
     assert_eq!(layout.routes.len(), 3_997);
-    assert!(layout.routes.iter().map(|route| route.passes.len()).sum::<usize>() <= 20_000);
+    assert!(layout.routes.iter().map(|route| route.segments.len()).sum::<usize>() <= 20_000);
     assert!(layout.routes.iter().all(|route| route.start.0 < route.end.0));
 }
 
 #[test]
-fn nothing_at_all_is_an_empty_layout() {
+fn an_empty_scene_has_an_empty_layout() {
     let layout = layout(&Scene { widths: vec![], graph: Graph { epochs: vec![], arrows: vec![] }, has_bands: true });
     assert!(layout.boxes.is_empty() && layout.width.is_finite() && layout.height == 0.0);
 }

@@ -1,4 +1,4 @@
-//! SVG.
+//! Tests of SVG drawings.
 
 use model::workflow::TaskState;
 
@@ -32,7 +32,7 @@ fn every_task_has_a_box_with_its_name_and_every_need_an_arrow() {
     assert_eq!(with_class(&elements, "head").len(), needs);
     assert_eq!(with_class(&elements, "case").len(), 3);
     assert_eq!(with_class(&elements, "epoch").len(), 3);
-    assert_eq!(with_class(&elements, "undo").len(), 1);
+    assert_eq!(with_class(&elements, "compensation").len(), 1);
     assert_eq!(with_class(&elements, "conditional").len(), 1);
     let names: Vec<_> = with_class(&elements, "name").into_iter().map(|element| element.text.as_str()).collect();
     assert_eq!(names, ["fetch", "lint", "test", "pack", "soak", "choose", "ask", "signal", "notify"]);
@@ -42,7 +42,7 @@ fn every_task_has_a_box_with_its_name_and_every_need_an_arrow() {
 }
 
 #[test]
-fn it_stands_for_itself() {
+fn the_svg_is_self_contained() {
     let text = svg(&plan(EVERYTHING), None);
     for foreign in ["href", "url(", "@import", "<script", "<image", "<foreignObject", " id="] {
         assert!(!text.contains(foreign), "{foreign}");
@@ -51,19 +51,19 @@ fn it_stands_for_itself() {
 }
 
 #[test]
-fn states_are_coloured_and_said() {
+fn states_are_shown_in_colour_and_text() {
     let plan = plan("name: a\ntasks: {a: {run: x}, b: {run: x}, c: {run: x}}");
     let states = |task: u32| ["succeeded", "failed", "something_new"][usize::try_from(task).unwrap()];
     let elements = read(&svg(&plan, Some(&states))).unwrap();
     let classes: Vec<_> =
         with_class(&elements, "task").into_iter().filter_map(|element| element.attribute("class")).collect();
     assert_eq!(classes, ["task good", "task bad", "task plain"]);
-    let words: Vec<_> = with_class(&elements, "words").into_iter().map(|element| element.text.as_str()).collect();
-    assert_eq!(words, ["succeeded · job", "failed · job", "something new · job"]);
+    let details: Vec<_> = with_class(&elements, "detail").into_iter().map(|element| element.text.as_str()).collect();
+    assert_eq!(details, ["succeeded · job", "failed · job", "something new · job"]);
 }
 
 #[test]
-fn every_tone_is_in_the_style() {
+fn every_style_class_is_in_the_stylesheet() {
     let plan = plan("name: a\ntasks: {a: {run: x}}");
     for state in TaskState::ALL {
         let text = svg(&plan, Some(&|_| state.as_str()));
@@ -74,13 +74,13 @@ fn every_tone_is_in_the_style() {
 }
 
 #[test]
-fn names_cannot_break_out() {
+fn names_are_escaped() {
     let mut plan = plan("name: a\nepochs: [e]\ntasks: {a: {epoch: e, wait_for: go}}");
     let hostile = "</title></text><script>alert('1')</script>\"&\0\u{202e}\u{ffff}]]>";
     plan.name = hostile.into();
     plan.tasks[0].name = hostile.into();
     plan.epochs[0] = hostile.into();
-    plan.tasks[0].act = crate::plan::Act::WaitFor { signal: hostile.into() };
+    plan.tasks[0].work = crate::plan::TaskWork::WaitFor { signal: hostile.into() };
     let elements = elements(&plan);
     assert!(elements.iter().all(|element| element.name != "script"));
     let shown = "</title></text><script>alert('1')</script>\"&\u{fffd}\u{fffd}\u{fffd}]]>";
@@ -90,7 +90,7 @@ fn names_cannot_break_out() {
 }
 
 #[test]
-fn a_long_name_is_cut_and_stands_whole_in_the_title() {
+fn a_long_name_is_truncated_and_complete_in_the_title() {
     let name = "n".repeat(64);
     let elements = elements(&plan(&format!("name: a\ntasks: {{{name}: {{run: x}}}}")));
     let shown = &with_class(&elements, "name")[0].text;
@@ -99,7 +99,7 @@ fn a_long_name_is_cut_and_stands_whole_in_the_title() {
 }
 
 #[test]
-fn a_large_plan_is_drawn_in_part_and_says_so() {
+fn the_drawing_of_a_large_plan_states_the_omitted_tasks() {
     let elements = elements(&plan_of(&vec![Vec::new(); TASKS_DRAWN_MAX + 500]));
     assert_eq!(with_class(&elements, "task").len(), TASKS_DRAWN_MAX);
     assert_eq!(with_class(&elements, "note")[0].text, "not drawn: 500 more tasks");
@@ -107,7 +107,7 @@ fn a_large_plan_is_drawn_in_part_and_says_so() {
 }
 
 #[test]
-fn needs_without_end_are_drawn_in_part() {
+fn the_number_of_drawn_needs_is_bounded() {
     let dense: Vec<Vec<usize>> = (0..150).map(|task| (0..task).collect()).collect();
     let elements = elements(&plan_of(&dense));
     assert_eq!(with_class(&elements, "need").len(), NEEDS_DRAWN_MAX);
@@ -116,7 +116,7 @@ fn needs_without_end_are_drawn_in_part() {
 
 proptest::proptest! {
     #[test]
-    fn any_name_gives_a_well_formed_picture(name in "\\PC{0,40}|.{0,40}") {
+    fn any_name_gives_a_well_formed_svg(name in "\\PC{0,40}|.{0,40}") {
         let mut plan = plan("name: a\ntasks: {a: {run: x}}");
         plan.name = name.as_str().into();
         plan.tasks[0].name = name.as_str().into();

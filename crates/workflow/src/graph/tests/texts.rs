@@ -1,4 +1,4 @@
-//! Mermaid.
+//! Tests of Mermaid drawings.
 
 use super::{EVERYTHING, plan, plan_of};
 use crate::graph::{NEEDS_DRAWN_MAX, TASKS_DRAWN_MAX, mermaid};
@@ -18,14 +18,14 @@ fn a_chain_is_boxes_and_arrows() {
 }
 
 #[test]
-fn every_kind_has_its_shape_and_every_epoch_its_frame() {
+fn every_kind_has_a_shape_and_every_epoch_a_subgraph() {
     insta::assert_snapshot!(mermaid(&plan(EVERYTHING)), @r#"
     flowchart LR
         subgraph epoch0["prepare"]
             direction LR
             t0["fetch"]
-            undo0(["undo fetch"])
-            t0 -.-> undo0
+            compensation0(["compensate fetch"])
+            t0 -.-> compensation0
             t1["lint<br>job, conditional"]
         end
         subgraph epoch1["build"]
@@ -53,30 +53,30 @@ fn every_kind_has_its_shape_and_every_epoch_its_frame() {
         t0 --> t8
         t5 -->|"otherwise"| t8
         classDef aside stroke-dasharray: 4 3
-        class undo0 aside
+        class compensation0 aside
     "#);
 }
 
 #[test]
-fn compensations_hang_on_dotted_lines() {
+fn compensations_are_attached_by_dotted_lines() {
     let plan =
-        plan("name: undo\ntasks: {book: {run: x, compensation: y}, pay: {run: x, needs: book, compensation: y}}");
+        plan("name: saga\ntasks: {book: {run: x, compensation: y}, pay: {run: x, needs: book, compensation: y}}");
     insta::assert_snapshot!(mermaid(&plan), @r#"
     flowchart LR
         t0["book"]
-        undo0(["undo book"])
-        t0 -.-> undo0
+        compensation0(["compensate book"])
+        t0 -.-> compensation0
         t1["pay"]
-        undo1(["undo pay"])
-        t1 -.-> undo1
+        compensation1(["compensate pay"])
+        t1 -.-> compensation1
         t0 --> t1
         classDef aside stroke-dasharray: 4 3
-        class undo0,undo1 aside
+        class compensation0,compensation1 aside
     "#);
 }
 
 #[test]
-fn a_condition_and_a_repetition_are_said() {
+fn when_and_for_each_are_shown() {
     let plan = plan(
         "name: marks\ninputs: {n: integer}\ntasks: {a: {run: x, for_each: [1, 2]}, b: {delay: 1s, when: \"${inputs.n > 1}\"}}",
     );
@@ -88,7 +88,7 @@ fn a_condition_and_a_repetition_are_said() {
 }
 
 #[test]
-fn a_task_in_several_cases_names_them_all() {
+fn an_arrow_names_all_cases() {
     let plan = plan(
         "name: cases\ninputs: {n: integer}\ntasks: {a: {run: x}, pick: {switch: [{when: \"${inputs.n > 1}\", then: a}, {when: \
          \"${inputs.n > 0}\", then: a}, {then: a}]}}",
@@ -102,7 +102,7 @@ fn a_task_in_several_cases_names_them_all() {
 }
 
 #[test]
-fn names_cannot_break_out_of_their_labels() {
+fn names_are_escaped_in_labels() {
     let mut plan = plan("name: a\nepochs: [e]\ntasks: {a: {epoch: e, run: x, compensation: y}}");
     let hostile = "\"]; click t0 \"javascript:alert(1)\"\n%%{init: {}}%% <script>&`#35;$$x$$\\";
     plan.tasks[0].name = hostile.into();
@@ -118,12 +118,12 @@ fn names_cannot_break_out_of_their_labels() {
 }
 
 #[test]
-fn what_is_left_out_is_said() {
+fn omitted_tasks_and_needs_are_stated() {
     let exact = mermaid(&plan_of(&vec![Vec::new(); TASKS_DRAWN_MAX]));
     assert!(exact.contains("t1999[") && !exact.contains("not drawn"));
     let one_more = mermaid(&plan_of(&vec![Vec::new(); TASKS_DRAWN_MAX + 1]));
     assert!(one_more.contains("note[\"not drawn: 1 more task\"]") && !one_more.contains("t2000["));
-    // 150 tasks that each need all before them.
+    // 150 tasks, each of which needs all before it.
     let dense: Vec<Vec<usize>> = (0..150).map(|task| (0..task).collect()).collect();
     let text = mermaid(&plan_of(&dense));
     assert_eq!(text.matches(" --> ").count(), NEEDS_DRAWN_MAX);

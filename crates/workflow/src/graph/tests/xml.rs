@@ -1,6 +1,6 @@
-//! Just enough of an XML reader to say whether a text is well formed.
+//! Minimal XML parser that checks well-formedness.
 
-/// An element with its attributes and the text directly in it.
+/// An element with its attributes and its direct text.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Element {
     pub(super) name: String,
@@ -14,14 +14,14 @@ impl Element {
     }
 }
 
-/// All elements in the order in which they end, or what is wrong with the text.
+/// Returns all elements in the order of their end tags, or an error.
 pub(super) fn read(text: &str) -> Result<Vec<Element>, String> {
     let mut open: Vec<Element> = Vec::new();
     let mut done = Vec::new();
     let mut rest = text.trim_end();
     while !rest.is_empty() {
         if !done.is_empty() && open.is_empty() {
-            return Err(format!("something follows the root: {rest:.40}"));
+            return Err(format!("content after the root: {rest:.40}"));
         }
         let Some(tag) = rest.strip_prefix('<') else {
             let end = rest.find('<').ok_or("text outside of elements")?;
@@ -32,9 +32,9 @@ pub(super) fn read(text: &str) -> Result<Vec<Element>, String> {
         let end = end_of_tag(tag)?;
         let (inner, after) = (&tag[..end], &tag[end + 1..]);
         if let Some(name) = inner.strip_prefix('/') {
-            let element = open.pop().ok_or(format!("{name} was never opened"))?;
+            let element = open.pop().ok_or(format!("{name} is closed but not open"))?;
             if element.name != name {
-                return Err(format!("{} was closed by {name}", element.name));
+                return Err(format!("{} is closed by {name}", element.name));
             }
             done.push(element);
         } else if let Some(inner) = inner.strip_suffix('/') {
@@ -44,7 +44,7 @@ pub(super) fn read(text: &str) -> Result<Vec<Element>, String> {
         }
         rest = after;
     }
-    if open.is_empty() { Ok(done) } else { Err(format!("{} was never closed", open[0].name)) }
+    if open.is_empty() { Ok(done) } else { Err(format!("{} is not closed", open[0].name)) }
 }
 
 fn end_of_tag(tag: &str) -> Result<usize, String> {
@@ -57,7 +57,7 @@ fn end_of_tag(tag: &str) -> Result<usize, String> {
             _ => {}
         }
     }
-    Err("a tag without end".to_owned())
+    Err("unterminated tag".to_owned())
 }
 
 fn element(tag: &str) -> Result<Element, String> {
@@ -65,14 +65,14 @@ fn element(tag: &str) -> Result<Element, String> {
     let is_name =
         |name: &str| !name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '-');
     if !is_name(name) {
-        return Err(format!("`{name}` is not the name of an element"));
+        return Err(format!("`{name}` is not a valid element name"));
     }
     let mut element = Element { name: name.to_owned(), ..Element::default() };
     while !rest.trim_start().is_empty() {
         let (key, value) = rest.trim_start().split_once("=\"").ok_or(format!("no value in {rest}"))?;
-        let (value, after) = value.split_once('"').ok_or(format!("no end of the value in {rest}"))?;
+        let (value, after) = value.split_once('"').ok_or(format!("unterminated value in {rest}"))?;
         if !(is_name(key) || key == "viewBox") || element.attribute(key).is_some() {
-            return Err(format!("`{key}` is no attribute, or there twice"));
+            return Err(format!("`{key}` is not a valid attribute name, or is a duplicate"));
         }
         element.attributes.push((key.to_owned(), unescaped(value)?));
         rest = after;
@@ -92,19 +92,19 @@ fn unescaped(text: &str) -> Result<String, String> {
             "gt" => '>',
             "quot" => '"',
             "#39" => '\'',
-            other => return Err(format!("an unknown entity: {other}")),
+            other => return Err(format!("unknown entity: {other}")),
         });
         rest = after;
     }
     plain.push_str(rest);
     match plain.chars().find(|character| character.is_control() && *character != '\n') {
-        Some(character) => Err(format!("a forbidden character: {character:?}")),
+        Some(character) => Err(format!("forbidden character: {character:?}")),
         None => Ok(plain),
     }
 }
 
 #[test]
-fn the_reader_knows_good_from_bad() {
+fn well_formed_and_malformed_text_are_distinguished() {
     let elements = read("<a b=\"1 &lt; 2\"><c/>x &amp; y</a>\n").unwrap();
     assert_eq!((elements[0].name.as_str(), elements[1].text.as_str()), ("c", "x & y"));
     assert_eq!(elements[1].attribute("b"), Some("1 < 2"));

@@ -1,0 +1,49 @@
+//! Nodes, events, health, metrics and the documentation itself.
+
+use serde_json::json;
+
+use super::{Builder, EVENTS, JSON, Routes, TEXT, text};
+use crate::{ChangeKind, ChangeView, HealthView, NodeView};
+
+impl Builder<'_> {
+    fn subscribes(self) -> Self {
+        let kinds = ChangeKind::ALL.map(|kind| format!("`{}`", kind.as_str()));
+        self.query("since", "A cursor, `now` (the default) or `start`.")
+            .query("kind", &format!("Only changes of this kind: {}.", kinds.join(", ")))
+            .query("job", "Only changes of this job.")
+            .query("queue", "Only changes of this queue, its jobs and its workflows.")
+            .query("workflow", "Only changes of this workflow and its tasks.")
+    }
+}
+
+pub(super) fn add(routes: &mut Routes) {
+    routes.tag("nodes");
+    let list = routes.get("/v1/nodes", "list_nodes", "List nodes with their capacity and protections.");
+    list.responds_page::<NodeView>("All nodes.");
+    routes.get("/v1/nodes/{id}", "get_node", "Get a node.").responds::<NodeView>(200, "The node.");
+
+    routes.tag("events");
+    routes.components.reference::<ChangeView>();
+    let stream = routes.get("/v1/events", "stream_events", "Subscribe to changes as server-sent events.");
+    stream
+        .description("Reconnecting with the last cursor resumes without a gap.")
+        .subscribes()
+        .header("Last-Event-ID", "Cursor of the last received event; overrides `since`.")
+        .responds_as(200, "A stream of `Change`.", vec![(EVENTS, text())]);
+    let socket = routes.get("/v1/ws", "open_event_socket", "Subscribe to changes over WebSocket.");
+    socket.subscribes().responds_empty(101, "Switched to WebSocket. Each message is a `Change`.");
+
+    routes.tag("system");
+    let alive = routes.get("/healthz", "get_health", "Check whether the server is alive.");
+    alive.responds::<HealthView>(200, "The server is alive.");
+    let ready = routes.get("/readyz", "get_readiness", "Check whether the server is ready.");
+    ready.responds::<HealthView>(200, "The server is ready.");
+    let metrics = routes.get("/metrics", "get_metrics", "Get metrics for Prometheus.");
+    metrics.responds_as(200, "Prometheus text format.", vec![(TEXT, text())]);
+    let document = routes.get("/openapi.json", "get_openapi", "Get this document.");
+    document.responds_as(200, "OpenAPI 3.1.", vec![(JSON, json!({"type": "object"}))]);
+    let page = routes.get("/docs", "get_docs", "Get this document as a page.");
+    page.responds_as(200, "HTML.", vec![("text/html", text())]).without_problems();
+    let front = routes.get("/", "get_root", "Redirect to /docs.");
+    front.responds_empty(307, "To /docs.").without_problems();
+}

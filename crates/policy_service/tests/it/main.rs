@@ -1,0 +1,10 @@
+//! The client against a policy service in its own process, and against other servers on its port.
+#![expect(clippy::unwrap_used, reason = "in a test an unwrap that fails is a failed test")]
+
+mod admission;
+mod answers;
+mod breaker_model;
+mod common;
+mod failures;
+mod recovery;
+mod tls;

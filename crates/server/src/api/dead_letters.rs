@@ -1,0 +1,168 @@
+//! Dead letters: list, show, retry, purge.
+
+use std::sync::Arc;
+
+use ::api::routes::PURGED_MAX;
+use ::api::{DeadLetterDetailView, DeadLetterView, JobView, Page, PurgedView};
+use axum::Json as JsonBody;
+use axum::extract::State as Shared;
+use axum::http::{HeaderMap, StatusCode};
+use engine::{Actor, Refusal};
+use futures_util::future::join_all;
+use model::batch::Keyspace;
+use model::codec;
+use model::dead_letter::DeadLetter;
+use model::id::{JobId, ShardId};
+use model::time::Millis;
+use store::{Order, Store};
+
+use super::actor::actor;
+use super::blocking::blocking;
+use super::merge::{self, CursorForm, Records};
+use super::parameters::Parameters;
+use super::path::Path;
+use super::problem::{ProblemKind, Refused};
+use super::{App, Core, jobs};
+use crate::clock;
+use crate::error::Error;
+use crate::request::{Purge, RequestError, Retry};
+
+/// Dead letters purged concurrently. Their changes share commits.
+const PURGED_AT_ONCE: usize = 100;
+/// Dead letters read for one purge: they are small.
+const READ_MAX: usize = 1_000_000;
+
+fn decode(shard: ShardId, value: &[u8]) -> Result<DeadLetter, Error> {
+    codec::decode(value).map_err(|source| Error::Record { shard: shard.0, source })
+}
+
+fn records(core: &Core) -> Records<'_, JobId> {
+    Records::new(core, &[Keyspace::DeadLetters], Order::Ascending)
+}
+
+#[derive(Debug, Default)]
+struct Filter {
+    topic: Option<String>,
+    tenant: Option<String>,
+    reason: Option<String>,
+    /// Only jobs that ended before this time.
+    before: Option<Millis>,
+}
+
+impl Filter {
+    fn from(parameters: &Parameters) -> Result<Self, Refused> {
+        let text = |name| parameters.text(name).map(str::to_owned);
+        let older_than = parameters.number("older_than_ms", u64::MAX)?;
+        Ok(Self {
+            topic: text("topic"),
+            tenant: text("tenant"),
+            reason: text("reason"),
+            before: older_than.map(|age| clock::now() - Millis(age)),
+        })
+    }
+
+    fn is_empty(&self) -> bool {
+        let Self { topic, tenant, reason, before } = self;
+        topic.is_none() && tenant.is_none() && reason.is_none() && before.is_none()
+    }
+
+    fn accepts(&self, letter: &DeadLetter) -> bool {
+        let reason = letter.reason.map(|code| code.as_str());
+        self.topic.as_ref().is_none_or(|topic| *topic == letter.topic)
+            && self.tenant.as_ref().is_none_or(|tenant| *tenant == letter.tenant)
+            && self.reason.as_deref().is_none_or(|wanted| Some(wanted) == reason)
+            && self.before.is_none_or(|before| letter.at <= before)
+    }
+}
+
+pub(crate) async fn list(
+    Shared(app): Shared<Arc<App>>,
+    parameters: Parameters,
+) -> Result<JsonBody<Page<DeadLetterView>>, Refused> {
+    let page = blocking(move || {
+        let core = app.core()?;
+        let filter = Filter::from(&parameters)?;
+        merge::page(&core, records(&core), &parameters, CursorForm::Short, |shard, id, value| {
+            let letter = decode(shard, value)?;
+            Ok(filter.accepts(&letter).then(|| DeadLetterView::new(id, letter)))
+        })
+    });
+    page.await.map(JsonBody)
+}
+
+pub(crate) async fn show(
+    Shared(app): Shared<Arc<App>>,
+    Path(id): Path<String>,
+    _: Parameters,
+) -> Result<JsonBody<DeadLetterDetailView>, Refused> {
+    let core = app.core()?;
+    let id = jobs::parse_id(&id)?;
+    let job = jobs::load(&core, id)?;
+    let shard = core.shard_of(id.slot());
+    let Some(value) = core.store.get(shard, Keyspace::DeadLetters, &id.key())? else {
+        return Err(Refused::detailed(ProblemKind::NoDeadLetter, Refusal::NoDeadLetter(job.state).to_string()));
+    };
+    let letter = DeadLetterView::new(id, decode(shard, &value)?);
+    Ok(JsonBody(DeadLetterDetailView { letter, job: jobs::view(&core, &job)? }))
+}
+
+pub(crate) async fn retry(
+    Shared(app): Shared<Arc<App>>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    _: Parameters,
+) -> Result<JsonBody<JobView>, Refused> {
+    jobs::act(&app, &id, &headers, |job, by| Retry { job, by }).await
+}
+
+pub(crate) async fn purge(
+    Shared(app): Shared<Arc<App>>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    _: Parameters,
+) -> Result<StatusCode, Refused> {
+    jobs::remove_by(&app, &id, &headers, |job, by| Purge { job, by }).await
+}
+
+pub(crate) async fn purge_many(
+    Shared(app): Shared<Arc<App>>,
+    headers: HeaderMap,
+    parameters: Parameters,
+) -> Result<JsonBody<PurgedView>, Refused> {
+    jobs::expect_no_form(&headers)?;
+    let core = app.core()?;
+    let by = actor(&headers)?;
+    let filter = Filter::from(&parameters)?;
+    if filter.is_empty() && !parameters.flag("all")? {
+        return Err(Refused::parameter("all", "give a filter, or all=true to purge all dead letters"));
+    }
+    let limit = match parameters.number("limit", PURGED_MAX)? {
+        Some(0) => return Err(Refused::parameter("limit", "the limit must be at least 1")),
+        limit => limit.unwrap_or(PURGED_MAX) as usize,
+    };
+    let reading = core.clone();
+    let (ids, more) = blocking(move || {
+        records(&reading)
+            .merge(&reading, None)
+            .take(limit, READ_MAX, |shard, (id, value)| Ok(filter.accepts(&decode(shard, &value)?).then_some(id)))
+    })
+    .await?;
+    let mut purged = 0;
+    for some in ids.chunks(PURGED_AT_ONCE) {
+        for done in join_all(some.iter().map(|id| purge_one(&core, *id, by.clone()))).await {
+            purged += u64::from(done?);
+        }
+    }
+    Ok(JsonBody(PurgedView { purged, more }))
+}
+
+/// False if another request removed or retried the job first.
+async fn purge_one(core: &Core, job: JobId, by: Actor) -> Result<bool, Refused> {
+    match core.inbox_of(job).request(Purge { job, by }).await {
+        Ok(()) => Ok(true),
+        Err(RequestError::Refused(Refusal::UnknownJob(_) | Refusal::NoDeadLetter(_) | Refusal::WrongState { .. })) => {
+            Ok(false)
+        }
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,136 @@
+//! Reads of workflows, their tasks and signals, and of schedules.
+
+use std::ops::Bound;
+
+use engine::StoredWorkflow;
+use minicbor::Decode;
+use model::batch::Keyspace;
+use model::codec;
+use model::id::{ScheduleId, ShardId, WorkflowId};
+use model::key;
+use model::workflow::{Schedule, Signal, TaskKey, TaskRecord, Workflow, WorkflowSpec};
+use store::{Key, Order, Range, Store};
+
+use crate::error::Error;
+use crate::plans::Plans;
+
+/// Rows per page of a scan.
+const PAGE: usize = 500;
+
+pub(crate) fn decode<'b, T: Decode<'b, ()>>(shard: ShardId, value: &'b [u8]) -> Result<T, Error> {
+    codec::decode(value).map_err(|source| Error::Record { shard: shard.0, source })
+}
+
+fn read(store: &dyn Store, shard: ShardId, keyspace: Keyspace, id: WorkflowId) -> Result<Option<Workflow>, Error> {
+    let Some(value) = store.get(shard, keyspace, &id.key())? else { return Ok(None) };
+    let found: Workflow = decode(shard, &value)?;
+    // A workflow that is being removed counts as deleted, though some rows remain.
+    Ok(Some(found).filter(|found| !found.removing))
+}
+
+/// A workflow, live or ended. Both keyspaces are read twice: the workflow may end or be rerun between the reads.
+pub(crate) fn workflow(store: &dyn Store, shard: ShardId, id: WorkflowId) -> Result<Option<Workflow>, Error> {
+    for keyspace in [Keyspace::Workflows, Keyspace::WorkflowsDone, Keyspace::Workflows, Keyspace::WorkflowsDone] {
+        if let Some(found) = read(store, shard, keyspace, id)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// Definition and inputs of a workflow.
+pub(crate) fn spec(store: &dyn Store, shard: ShardId, id: WorkflowId) -> Result<Option<WorkflowSpec>, Error> {
+    let value = store.get(shard, Keyspace::WorkflowSpecs, &id.key())?;
+    value.map(|value| decode(shard, &value)).transpose()
+}
+
+pub(crate) fn schedule(store: &dyn Store, shard: ShardId, id: ScheduleId) -> Result<Option<Schedule>, Error> {
+    let value = store.get(shard, Keyspace::Schedules, &id.key())?;
+    value.map(|value| decode(shard, &value)).transpose()
+}
+
+/// All records of an ended workflow. An unreadable definition is the same error as a damaged record.
+pub(crate) fn stored(
+    store: &dyn Store,
+    plans: &Plans,
+    shard: ShardId,
+    id: WorkflowId,
+) -> Result<Option<StoredWorkflow>, Error> {
+    let Some(record) = read(store, shard, Keyspace::WorkflowsDone, id)? else { return Ok(None) };
+    let damaged = |message: String| Error::Record { shard: shard.0, source: codec::DecodeError::Malformed(message) };
+    let Some(spec) = spec(store, shard, id)? else {
+        return Err(damaged(format!("the definition of {id} is missing")));
+    };
+    let plan = plans.load(&spec).map_err(|error| damaged(format!("cannot read the definition of {id}: {error}")))?;
+    let mut tasks = Vec::new();
+    let mut rows = Rows::new(store, shard, id);
+    while let Some(row) = rows.next()? {
+        tasks.push(row);
+    }
+    let signals = signals(store, shard, id)?;
+    Ok(Some(StoredWorkflow { record, spec, plan, tasks, signals }))
+}
+
+/// Signals that no task of a workflow has received yet.
+pub(crate) fn signals(store: &dyn Store, shard: ShardId, id: WorkflowId) -> Result<Vec<(u32, Signal)>, Error> {
+    // The limit of signals is a few pages.
+    let limit = model::limits::SIGNALS_MAX + 1;
+    let found = store.scan(shard, Keyspace::Signals, Range::prefix(&id.key()), Order::Ascending, limit)?;
+    let known = found.iter().filter_map(|(key, value)| Some((key::number_of_signal(key)?.1, value)));
+    known.map(|(number, value)| Ok((number, decode(shard, value)?))).collect()
+}
+
+/// Started tasks of a workflow in the order of the definition, each before its items.
+pub(crate) struct Rows<'a> {
+    store: &'a dyn Store,
+    shard: ShardId,
+    range: Range,
+    ahead: std::vec::IntoIter<(TaskKey, TaskRecord)>,
+    exhausted: bool,
+}
+
+impl<'a> Rows<'a> {
+    pub fn new(store: &'a dyn Store, shard: ShardId, workflow: WorkflowId) -> Self {
+        let range = Range::prefix(&workflow.key());
+        Self { store, shard, range, ahead: Vec::new().into_iter(), exhausted: false }
+    }
+
+    /// Continues at `task_key`, or at the first row after it.
+    pub fn skip_to(&mut self, workflow: WorkflowId, task_key: TaskKey) {
+        let rest: Vec<_> = std::mem::take(&mut self.ahead).skip_while(|(at, _)| *at < task_key).collect();
+        if rest.is_empty() && !self.exhausted {
+            self.range.start = Bound::Included(Key::new(&key::task(workflow, task_key)));
+        }
+        self.ahead = rest.into_iter();
+    }
+
+    pub fn next(&mut self) -> Result<Option<(TaskKey, TaskRecord)>, Error> {
+        if let Some(row) = self.ahead.next() {
+            return Ok(Some(row));
+        }
+        if self.exhausted {
+            return Ok(None);
+        }
+        let found = self.store.scan(self.shard, Keyspace::Tasks, self.range, Order::Ascending, PAGE)?;
+        self.exhausted = found.len() < PAGE;
+        if let Some((last, _)) = found.last() {
+            self.range = self.range.after(last);
+        }
+        let known = found.iter().filter_map(|(key, value)| Some((key::key_of_task(key)?.1, value)));
+        let rows: Result<Vec<_>, Error> =
+            known.map(|(task_key, value)| Ok((task_key, decode(self.shard, value)?))).collect();
+        self.ahead = rows?.into_iter();
+        Ok(self.ahead.next())
+    }
+}
+
+/// One task of a workflow.
+pub(crate) fn task(
+    store: &dyn Store,
+    shard: ShardId,
+    workflow: WorkflowId,
+    task_key: TaskKey,
+) -> Result<Option<TaskRecord>, Error> {
+    let value = store.get(shard, Keyspace::Tasks, &key::task(workflow, task_key))?;
+    value.map(|value| decode(shard, &value)).transpose()
+}

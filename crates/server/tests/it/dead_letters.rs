@@ -1,0 +1,95 @@
+//! Dead letters: listed, shown, tried again, purged.
+
+use serde_json::{Value, json};
+
+use crate::common::{Api, Server, echo, text, with};
+
+fn failing(topic: &str) -> Value {
+    json!({"run": {"echo": {"fail": "fatal"}}, "topic": topic, "max_retries": 5})
+}
+
+async fn failed(server: &Api, topic: &str) -> String {
+    text(&server.run(&failing(topic)).await["id"])
+}
+
+// FEATURES: D8
+#[tokio::test]
+async fn what_ended_undone_is_listed_shown_retried_and_purged() {
+    let server = Server::with_shards(4).await;
+    let mut ids = Vec::new();
+    for topic in ["a", "b", "a", "b", "a"] {
+        ids.push(failed(&server, topic).await);
+    }
+    server.run(&echo(1)).await;
+    assert_eq!(server.listed("/v1/dlq", 2).await, ids, "oldest first, whatever their shard");
+    assert_eq!(server.listed("/v1/dlq?topic=b", 1).await, [ids[1].clone(), ids[3].clone()]);
+    assert_eq!(server.listed("/v1/dlq?reason=fatal&tenant=default", 9).await, ids);
+    assert!(server.listed("/v1/dlq?reason=retries_exhausted", 9).await.is_empty());
+    assert!(server.listed("/v1/dlq?older_than_ms=3600000", 9).await.is_empty());
+
+    let id = &ids[0];
+    let letter = server.get(&format!("/v1/dlq/{id}")).await.expect(200);
+    assert_eq!((&letter["state"], &letter["reason"]), (&json!("failed"), &json!("fatal")));
+    assert_eq!(letter["job"]["id"], json!(id));
+    server.act(&format!("/v1/dlq/{id}/retry")).await.expect(200);
+    let again = server.job_when(id, |job| job["attempt"] == 2 && job["state"] == "failed").await;
+    assert_eq!(again["retries"], 1);
+    assert_eq!(server.listed("/v1/dlq", 9).await, ids, "it has ended compensated again");
+
+    assert_eq!(server.delete(&format!("/v1/dlq/{id}")).await.status, 204);
+    server.get(&format!("/v1/dlq/{id}")).await.refused(404, "unknown_job");
+    server.get(&format!("/v1/jobs/{id}")).await.refused(404, "unknown_job");
+    server.delete(&format!("/v1/dlq/{id}")).await.refused(404, "unknown_job");
+    assert_eq!(server.listed("/v1/dlq", 9).await, ids[1..]);
+}
+
+// FEATURES: D8
+#[tokio::test]
+async fn many_letters_are_purged_by_what_they_have_in_common() {
+    let server = Server::with_shards(2).await;
+    for topic in ["a", "a", "a", "b"] {
+        failed(&server, topic).await;
+    }
+    server.delete("/v1/dlq").await.refused(400, "invalid_parameter");
+    server.delete("/v1/dlq?topik=a").await.refused(400, "invalid_parameter");
+    server.delete("/v1/dlq?all=true&limit=1001").await.refused(400, "invalid_parameter");
+    server.delete("/v1/dlq?all=true&limit=0").await.refused(400, "invalid_parameter");
+    let nothing = server.delete("/v1/dlq?older_than_ms=3600000").await.expect(200);
+    assert_eq!(nothing, json!({"purged": 0, "more": false}));
+    let some = server.delete("/v1/dlq?topic=a&limit=2").await.expect(200);
+    assert_eq!(some, json!({"purged": 2, "more": true}));
+    let rest = server.delete("/v1/dlq?topic=a").await.expect(200);
+    assert_eq!(rest, json!({"purged": 1, "more": false}));
+    assert_eq!(server.listed("/v1/dlq", 9).await.len(), 1);
+    assert_eq!(server.delete("/v1/dlq?all=true&limit=1000").await.expect(200)["purged"], 1);
+    server.works_with(0).await;
+}
+
+#[tokio::test]
+async fn a_job_that_succeeded_has_left_no_letter() {
+    let server = Server::start().await;
+    let id = text(&server.run(&echo(1)).await["id"]);
+    server.get(&format!("/v1/dlq/{id}")).await.refused(404, "no_dead_letter");
+    server.delete(&format!("/v1/dlq/{id}")).await.refused(404, "no_dead_letter");
+    server.act(&format!("/v1/dlq/{id}/retry")).await.refused(409, "wrong_state");
+    server.get("/v1/dlq/nonsense").await.refused(400, "invalid_id");
+    server.job(&id).await;
+}
+
+#[tokio::test]
+async fn a_letter_without_retries_left_stays_where_it_is() {
+    let server = Server::start().await;
+    let job = with(failing("a"), json!({"max_retries": 0}));
+    let id = text(&server.run(&job).await["id"]);
+    server.act(&format!("/v1/dlq/{id}/retry")).await.refused(409, "retries_used_up");
+    assert_eq!(server.listed("/v1/dlq", 9).await, [id]);
+}
+
+// FEATURES: D8
+#[tokio::test]
+async fn letters_outlast_a_restart() {
+    let mut server = Server::start().await;
+    let id = failed(&server, "a").await;
+    server.restart().await;
+    assert_eq!(server.listed("/v1/dlq", 9).await, [id]);
+}

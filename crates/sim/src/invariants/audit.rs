@@ -1,0 +1,237 @@
+//! Invariants of dead letters and of the audit log.
+
+use engine::Settings;
+use model::audit::{Action, Broken, Entry, Head};
+use model::dead_letter::{DeadLetter, is_dead};
+use model::id::{JobId, QueueId, ShardId};
+use model::job::Job;
+use model::key;
+use model::machine::FAIL_OPEN_RULE;
+use model::queue::QueueState;
+use model::reason::ReasonCode;
+use model::spec::decode_owner;
+use model::state::State;
+use model::verdict::{Decision, OutputDecision, OutputVerdict, PolicyVersion, Verdict};
+
+use super::{Checked, Violation, appended, describe, entered, require};
+
+/// A job that failed for good has a dead letter, from the commit of its end until its removal. No other job has one.
+pub fn invariant_failed_jobs_have_a_dead_letter(
+    id: JobId,
+    record: Option<&Job>,
+    letter: Option<&DeadLetter>,
+) -> Checked {
+    let dead = record.filter(|job| is_dead(job.state));
+    let expected = dead.map(|job| {
+        let (topic, tenant) = decode_owner(&job.spec).unwrap_or_default();
+        DeadLetter::new(job, topic, tenant)
+    });
+    require(expected.as_ref() == letter, "invariant_failed_jobs_have_a_dead_letter", || {
+        let record = record.map_or_else(|| "no record".to_owned(), describe);
+        format!("{id} has the dead letter {letter:?} instead of {expected:?}: {record}")
+    })
+}
+
+/// The audit log of a shard is an unbroken hash chain, each entry under its own key.
+pub fn invariant_the_audit_chain_is_unbroken(
+    shard: ShardId,
+    followed: Result<Entry, Broken>,
+    entry_key: &[u8],
+) -> Result<Entry, Violation> {
+    const NAME: &str = "invariant_the_audit_chain_is_unbroken";
+    let broken = |broken: Broken| Violation { invariant: NAME, detail: format!("shard {shard}: {broken}") };
+    let entry = followed.map_err(broken)?;
+    let right_key = key::audit(entry.number) == entry_key;
+    require(right_key, NAME, || format!("shard {shard}: entry {} is under the key of another one", entry.number))?;
+    Ok(entry)
+}
+
+/// The stored head of the audit log is the end of the chain.
+pub fn invariant_the_audit_head_is_the_end_of_the_chain(shard: ShardId, end: Head, stored: Option<Head>) -> Checked {
+    let holds = stored.unwrap_or(Head::START) == end;
+    require(holds, "invariant_the_audit_chain_is_unbroken", || {
+        format!("shard {shard}: the chain ends with {end:?}, the stored head is {stored:?}")
+    })
+}
+
+const NAME: &str = "invariant_every_operation_has_one_audit_entry";
+
+fn count(entries: &[&Entry], actions: &[Action]) -> usize {
+    entries.iter().filter(|entry| actions.contains(&entry.action)).count()
+}
+
+/// The audited parts of a decision: action, rule and policy version.
+type AuditFacts = (Action, Option<String>, Option<PolicyVersion>);
+
+fn facts(entry: &Entry) -> AuditFacts {
+    (entry.action, entry.rule.clone(), entry.policy)
+}
+
+fn expected_entry(decision: &Decision) -> AuditFacts {
+    let action = match &decision.verdict {
+        Verdict::Allow | Verdict::AllowWith(_) if decision.rule == FAIL_OPEN_RULE => Action::FailedOpen,
+        Verdict::Allow => Action::Allowed,
+        Verdict::AllowWith(_) => Action::Constrained,
+        Verdict::RequireApproval => Action::ApprovalAsked,
+        Verdict::Deny => Action::Denied,
+        Verdict::Throttle(_) => Action::Throttled,
+    };
+    (action, Some(decision.rule.clone()), decision.policy)
+}
+
+fn expected_output_entry(decision: &OutputDecision) -> AuditFacts {
+    let action = match decision.verdict {
+        OutputVerdict::Allow if decision.rule == model::machine::UNCHECKED_RULE => Action::OutputUnchecked,
+        OutputVerdict::Allow => Action::OutputAllowed,
+        OutputVerdict::Quarantine => Action::OutputQuarantined,
+        OutputVerdict::Deny => Action::OutputDenied,
+        OutputVerdict::Redact => Action::OutputRedacted,
+    };
+    (action, Some(decision.rule.clone()), decision.policy)
+}
+
+const DECISIONS: [Action; 6] = [
+    Action::Allowed,
+    Action::Constrained,
+    Action::ApprovalAsked,
+    Action::Denied,
+    Action::Throttled,
+    Action::FailedOpen,
+];
+
+const OUTPUTS: [Action; 5] = [
+    Action::OutputAllowed,
+    Action::OutputQuarantined,
+    Action::OutputDenied,
+    Action::OutputRedacted,
+    Action::OutputUnchecked,
+];
+
+/// Every decision, approval and operation that changed a job's record has exactly one entry in the same commit. There
+/// are no other entries.
+pub fn invariant_every_operation_has_one_audit_entry(before: Option<&Job>, after: &Job, entries: &[&Entry]) -> Checked {
+    let about = |what: &str| format!("{what}: {entries:?} for {}", describe(after));
+    let logged = |actions: &[Action]| -> Vec<AuditFacts> {
+        entries.iter().filter(|entry| actions.contains(&entry.action)).map(|entry| facts(entry)).collect()
+    };
+    let known = before.map_or(&[][..], |before| &before.decisions);
+    if let Some(new) = appended(known, &after.decisions) {
+        let expected: Vec<AuditFacts> = new.iter().map(expected_entry).collect();
+        require(logged(&DECISIONS) == expected, NAME, || about("decisions"))?;
+    }
+    let known = before.map_or(&[][..], Job::output_decisions);
+    if let Some(new) = appended(known, after.output_decisions()) {
+        let expected: Vec<AuditFacts> = new.iter().map(expected_output_entry).collect();
+        require(logged(&OUTPUTS) == expected, NAME, || about("decisions about results"))?;
+    }
+    let pairs = entered(before, after);
+    let transitions = |fits: &dyn Fn(State, State) -> bool| pairs.iter().filter(|(from, to)| fits(*from, *to)).count();
+    let approved = transitions(&|from, to| from == State::ApprovalRequired && to == State::Pending);
+    require(count(entries, &[Action::Approved]) == approved, NAME, || about("approvals"))?;
+    let refused = transitions(&|from, to| from == State::ApprovalRequired && to == State::Denied);
+    let refusals = count(entries, &[Action::Rejected, Action::ApprovalExpired]);
+    require(refusals == refused, NAME, || about("rejections"))?;
+    let retried = transitions(&|from, to| from.is_terminal() && to == State::Pending);
+    require(count(entries, &[Action::Retried]) == retried, NAME, || about("retries"))?;
+    let released = transitions(&|from, to| from == State::Quarantined && to == State::Succeeded);
+    require(count(entries, &[Action::Released]) == released, NAME, || about("releases"))?;
+    require(cancels_match(&pairs, after, entries), NAME, || about("cancels"))?;
+    let retracted =
+        before.is_some_and(|before| !before.retracting && before.attempt == after.attempt) && after.retracting;
+    require(!retracted || count(entries, &[Action::Retracted]) > 0, NAME, || about("retracts"))?;
+    let removals = count(entries, &[Action::Removed, Action::DeadLetterPurged]);
+    require(removals == 0, NAME, || about("an entry of a removal, but the job is still on record"))
+}
+
+/// Deadlines and cancelled queues stop jobs too, without an entry. Only the reason of the last stop is on record.
+fn cancels_match(pairs: &[(State, State)], job: &Job, entries: &[&Entry]) -> bool {
+    let stops = |(from, to): &&(State, State)| {
+        *to == State::Cancelling || (*to == State::Cancelled && *from != State::Cancelling)
+    };
+    let stopped = pairs.iter().filter(stops).count();
+    let logged = count(entries, &[Action::Cancelled]);
+    let is_stopped = matches!(job.state, State::Cancelled | State::Cancelling);
+    let reason = job.reason.as_ref().map(|reason| reason.code).filter(|_| is_stopped);
+    let least = if reason == Some(ReasonCode::CancelRequested) { stopped.min(1) } else { 0 };
+    let most = stopped - if reason == Some(ReasonCode::QueueCancelled) { stopped.min(1) } else { 0 };
+    (least..=most).contains(&logged)
+}
+
+/// A removal on request has one entry, a removal by retention none.
+pub fn invariant_removals_have_one_audit_entry(job: &Job, due: bool, entries: &[&Entry]) -> Checked {
+    let logged = count(entries, &[Action::Removed, Action::DeadLetterPurged]);
+    require(logged == 1 || (due && logged == 0), NAME, || format!("removals: {entries:?} for {}", describe(job)))
+}
+
+/// Every operation on a queue has exactly one entry.
+pub fn invariant_queue_operations_have_one_audit_entry(
+    id: QueueId,
+    before: Option<QueueState>,
+    after: Option<QueueState>,
+    entries: &[&Entry],
+) -> Checked {
+    let drained = count(entries, &[Action::QueueDrained]);
+    let cancelled = count(entries, &[Action::QueueCancelled]);
+    let removed = count(entries, &[Action::QueueRemoved]);
+    let was = before.unwrap_or(QueueState::Active);
+    let holds = match after {
+        Some(QueueState::Active) => drained + cancelled == 0,
+        // A queue recreated after its expiry drains without a request.
+        Some(QueueState::Draining) if before.is_none() => cancelled == 0 && drained <= 1,
+        Some(QueueState::Draining) => cancelled == 0 && drained == usize::from(was == QueueState::Active),
+        Some(QueueState::Cancelled) => {
+            cancelled == usize::from(was != QueueState::Cancelled) && drained <= usize::from(was == QueueState::Active)
+        }
+        None => drained <= 1 && cancelled <= 1,
+    };
+    let gone = removed <= usize::from(after.is_none());
+    require(holds && gone, NAME, || format!("{id} changed from {before:?} to {after:?}: {entries:?}"))
+}
+
+/// Every change of the policy in force has one entry.
+pub fn invariant_policy_changes_have_one_audit_entry(settings: &[std::sync::Arc<Settings>], logged: usize) -> Checked {
+    let changes = settings.windows(2).filter(|pair| pair[0].policy != pair[1].policy).count();
+    require(changes == logged, NAME, || format!("{changes} changes of the policy have {logged} entries"))
+}
+
+/// Audited operations of people were requested.
+pub fn invariant_audited_operations_were_requested(entry: &Entry, requested: bool) -> Checked {
+    let needs_request = match entry.action {
+        Action::Approved
+        | Action::Rejected
+        | Action::Released
+        | Action::Cancelled
+        | Action::Retracted
+        | Action::Retried
+        | Action::Removed
+        | Action::DeadLetterPurged
+        | Action::OriginalRead
+        | Action::WorkflowCancelled
+        | Action::WorkflowPaused
+        | Action::WorkflowResumed
+        | Action::WorkflowRerun
+        | Action::WorkflowRemoved
+        | Action::ScheduleCreated
+        | Action::SchedulePaused
+        | Action::ScheduleResumed
+        | Action::ScheduleRemoved
+        | Action::ScheduleTriggered => true,
+        Action::Allowed
+        | Action::Constrained
+        | Action::ApprovalAsked
+        | Action::Denied
+        | Action::Throttled
+        | Action::FailedOpen
+        | Action::ApprovalExpired
+        | Action::OutputAllowed
+        | Action::OutputQuarantined
+        | Action::OutputDenied
+        | Action::OutputRedacted
+        | Action::OutputUnchecked
+        | Action::QueueDrained
+        | Action::QueueCancelled
+        | Action::QueueRemoved
+        | Action::PolicyChanged => false,
+    };
+    require(!needs_request || requested, "invariant_audited_operations_were_requested", || format!("{entry:?}"))
+}

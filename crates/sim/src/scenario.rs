@@ -1,0 +1,440 @@
+//! The scenario of a seed: topology, workload and fault rates. Many rates are zero in many seeds, so that each fault
+//! also occurs without the others.
+
+use std::collections::BTreeMap;
+
+use engine::{Config, TenantLimits};
+use model::id::{ShardId, Shards};
+use model::machine::Backoff;
+use model::time::Millis;
+
+use crate::definitions::{self, Shape};
+use crate::rng::{Rate, Rng};
+
+/// Virtual milliseconds since the start.
+pub type Time = u64;
+
+pub const SECOND: Time = 1_000;
+pub const MINUTE: Time = 60 * SECOND;
+const HOUR: Time = 60 * MINUTE;
+const DAY: Time = 24 * HOUR;
+
+/// Network between shards, runners and the policy.
+#[derive(Debug, Clone, Copy)]
+pub struct Network {
+    pub lose: Rate,
+    pub duplicate: Rate,
+    /// Delayed so long that later messages overtake it.
+    pub slow: Rate,
+    pub delay_max: Time,
+    pub slow_max: Time,
+}
+
+/// Rates of commit faults.
+#[derive(Debug, Clone, Copy)]
+pub struct CommitRates {
+    pub refuse: Rate,
+    pub lands_but_errors: Rate,
+    pub torn: Rate,
+    pub crash_before: Rate,
+    pub crash_after: Rate,
+    pub crash_during_effects: Rate,
+}
+
+/// Rates of faults per activation of the nemesis.
+#[derive(Debug, Clone, Copy)]
+pub struct NemesisRates {
+    pub every: Time,
+    pub take_over: Rate,
+    pub crash_runner: Rate,
+    /// Share of runner crashes that kill the spawner and its processes too.
+    pub spawner_dies: Rate,
+    pub partition_runner: Rate,
+    pub jump_clock: Rate,
+    pub jump_max: Time,
+    /// Operators change the policy version.
+    pub change_policy: Rate,
+    /// Operators change the output rules.
+    pub change_outputs: Rate,
+    /// The policy is unavailable for a while.
+    pub policy_outage: Rate,
+}
+
+/// Rates of the ends of attempts.
+#[derive(Debug, Clone, Copy)]
+pub struct AttemptRates {
+    pub error: Rate,
+    pub fatal: Rate,
+    pub infrastructure: Rate,
+    pub busy: Rate,
+    /// Stopped without a request: the node drains.
+    pub drained: Rate,
+    /// Never ends on its own.
+    pub hang: Rate,
+    /// Ends while the runner is down.
+    pub end_unattended: Rate,
+    /// Reports its start late.
+    pub slow_start: Rate,
+    pub duration_max: Time,
+}
+
+/// Whether a policy is in force during the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PolicyUse {
+    Disabled,
+    Enforced,
+    /// Disabled at times.
+    Intermittent,
+}
+
+/// Rates of policy verdicts.
+#[derive(Debug, Clone, Copy)]
+pub struct VerdictRates {
+    pub deny: Rate,
+    pub approval: Rate,
+    pub throttle: Rate,
+    pub constrain: Rate,
+    /// A policy version decides differently from the others.
+    pub differ: Rate,
+    /// An approval is required by a different rule.
+    pub other_rule: Rate,
+    /// The answer comes from another policy version than the shard has in force.
+    pub wrong_version: Rate,
+    /// One policy check fails.
+    pub unavailable: Rate,
+    /// Jobs are allowed while the policy is unavailable.
+    pub fail_open: bool,
+    /// A submit includes a policy decision.
+    pub attached: Rate,
+    /// Share of those with a decision of an old policy version.
+    pub attached_old: Rate,
+}
+
+/// Rates of the faults of approvers.
+#[derive(Debug, Clone, Copy)]
+pub struct ApproverRates {
+    pub other_content: Rate,
+    pub other_rule: Rate,
+    pub twice: Rate,
+    /// Answers after the approval expired.
+    pub too_late: Rate,
+    /// Answers without naming content or rule.
+    pub unspecific: Rate,
+}
+
+/// Rates of the output policy.
+#[derive(Debug, Clone, Copy)]
+pub struct OutputRates {
+    /// Share of topics with a content scan.
+    pub scan: Rate,
+    /// Share of topics that withhold results until the scan.
+    pub hold: Rate,
+    /// Share of topics that fail closed.
+    pub closed: Rate,
+    /// Share of results with a metadata decision.
+    pub metadata: Rate,
+    pub quarantine: Rate,
+    pub deny: Rate,
+    pub redact: Rate,
+    pub keep_original: Rate,
+    /// Share of redactions without a redacted copy.
+    pub without_copy: Rate,
+    /// Scans that fail.
+    pub fail: Rate,
+    pub unanswered: Rate,
+    pub slow: Rate,
+    /// A scan without a request.
+    pub unrequested: Rate,
+}
+
+/// Rates of the workflows of a seed.
+#[derive(Debug, Clone, Copy)]
+pub struct WorkflowRates {
+    pub shape: Shape,
+    /// Share of client operations.
+    pub share: Rate,
+    /// One workflow is very large.
+    pub large: bool,
+    pub schedules: Rate,
+    pub keyed: Rate,
+}
+
+/// All parameters of a seed.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    pub start: Millis,
+    pub shards: Shards,
+    pub runners: usize,
+    pub clients: usize,
+    pub operations: u64,
+    pub fault_phase: Time,
+    pub policy_use: PolicyUse,
+    /// Limit on the delay of new settings to a shard.
+    pub settings_delay_max: Time,
+    /// Limit on dispatch tries of a job without a runner; 0: no limit.
+    pub dispatch_tries_max: u32,
+    /// Tenant limits over all shards.
+    pub tenants: BTreeMap<String, TenantLimits>,
+    pub inputs_per_round_max: u64,
+    pub restart_max: Time,
+    pub slots_max: u64,
+    pub register_every: Time,
+    /// Capacity changes per registration of a runner.
+    pub capacity_changes: Rate,
+    pub lost_after: Time,
+    pub lose_request: Rate,
+    pub keyed: Rate,
+    pub network: Network,
+    pub commits: CommitRates,
+    pub nemesis: NemesisRates,
+    pub attempts: AttemptRates,
+    pub verdicts: VerdictRates,
+    pub approvers: ApproverRates,
+    pub outputs: OutputRates,
+    /// `None` in half of the seeds.
+    pub workflows: Option<WorkflowRates>,
+    /// No randomness that affects results.
+    pub is_calm: bool,
+    config: Config,
+}
+
+/// No limits in half of the seeds.
+fn tenants(rng: &mut Rng) -> BTreeMap<String, TenantLimits> {
+    if rng.one_in(2) {
+        return BTreeMap::new();
+    }
+    let few = TenantLimits { max_running: Some(rng.between(1, 4) as u32), ..TenantLimits::default() };
+    let small = TenantLimits { max_live: Some(rng.between(5, 60) as u32), ..TenantLimits::default() };
+    [("north".to_owned(), few), ("south".to_owned(), small)].into()
+}
+
+/// Zero in four of ten seeds, otherwise up to `most`.
+fn rate(rng: &mut Rng, most: u32) -> Rate {
+    if rng.below(10) < 4 { Rate::NEVER } else { Rate(rng.between(1, u64::from(most)) as u32) }
+}
+
+impl Scenario {
+    pub fn draw(rng: &mut Rng) -> Self {
+        let shards = if rng.one_in(4) { 1 } else { rng.between(2, 4) as u16 };
+        // One shard is always valid.
+        let shards = Shards::new(shards).or(Shards::new(1)).expect("one shard is valid");
+        // Some seeds start shortly before midnight: idempotency keys are stored by day.
+        let midnight = 1_767_225_600_000 + DAY;
+        let start = if rng.one_in(3) { midnight - rng.between(1, 3) * MINUTE } else { midnight + rng.below(DAY) };
+        Self {
+            start: Millis(start),
+            shards,
+            runners: rng.between(1, 4) as usize,
+            clients: rng.between(1, 6) as usize,
+            operations: rng.between(150, 1_200),
+            fault_phase: rng.between(MINUTE, 4 * MINUTE),
+            policy_use: match rng.below(10) {
+                0..3 => PolicyUse::Disabled,
+                3..8 => PolicyUse::Enforced,
+                _ => PolicyUse::Intermittent,
+            },
+            settings_delay_max: rng.between(1, 20 * SECOND),
+            dispatch_tries_max: if rng.one_in(2) { 0 } else { rng.between(2, 50) as u32 },
+            tenants: tenants(rng),
+            inputs_per_round_max: if rng.one_in(3) { 1 } else { rng.between(2, 40) },
+            restart_max: rng.between(10, 5 * SECOND),
+            slots_max: rng.between(1, 12),
+            register_every: rng.between(2 * SECOND, 8 * SECOND),
+            capacity_changes: rate(rng, 3_000),
+            lost_after: rng.between(2 * SECOND, 20 * SECOND),
+            lose_request: rate(rng, 1_500),
+            keyed: Rate(rng.between(1_000, 8_000) as u32),
+            network: Network {
+                lose: rate(rng, 1_500),
+                duplicate: rate(rng, 1_500),
+                slow: rate(rng, 1_000),
+                delay_max: rng.between(1, 50),
+                slow_max: rng.between(SECOND, 15 * SECOND),
+            },
+            commits: commits(rng),
+            nemesis: nemesis(rng),
+            attempts: attempts(rng),
+            verdicts: verdicts(rng),
+            approvers: approvers(rng),
+            outputs: outputs(rng),
+            workflows: rng.one_in(2).then(|| workflows(rng)),
+            is_calm: false,
+            config: config(rng, shards),
+        }
+    }
+
+    /// Configuration of one shard.
+    pub fn config(&self, shard: ShardId) -> Config {
+        Config { shard, ..self.config }
+    }
+
+    /// One shard, one runner and no faults, so that the outcome is always the same.
+    pub fn calm(rng: &mut Rng) -> Self {
+        let shards = Shards::new(1).expect("one shard is valid");
+        let mut scenario = Self::draw(rng);
+        scenario.heal();
+        let never = Rate::NEVER;
+        (scenario.shards, scenario.runners, scenario.clients, scenario.operations) = (shards, 1, 1, 0);
+        (scenario.policy_use, scenario.workflows, scenario.fault_phase) = (PolicyUse::Disabled, None, SECOND);
+        scenario.tenants.clear();
+        (scenario.dispatch_tries_max, scenario.lose_request) = (0, never);
+        (scenario.attempts.error, scenario.attempts.fatal, scenario.attempts.infrastructure) = (never, never, never);
+        scenario.attempts.duration_max = 200;
+        (scenario.outputs.scan, scenario.outputs.metadata, scenario.outputs.unrequested) = (never, never, never);
+        scenario.config = Config::new(ShardId(0), shards);
+        scenario.config.retry_backoff = Backoff { first: Millis(50), longest: Millis(200) };
+        // Small, so that fan-outs take several steps.
+        scenario.config.step_bytes_max = 1_000;
+        scenario.is_calm = true;
+        scenario
+    }
+
+    /// Ends all faults. Rates that decide about jobs stay.
+    pub fn heal(&mut self) {
+        self.lose_request = Rate::NEVER;
+        self.network.lose = Rate::NEVER;
+        self.network.duplicate = Rate::NEVER;
+        self.network.slow = Rate::NEVER;
+        let never = Rate::NEVER;
+        self.commits = CommitRates {
+            refuse: never,
+            lands_but_errors: never,
+            torn: never,
+            crash_before: never,
+            crash_after: never,
+            crash_during_effects: never,
+        };
+        self.attempts.hang = never;
+        self.capacity_changes = never;
+        self.attempts.slow_start = never;
+        self.attempts.busy = never;
+        self.attempts.drained = never;
+        self.verdicts.wrong_version = never;
+        self.verdicts.unavailable = never;
+        self.outputs.fail = never;
+        self.outputs.unanswered = never;
+        self.outputs.slow = never;
+    }
+}
+
+fn commits(rng: &mut Rng) -> CommitRates {
+    CommitRates {
+        refuse: rate(rng, 60),
+        lands_but_errors: rate(rng, 60),
+        torn: rate(rng, 60),
+        crash_before: rate(rng, 100),
+        crash_after: rate(rng, 100),
+        crash_during_effects: rate(rng, 100),
+    }
+}
+
+fn nemesis(rng: &mut Rng) -> NemesisRates {
+    NemesisRates {
+        every: rng.between(SECOND, 5 * SECOND),
+        take_over: rate(rng, 1_000),
+        crash_runner: rate(rng, 1_000),
+        spawner_dies: rate(rng, 6_000),
+        partition_runner: rate(rng, 1_000),
+        jump_clock: rate(rng, 1_500),
+        jump_max: if rng.one_in(4) { 2 * HOUR } else { MINUTE },
+        change_policy: rate(rng, 4_000),
+        change_outputs: rate(rng, 1_500),
+        policy_outage: rate(rng, 1_000),
+    }
+}
+
+fn verdicts(rng: &mut Rng) -> VerdictRates {
+    VerdictRates {
+        deny: rate(rng, 3_000),
+        approval: rate(rng, 4_000),
+        throttle: rate(rng, 3_000),
+        constrain: rate(rng, 3_000),
+        differ: rate(rng, 8_000),
+        other_rule: rate(rng, 5_000),
+        wrong_version: rate(rng, 2_000),
+        unavailable: rate(rng, 1_500),
+        fail_open: rng.one_in(4),
+        attached: rate(rng, 6_000),
+        attached_old: rate(rng, 5_000),
+    }
+}
+
+fn approvers(rng: &mut Rng) -> ApproverRates {
+    ApproverRates {
+        other_content: rate(rng, 2_000),
+        other_rule: rate(rng, 2_000),
+        twice: rate(rng, 3_000),
+        too_late: rate(rng, 3_000),
+        unspecific: rate(rng, 5_000),
+    }
+}
+
+fn outputs(rng: &mut Rng) -> OutputRates {
+    OutputRates {
+        scan: rate(rng, 9_000),
+        hold: rate(rng, 9_000),
+        closed: rate(rng, 9_000),
+        metadata: rate(rng, 4_000),
+        quarantine: rate(rng, 2_000),
+        deny: rate(rng, 2_000),
+        redact: rate(rng, 4_000),
+        keep_original: rate(rng, 8_000),
+        without_copy: rate(rng, 2_000),
+        fail: rate(rng, 2_500),
+        unanswered: rate(rng, 1_500),
+        slow: rate(rng, 3_000),
+        unrequested: rate(rng, 3_000),
+    }
+}
+
+fn workflows(rng: &mut Rng) -> WorkflowRates {
+    WorkflowRates {
+        shape: definitions::shape(rng),
+        share: Rate(rng.between(500, 4_000) as u32),
+        large: rng.one_in(12),
+        schedules: rate(rng, 1_500),
+        keyed: rate(rng, 6_000),
+    }
+}
+
+fn attempts(rng: &mut Rng) -> AttemptRates {
+    AttemptRates {
+        error: rate(rng, 3_000),
+        fatal: rate(rng, 800),
+        infrastructure: rate(rng, 1_500),
+        busy: rate(rng, 1_000),
+        drained: rate(rng, 500),
+        hang: rate(rng, 500),
+        end_unattended: rate(rng, 5_000),
+        slow_start: rate(rng, 500),
+        duration_max: rng.between(10, 20 * SECOND),
+    }
+}
+
+/// Small limits and short times, so that a few minutes reach all of them.
+fn config(rng: &mut Rng, shards: Shards) -> Config {
+    let mut config = Config::new(ShardId(0), shards);
+    config.live_jobs_max = if rng.one_in(4) { rng.between(20, 60) as usize } else { 100_000 };
+    config.queues_max = if rng.one_in(4) { rng.between(4, 10) as usize } else { 1_000 };
+    config.workflows_max = if rng.one_in(5) { rng.between(40, 80) as usize } else { 100_000 };
+    config.schedules_max = if rng.one_in(5) { 2 } else { 100 };
+    config.catch_up_max = if rng.one_in(2) { rng.between(1, 20) as usize } else { 1_000 };
+    config.retry_backoff = Backoff { first: Millis(rng.between(50, SECOND)), longest: Millis(5 * SECOND) };
+    config.dispatch_timeout = Millis(rng.between(5 * SECOND, 20 * SECOND));
+    config.stop_timeout = Millis(rng.between(5 * SECOND, 20 * SECOND));
+    config.interactive_ages_after = Millis(rng.between(SECOND, 30 * SECOND));
+    config.batch_ages_after = Millis(rng.between(SECOND, 60 * SECOND));
+    config.queue_idle_expiry = Millis(rng.between(10 * SECOND, 2 * MINUTE));
+    // In half of the seeds small enough that a lost runner or a batch of keys takes many steps.
+    config.step_bytes_max = if rng.one_in(2) { rng.between(300, 6_000) as usize } else { 4 << 20 };
+    config.approval_expiry = Millis(if rng.one_in(3) { rng.between(5 * SECOND, MINUTE) } else { 7 * DAY });
+    config.dead_letter_retention = Millis(if rng.one_in(2) { rng.between(30 * SECOND, 4 * MINUTE) } else { 30 * DAY });
+    config.retention = Millis(if rng.one_in(2) { rng.between(30 * SECOND, 2 * MINUTE) } else { 7 * DAY });
+    config.sweep_interval = Millis(rng.between(SECOND, 20 * SECOND));
+    config.sweep_chunk = rng.between(2, 50) as usize;
+    config.cancel_chunk = rng.between(1, 20) as usize;
+    config.timers_per_step = rng.between(1, 50) as usize;
+    config.key_lifetime = Millis(if rng.one_in(3) { 2 * MINUTE } else { DAY });
+    config.keys_per_tenant_max = if rng.one_in(5) { rng.between(5, 30) } else { 1_000_000 };
+    config
+}

@@ -1,7 +1,7 @@
-//! Style as a test: what reviewers would say again and again, said by a program.
+//! Style checks.
 //!
-//! A finding that is right as it is gets a comment with its reason, on its line or the line above:
-//! `style: expect(<rule>)`. Like `#[expect]`, an expectation that nothing meets any more is itself a finding.
+//! An exception is a comment with its reason, on the line of the finding or the line above: `style: expect(<rule>)`.
+//! As with `#[expect]`, an expectation without a finding is itself a finding.
 
 mod dead_files;
 mod expectations;
@@ -9,6 +9,7 @@ mod leftovers;
 mod lengths;
 mod links;
 mod machine_paths;
+mod signposts;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -27,11 +28,12 @@ pub enum Rule {
     DeadFile,
     MachinePath,
     BrokenLink,
+    Signpost,
     Expectation,
 }
 
 impl Rule {
-    const ALL: [Rule; 8] = [
+    const ALL: [Rule; 9] = [
         Rule::LongFile,
         Rule::LongFunction,
         Rule::Leftover,
@@ -39,6 +41,7 @@ impl Rule {
         Rule::DeadFile,
         Rule::MachinePath,
         Rule::BrokenLink,
+        Rule::Signpost,
         Rule::Expectation,
     ];
 
@@ -51,6 +54,7 @@ impl Rule {
             Rule::DeadFile => "dead-file",
             Rule::MachinePath => "machine-path",
             Rule::BrokenLink => "broken-link",
+            Rule::Signpost => "signpost",
             Rule::Expectation => "expectation",
         }
     }
@@ -76,7 +80,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Looks at every file of the repository; an error lists all findings.
+/// Checks every file of the repository. The error lists all findings.
 pub fn check(repo: &Repo) -> Result<String> {
     let workspace = Workspace::read(&repo.root)?;
     let mut findings = dead_files::check(repo, &workspace);
@@ -86,6 +90,7 @@ pub fn check(repo: &Repo) -> Result<String> {
         findings.extend(leftovers::check(file, &text));
         findings.extend(machine_paths::check(file, &text));
         findings.extend(links::check(file, &text, repo));
+        findings.extend(signposts::check(file, &text, repo));
     }
     let mut findings = expectations::apply(findings, repo);
     findings.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));

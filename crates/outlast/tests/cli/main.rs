@@ -15,6 +15,7 @@ mod queues;
 mod submit;
 mod survive;
 mod terminal;
+mod upgrade;
 mod usage;
 mod workers;
 mod workflow_kill;

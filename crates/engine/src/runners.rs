@@ -116,6 +116,7 @@ impl Runner {
     }
 
     /// When the start of an attempt or the confirmation of a stop becomes overdue, or an inventory is due.
+    #[inline]
     fn next_check(&self, config: &Config) -> Option<Millis> {
         let accept = self.dispatched.front().map(|(at, _)| *at + config.dispatch_timeout);
         let start = self.accepted.first().map(|(at, _)| *at + config.setup_timeout);

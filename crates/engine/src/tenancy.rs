@@ -87,7 +87,7 @@ pub(crate) struct LimitReached {
 impl Shard {
     /// Takes the slot and the token that one more job of a queue's tenant needs.
     pub(crate) fn admit(&mut self, queue: QueueId) -> Result<(), LimitReached> {
-        let Some((limits, scopes)) = self.ready.tenant_limits(queue) else { return Ok(()) };
+        let Some((limits, scopes)) = self.ready.entry_limits(queue) else { return Ok(()) };
         let retry_after = self.config.retry_after;
         if let Some(max) = limits.max_live
             && !self.ready.leases_mut().take(scopes.live, max)
@@ -113,7 +113,7 @@ impl Shard {
 
     /// Takes a slot for a job that is reopened. Never parked.
     pub(crate) fn admit_again(&mut self, queue: QueueId) -> Result<(), Refusal> {
-        if let Some((limits, scopes)) = self.ready.tenant_limits(queue)
+        if let Some((limits, scopes)) = self.ready.entry_limits(queue)
             && let Some(max) = limits.max_live
             && !self.ready.leases_mut().take(scopes.live, max)
         {
@@ -128,7 +128,7 @@ impl Shard {
         if self.admit_again(queue).is_ok() {
             return true;
         }
-        if let Some((limits, scopes)) = self.ready.tenant_limits(queue)
+        if let Some((limits, scopes)) = self.ready.entry_limits(queue)
             && let Some(limit) = limits.max_live
         {
             self.tenancy.workflow_waits.insert(scopes.live, limit);
@@ -139,7 +139,7 @@ impl Shard {
 
     /// Gives back the slot of a job that has ended or was not accepted after all.
     pub(crate) fn release_tenant_slot(&mut self, queue: QueueId) {
-        if let Some((limits, scopes)) = self.ready.tenant_limits(queue)
+        if let Some((limits, scopes)) = self.ready.entry_limits(queue)
             && limits.max_live.is_some()
         {
             self.ready.leases_mut().give_back(scopes.live);

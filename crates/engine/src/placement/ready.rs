@@ -112,10 +112,14 @@ impl Ready {
         self.tenants.on_runner(tenant)
     }
 
-    /// The limits of a queue's tenant, and the leases they are counted under.
-    pub fn tenant_limits(&self, queue: QueueId) -> Option<(TenantLimits, Scopes)> {
+    /// The limits of a queue's tenant, and the leases they are counted under. `None`: jobs may enter without limits.
+    pub fn entry_limits(&self, queue: QueueId) -> Option<(TenantLimits, Scopes)> {
         let tenant = self.tenant_of(queue);
-        Some((self.tenants.limits(tenant), self.tenants.scopes(tenant)?))
+        let limits = self.tenants.limits(tenant);
+        if limits.max_live.is_none() && limits.submits_per_second.is_none() {
+            return None;
+        }
+        Some((limits, self.tenants.scopes(tenant)?))
     }
 
     pub fn requirement(&self, id: RequirementId) -> Option<&Requirement> {

@@ -19,7 +19,7 @@ use crate::step::Step;
 
 /// The fault of an attempt that was lost together with its runner.
 fn fault_when_lost(job: &Job) -> Fault {
-    if job.executor.restarts_free_of_charge() { Fault::NotTheJobs } else { Fault::Unknown }
+    if job.executor.restarts_free_of_charge() { Fault::NotTheJob } else { Fault::Unknown }
 }
 
 impl Shard {

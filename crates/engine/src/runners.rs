@@ -450,7 +450,7 @@ impl Shard {
             // Either the dispatch or the outcome was lost. Only in the second case may the job be at fault.
             let fault = match entry.job.state {
                 State::Running if !entry.job.executor.restarts_free_of_charge() => Fault::Unknown,
-                _ => Fault::NotTheJobs,
+                _ => Fault::NotTheJob,
             };
             self.declare_lost(job, fault);
         }

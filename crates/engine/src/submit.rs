@@ -227,7 +227,7 @@ impl Shard {
         let (seq, queue_max_retries) = self.queues.enter(queue_id, id).ok_or(unknown)?;
         let birth =
             NewJob { id, queue: queue_id, seq, now: self.now, queue_max_retries, runtime_max: self.config.runtime_max };
-        let requirement = self.ready.join_requirement(spec.executor, std::mem::take(&mut spec.wants));
+        let requirement = self.ready.join_requirement(spec.executor, std::mem::take(&mut spec.requirements));
         let job = Job { submitter, origin, ..Job::new(birth, spec) };
         step.batch.put(Keyspace::ByQueue, &key::by_queue(queue_id, id), &[]);
         if job.has_large_spec() {

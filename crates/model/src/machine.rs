@@ -105,7 +105,7 @@ pub enum Fault {
     /// Possibly the job: uses the infrastructure budget.
     Unknown,
     /// Not the job: uses no budget.
-    NotTheJobs,
+    NotTheJob,
 }
 
 /// The retry budget that a transition uses.
@@ -431,7 +431,7 @@ fn lost(job: &Job, attempt: Attempt, fault: Fault) -> StepResult {
         return Ok(Transition::to(State::Scheduled).because(ReasonCode::Retracted));
     }
     Ok(match fault {
-        Fault::NotTheJobs => Transition::to(State::Scheduled).because(ReasonCode::RunnerLost),
+        Fault::NotTheJob => Transition::to(State::Scheduled).because(ReasonCode::RunnerLost),
         Fault::Unknown => infrastructure(job, ReasonCode::RunnerLost, None),
     })
 }

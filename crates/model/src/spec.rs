@@ -1,8 +1,8 @@
 //! Job specs: the input of a submit.
 
 mod packed;
+mod requirements;
 mod validate;
-mod wants;
 
 use std::collections::BTreeMap;
 
@@ -17,8 +17,8 @@ use crate::time::Timestamp;
 pub use packed::{
     Digest, KeyHash, PackedSpec, Task, decode_blobs, decode_owner, decode_run, decode_task, decode_topic,
 };
+pub use requirements::{Requirements, decode_requirements};
 pub use validate::{Invalid, name, relative_path, validate_key};
-pub use wants::{Requirements, decode_requirements};
 
 /// Priority class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Encode, Decode, Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! Max-min fair shares: no claimant gets more than it wants, and the remainder goes to the others.
+//! Max-min fair shares: no claimant gets more than it requirements, and the remainder goes to the others.
 
 use std::cmp::Reverse;
 

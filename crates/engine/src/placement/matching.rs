@@ -311,7 +311,7 @@ mod tests {
     use super::*;
     use crate::settings::Settings;
 
-    fn wanting(name: usize) -> Requirements {
+    fn requiring(name: usize) -> Requirements {
         Requirements { labels: vec![("name".to_owned(), name.to_string())], ..Requirements::default() }
     }
 
@@ -320,10 +320,10 @@ mod tests {
         let shards = model::id::Shards::new(1).unwrap();
         let leases = crate::leases::Leases::new(model::id::ShardId(0), shards, model::id::Epoch(1));
         let mut ready = Ready::new(Arc::new(Settings::default()), leases, Millis(1), Millis(1));
-        let often = ready.join_requirement(ExecutorKind::Echo, wanting(0));
+        let often = ready.join_requirement(ExecutorKind::Echo, requiring(0));
         let kept = ready.candidate_set_of(often);
         for name in 1..10 * IDLE_CANDIDATE_SETS_MAX {
-            let requirement = ready.join_requirement(ExecutorKind::Echo, wanting(name));
+            let requirement = ready.join_requirement(ExecutorKind::Echo, requiring(name));
             assert!(ready.candidate_set_of(requirement).is_some());
             ready.leave_requirement(requirement);
             assert_eq!(ready.candidate_set_of(often), kept, "a used candidate set stays");

@@ -167,8 +167,8 @@ impl Ready {
     }
 
     /// Adds a job to its requirement, which exists until its last job has ended.
-    pub fn join_requirement(&mut self, executor: ExecutorKind, wants: Requirements) -> RequirementId {
-        self.requirements.join(executor, wants)
+    pub fn join_requirement(&mut self, executor: ExecutorKind, requirements: Requirements) -> RequirementId {
+        self.requirements.join(executor, requirements)
     }
 
     pub fn leave_requirement(&mut self, requirement: RequirementId) {
@@ -196,8 +196,8 @@ impl Ready {
             return new;
         }
         // Written by this code, or validated when it was read.
-        let wants = decode_requirements(&job.spec).unwrap_or_default();
-        let mut key = RequirementKey::new(job.executor, wants);
+        let requirements = decode_requirements(&job.spec).unwrap_or_default();
+        let mut key = RequirementKey::new(job.executor, requirements);
         key.group = self.group(job, rule);
         self.requirements.join_key(key)
     }

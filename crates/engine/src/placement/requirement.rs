@@ -56,18 +56,23 @@ pub(crate) struct RequirementKey {
 }
 
 impl RequirementKey {
-    pub fn new(executor: ExecutorKind, wants: Requirements) -> Self {
-        let Requirements { topic, requires, labels, pool, worker } = wants;
+    pub fn new(executor: ExecutorKind, requirements: Requirements) -> Self {
+        let Requirements { topic, requires, labels, pool, worker } = requirements;
         // A malformed id cannot name a runner.
         let worker = worker.and_then(|text| text.parse().ok());
         Self { executor, topic, pool, requires, labels, worker, group: None }
     }
 
-    fn is_plain(&self, executor: ExecutorKind, wants: &Requirements) -> bool {
+    fn is_plain(&self, executor: ExecutorKind, requirements: &Requirements) -> bool {
         let bare = self.pool.is_none() && self.requires.is_empty() && self.labels.is_empty() && self.worker.is_none();
-        let wants_bare =
-            wants.pool.is_none() && wants.requires.is_empty() && wants.labels.is_empty() && wants.worker.is_none();
-        bare && wants_bare && self.group.is_none() && self.executor == executor && self.topic == wants.topic
+        let plain_requirements = requirements.pool.is_none()
+            && requirements.requires.is_empty()
+            && requirements.labels.is_empty()
+            && requirements.worker.is_none();
+        bare && plain_requirements
+            && self.group.is_none()
+            && self.executor == executor
+            && self.topic == requirements.topic
     }
 
     /// The pools whose runners are eligible; empty if the topic is not mapped to any.
@@ -127,15 +132,15 @@ impl RequirementTable {
     }
 
     /// Adds a job to its requirement.
-    pub fn join(&mut self, executor: ExecutorKind, wants: Requirements) -> RequirementId {
+    pub fn join(&mut self, executor: ExecutorKind, requirements: Requirements) -> RequirementId {
         if let Some(last) = self.last
             && let Some(requirement) = self.get_mut(last)
-            && requirement.key.is_plain(executor, &wants)
+            && requirement.key.is_plain(executor, &requirements)
         {
             requirement.jobs += 1;
             return last;
         }
-        self.join_key(RequirementKey::new(executor, wants))
+        self.join_key(RequirementKey::new(executor, requirements))
     }
 
     pub fn join_key(&mut self, key: RequirementKey) -> RequirementId {

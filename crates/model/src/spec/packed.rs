@@ -28,7 +28,7 @@ impl JobSpec {
             not_before: self.not_before.map(|time| time.0),
             max_retries: self.max_retries,
             key: self.idempotency_key.as_ref().map(|key| KeyHash::of(&self.tenant, key)),
-            wants: Requirements::take(&mut self),
+            requirements: Requirements::take(&mut self),
             tenant: self.tenant,
             bytes,
         }
@@ -210,7 +210,7 @@ pub struct PackedSpec {
     pub max_retries: Option<u32>,
     pub key: Option<KeyHash>,
     pub tenant: String,
-    pub wants: Requirements,
+    pub requirements: Requirements,
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ fn sketch() -> impl Strategy<Value = Sketch> {
     let end = || {
         select(vec![End::Succeeded, End::Error, End::Fatal, End::Infrastructure, End::Stopped, End::Busy, End::Error])
     };
-    let fault = select(vec![Fault::Unknown, Fault::NotTheJobs]);
+    let fault = select(vec![Fault::Unknown, Fault::NotTheJob]);
     let forward = prop_oneof![
         Just(Sketch::Plain(verdict(Verdict::Allow))),
         (1u64..4).prop_map(|runner| Sketch::Plain(dispatch(runner))),

@@ -77,7 +77,7 @@ fn a_lost_attempt_that_is_not_the_jobs_fault_uses_no_budget() {
     let mut case = Case::in_state(State::Running);
     for _ in 0..20 {
         let attempt = case.job.attempt.0;
-        case = case.then(lost(attempt, Fault::NotTheJobs)).runs_again(1);
+        case = case.then(lost(attempt, Fault::NotTheJob)).runs_again(1);
     }
     assert_eq!(case.used(), (0, 0));
 }
@@ -235,7 +235,7 @@ fn an_attempt_timeout_ends_the_job() {
     let case = case.then(ended(1, End::Succeeded)).is(State::TimedOut);
     case.because(ReasonCode::AttemptTimedOut).ignores(ended(1, End::Succeeded), Ignored::Terminal);
     Case::in_state(State::Dispatched).ignores(overdue(), Ignored::OutOfOrder);
-    let next = Case::in_state(State::Running).then(lost(1, Fault::NotTheJobs)).runs_again(1);
+    let next = Case::in_state(State::Running).then(lost(1, Fault::NotTheJob)).runs_again(1);
     next.ignores(overdue(), Ignored::StaleAttempt);
 }
 

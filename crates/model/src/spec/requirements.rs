@@ -84,7 +84,7 @@ mod tests {
             pool: Some("fast".to_owned()),
             worker: Some("7".to_owned()),
         };
-        assert_eq!(packed.wants, wanted);
+        assert_eq!(packed.requirements, wanted);
         assert_eq!(decode_requirements(&packed.bytes).unwrap(), wanted);
     }
 
@@ -92,6 +92,6 @@ mod tests {
     fn two_values_of_one_label_are_both_required() {
         let spec: JobSpec =
             serde_json::from_str(r#"{"run":{"echo":{}},"labels":{"placement.zone":"a","node.zone":"b"}}"#).unwrap();
-        assert_eq!(spec.pack().wants.labels.len(), 2, "no runner has both: the job waits with a reason");
+        assert_eq!(spec.pack().requirements.labels.len(), 2, "no runner has both: the job waits with a reason");
     }
 }

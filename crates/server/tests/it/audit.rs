@@ -1,4 +1,4 @@
-//! The audit log: everything that was decided, in a chain.
+//! Audit log: lists, filters, verification and export of the hash chain.
 
 use serde_json::{Value, json};
 
@@ -17,8 +17,8 @@ async fn busy_server() -> (Server, tempfile::TempDir, String) {
     (server, rules, id)
 }
 
-/// The entries of all pages, each as shard and number.
-async fn walked(server: &Server, query: &str, limit: usize) -> Vec<Value> {
+/// The entries of all pages.
+async fn read_pages(server: &Server, query: &str, limit: usize) -> Vec<Value> {
     let mut items = Vec::new();
     let mut cursor = String::new();
     loop {
@@ -32,32 +32,32 @@ async fn walked(server: &Server, query: &str, limit: usize) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn everything_that_was_decided_is_listed_by_its_time() {
+async fn audit_entries_are_listed_by_time() {
     let (server, _rules, id) = busy_server().await;
-    let all = walked(&server, "", 1000).await;
-    assert_eq!(walked(&server, "", 2).await, all, "pages show the same");
-    let mut newest = walked(&server, "&newest_first=true", 3).await;
+    let all = read_pages(&server, "", 1000).await;
+    assert_eq!(read_pages(&server, "", 2).await, all, "the page size changes the entries");
+    let mut newest = read_pages(&server, "&newest_first=true", 3).await;
     newest.reverse();
-    let places = |entries: &[Value]| {
-        let mut places: Vec<(u64, u64)> =
+    let positions = |entries: &[Value]| {
+        let mut positions: Vec<(u64, u64)> =
             entries.iter().map(|entry| (entry["shard"].as_u64().unwrap(), entry["number"].as_u64().unwrap())).collect();
-        places.sort_unstable();
-        places
+        positions.sort_unstable();
+        positions
     };
-    assert_eq!(places(&newest), places(&all));
+    assert_eq!(positions(&newest), positions(&all));
     let times: Vec<String> = all.iter().map(|entry| text(&entry["at"])).collect();
     assert!(times.is_sorted(), "{times:?}");
-    assert_eq!(walked(&server, "&action=denied", 2).await.len(), 3);
-    let of_job = walked(&server, &format!("&job={id}"), 10).await;
+    assert_eq!(read_pages(&server, "&action=denied", 2).await.len(), 3);
+    let of_job = read_pages(&server, &format!("&job={id}"), 10).await;
     let actions: Vec<&Value> = of_job.iter().map(|entry| &entry["action"]).collect();
     assert_eq!(actions, ["denied", "removed"]);
     assert_eq!((&of_job[1]["by"], &of_job[0]["rule"]), (&json!("ada"), &json!("no-mining")));
-    let first = walked(&server, "&shard=0&after=0", 1).await;
+    let first = read_pages(&server, "&shard=0&after=0", 1).await;
     assert_eq!(first[0]["number"], 1);
 }
 
 #[tokio::test]
-async fn the_chain_is_walked_and_exported_to_the_same_end() {
+async fn verification_and_export_report_the_same_chain_heads() {
     let (server, _rules, _) = busy_server().await;
     let report = server.get("/v1/audit/verify").await.expect(200);
     assert_eq!(report["ok"], true, "{report}");
@@ -76,7 +76,7 @@ async fn the_chain_is_walked_and_exported_to_the_same_end() {
 }
 
 #[tokio::test]
-async fn the_chain_goes_on_after_a_restart() {
+async fn the_chain_continues_after_a_restart() {
     let (mut server, _rules, _) = busy_server().await;
     let before = server.get("/v1/audit/verify").await.expect(200);
     server.restart().await;
@@ -90,7 +90,7 @@ async fn the_chain_goes_on_after_a_restart() {
 }
 
 #[tokio::test]
-async fn nonsense_about_the_log_is_refused() {
+async fn invalid_audit_queries_are_refused() {
     let server = Server::with_shards(2).await;
     for query in ["action=stolen", "shard=2", "after=5", "after=x&shard=0", "limit=0", "limit=1001", "since=1"] {
         server.get(&format!("/v1/audit?{query}")).await.refused(400, "invalid_parameter");

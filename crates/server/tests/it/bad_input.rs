@@ -1,4 +1,4 @@
-//! What cannot be accepted: a clear refusal with a stable code, nothing accepted, and the server goes on.
+//! Invalid requests: each is refused with a stable error code, creates nothing, and leaves the server working.
 
 use model::limits;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ fn raw_job(body: impl Into<Vec<u8>>) -> Request {
 }
 
 #[tokio::test]
-async fn what_is_no_json_is_refused() {
+async fn a_body_that_is_not_valid_json_is_refused() {
     let server = Server::start().await;
     for body in [
         "",
@@ -40,9 +40,9 @@ fn nested_job(levels: usize) -> (String, String) {
     (format!(r#"{{"run":{{"echo":{{"value":{value}}}}}}}"#), value)
 }
 
-/// Whatever is accepted can be read back: common parsers stop at 128 levels.
+/// The nesting limit keeps every accepted value readable: common parsers stop at 128 levels.
 #[tokio::test]
-async fn a_deep_value_comes_back_as_it_was_and_a_deeper_one_is_refused() {
+async fn a_deeply_nested_value_is_returned_unchanged_and_a_deeper_one_is_refused() {
     let mut server = Server::start().await;
     let (job, value) = nested_job(124);
     let id = text(&server.send(raw_job(job)).await.expect(201)["id"]);
@@ -59,7 +59,7 @@ async fn a_deep_value_comes_back_as_it_was_and_a_deeper_one_is_refused() {
 #[tokio::test]
 async fn unknown_fields_are_refused_with_a_suggestion() {
     let server = Server::start().await;
-    for (job, name, meant) in [
+    for (job, name, suggestion) in [
         (with(echo(1), json!({"tpoic": "x"})), "tpoic", Some("topic")),
         (with(echo(1), json!({"max_retrys": 1})), "max_retrys", Some("max_retries")),
         (json!({"run": {"echo": {"delay": 5}}}), "run.echo.delay", None),
@@ -71,21 +71,21 @@ async fn unknown_fields_are_refused_with_a_suggestion() {
     ] {
         let problem = server.post("/v1/jobs", &job).await.refused(400, "unknown_field");
         let detail = text(&problem["detail"]);
-        if let Some(meant) = meant {
-            assert!(detail.contains(&format!("Did you mean `{meant}`?")), "{job}: {detail}");
+        if let Some(suggestion) = suggestion {
+            assert!(detail.contains(&format!("Did you mean `{suggestion}`?")), "{job}: {detail}");
         }
         assert!(text(&problem["field"]).starts_with(name), "{job}: {problem}");
     }
     let problem = server.post("/v1/queues", &json!({"tga": "x"})).await.refused(400, "unknown_field");
     assert!(text(&problem["detail"]).contains("Did you mean `tag`?"), "{problem}");
-    for later in [json!({"compensation": {}}), json!({"exclusive": true})] {
-        server.post("/v1/jobs", &with(echo(1), later)).await.refused(400, "unsupported_field");
+    for unsupported in [json!({"compensation": {}}), json!({"exclusive": true})] {
+        server.post("/v1/jobs", &with(echo(1), unsupported)).await.refused(400, "unsupported_field");
     }
     server.works_with(0).await;
 }
 
 #[tokio::test]
-async fn values_outside_their_limits_are_refused_by_name() {
+async fn values_outside_their_limits_are_refused_with_the_field_name() {
     let server = Server::start().await;
     let year = limits::DURATION_MAX.0;
     let long = "x".repeat(limits::NAME_BYTES_MAX + 1);
@@ -133,7 +133,7 @@ async fn values_outside_their_limits_are_refused_by_name() {
     ] {
         let problem = server.post("/v1/jobs", &job).await.refused(400, code);
         assert_eq!(problem["field"], field, "{job}: {problem}");
-        // In a batch it is refused in the same way.
+        // A batch reports the same error for the job.
         let batch = server.post("/v1/jobs", &json!({"jobs": [job]})).await.expect(200);
         assert_eq!(batch["results"][0]["error"], problem);
     }
@@ -182,23 +182,23 @@ async fn ids_of_another_kind_are_refused() {
         server.act(&format!("/v1/queues/{id}/drain")).await.refused(400, "invalid_id");
         server.get(&format!("/v1/jobs?queue={id}")).await.refused(400, "invalid_id");
     }
-    // Not even text.
+    // Invalid UTF-8.
     server.get("/v1/jobs/%ff%fe").await.refused(400, "invalid_id");
     server.get("/v1/queues/%ff%fe").await.refused(400, "invalid_id");
 }
 
 #[tokio::test]
-async fn a_single_job_may_be_as_large_as_its_limit() {
+async fn a_job_body_of_the_maximum_size_is_accepted_and_a_larger_one_refused() {
     let server = Server::start().await;
-    let frame = echo("").to_string().len();
-    let fits = echo("x".repeat(limits::JOB_BODY_BYTES_MAX - frame)).to_string();
+    let overhead = echo("").to_string().len();
+    let fits = echo("x".repeat(limits::JOB_BODY_BYTES_MAX - overhead)).to_string();
     assert_eq!(fits.len(), limits::JOB_BODY_BYTES_MAX);
     let id = text(&server.send(raw_job(fits.clone())).await.expect(201)["id"]);
     server.ended(&id).await;
     let large = fits.replacen("\"x", "\"xx", 1);
     let problem = server.send(raw_job(large.clone())).await.refused(413, "body_too_large");
     assert!(text(&problem["detail"]).contains(&limits::JOB_BODY_BYTES_MAX.to_string()), "{problem}");
-    // The limit of a job holds within a batch, for that job alone.
+    // In a batch the job size limit applies to each job separately.
     let batch = format!(r#"{{"jobs":[{large},{}]}}"#, echo(1));
     let answer = server.send(raw_job(batch)).await.expect(200);
     assert_eq!(answer["results"][0]["error"]["code"], "body_too_large");
@@ -231,7 +231,7 @@ async fn a_batch_of_too_many_jobs_is_refused_as_a_whole() {
 }
 
 #[tokio::test]
-async fn a_body_must_say_that_it_is_json() {
+async fn a_body_without_a_json_content_type_is_refused() {
     let server = Server::start().await;
     let id = server.submit(&endless()).await;
     let queue = text(&server.create_queue(&json!({})).await["id"]);
@@ -254,7 +254,7 @@ async fn a_body_must_say_that_it_is_json() {
             assert!(text(&problem["detail"]).contains("application/json"), "{problem}");
         }
     }
-    // A form that a page of another site sends to an action is no better.
+    // Actions refuse form posts too: a page of another site can send them (CSRF).
     for path in &actions {
         for other in &others[..3] {
             let request = Request::post(path).header("content-type", other);
@@ -263,8 +263,8 @@ async fn a_body_must_say_that_it_is_json() {
     }
     let ndjson = Request::post("/v1/queues").header("content-type", "application/x-ndjson").body("{}");
     server.send(ndjson).await.refused(415, "unsupported_media_type");
-    for fine in ["application/json;charset=utf-8", "Application/JSON"] {
-        let request = Request::post("/v1/jobs").header("content-type", fine).body(job.clone());
+    for accepted in ["application/json;charset=utf-8", "Application/JSON"] {
+        let request = Request::post("/v1/jobs").header("content-type", accepted).body(job.clone());
         server.send(request).await.expect(201);
     }
     server.works_with(3).await;
@@ -272,7 +272,7 @@ async fn a_body_must_say_that_it_is_json() {
 }
 
 #[tokio::test]
-async fn pages_of_other_sites_and_other_names_are_kept_out() {
+async fn foreign_origins_and_hosts_are_refused() {
     let server = Server::start().await;
     let port = server.address.port();
     let own_host = format!("localhost:{port}");
@@ -310,7 +310,7 @@ async fn unknown_routes_methods_and_parameters_are_refused() {
         let problem = server.get(&format!("/v1/jobs?{query}")).await.refused(400, "invalid_parameter");
         assert_eq!(problem["field"], query.split('=').next().unwrap());
     }
-    // A parameter of another route is no better than an unknown one.
+    // A parameter of another route is refused like an unknown one.
     let id = server.submit(&echo(1)).await;
     for path in ["/v1/jobs/running?state=failed", "/v1/queues?tenant=x", "/metrics?limit=1"] {
         server.get(path).await.refused(400, "invalid_parameter");
@@ -320,7 +320,7 @@ async fn unknown_routes_methods_and_parameters_are_refused() {
     let problem = server.post("/v1/jobs?wait_ms=10", &batch).await.refused(400, "invalid_parameter");
     assert_eq!(problem["field"], "wait_ms");
     let problem = server.get("/v1/jobs?state=done").await.refused(400, "invalid_parameter");
-    assert!(text(&problem["detail"]).contains("succeeded"), "it names the states: {problem}");
+    assert!(text(&problem["detail"]).contains("succeeded"), "the valid states are not named: {problem}");
     for cursor in ["x", "c", "cxyz", "job_0000000000000", "e1-0"] {
         server.get(&format!("/v1/jobs?cursor={cursor}")).await.refused(400, "invalid_cursor");
     }
@@ -331,7 +331,7 @@ async fn unknown_routes_methods_and_parameters_are_refused() {
 }
 
 #[tokio::test]
-async fn nobody_waits_forever() {
+async fn invalid_wait_times_are_refused() {
     let server = Server::start().await;
     let id = server.submit(&endless()).await;
     for wait in ["300001", "-1", "x", "1.5", "99999999999999999999"] {
@@ -344,7 +344,7 @@ async fn nobody_waits_forever() {
 }
 
 #[tokio::test]
-async fn a_key_in_the_header_is_for_one_job() {
+async fn an_idempotency_key_header_on_a_batch_is_refused() {
     let server = Server::start().await;
     let batch = Request::post("/v1/jobs").header("idempotency-key", "k").json(&json!({"jobs": [echo(1)]}));
     let problem = server.send(batch).await.refused(400, "invalid_field");
@@ -353,7 +353,7 @@ async fn a_key_in_the_header_is_for_one_job() {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_leaves_nothing() {
+async fn a_truncated_request_creates_no_job() {
     use tokio::io::AsyncWriteExt;
     let server = Server::start().await;
     let body = echo(1).to_string();

@@ -1,4 +1,4 @@
-//! Content over HTTP: what goes in comes out again, whole, in parts, and after a break.
+//! Blobs over HTTP: uploads, resumed uploads, byte ranges, missing and damaged blobs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::http::{Reply, Request};
 
 const OCTETS: &str = "application/octet-stream";
 
-/// Bytes that do not compress, the same for the same size.
+/// Incompressible bytes, deterministic for a size.
 fn noise(bytes: usize) -> Vec<u8> {
     let mut state = bytes as u64 + 1;
     let mut next = || {
@@ -41,40 +41,40 @@ async fn put_piece(api: &Api, content: &[u8], from: usize, to: usize) -> Reply {
     api.send(octets(request, &content[from..to])).await
 }
 
-async fn get_part(api: &Api, id: BlobId, range: &str) -> Reply {
+async fn get_range(api: &Api, id: BlobId, range: &str) -> Reply {
     api.send(Request::get(format!("/v1/blobs/{id}")).header("range", range)).await
 }
 
 // FEATURES: C11
 #[tokio::test]
-async fn content_of_any_size_comes_back_as_it_was() {
+async fn blobs_of_any_size_are_returned_unchanged() {
     let server = Server::start().await;
     for size in [0, 1, 64 << 10, 20_000_000] {
         let content = noise(size);
         let id = BlobId::of(&content);
-        let kept = post(&server, &content).await.expect(201);
-        assert_eq!(kept, json!({"id": id, "bytes": size}));
+        let created = post(&server, &content).await.expect(201);
+        assert_eq!(created, json!({"id": id, "bytes": size}));
         let reply = server.get(&format!("/v1/blobs/{id}")).await;
         assert_eq!(reply.status, 200);
         assert_eq!(reply.header("content-length"), Some(size.to_string().as_str()));
         assert_eq!(reply.header("content-type"), Some(OCTETS));
-        assert!(reply.body == content, "{size} bytes come back different");
+        assert!(reply.body == content, "a blob of {size} bytes was returned changed");
         let head = server.send(Request::new("HEAD", format!("/v1/blobs/{id}"))).await;
         assert_eq!((head.status, head.header("content-length")), (200, Some(size.to_string().as_str())));
         assert!(head.body.is_empty());
-        // The same again is the same.
+        // A repeated upload succeeds.
         assert_eq!(put(&server, id, &content).await.expect(200)["done"], true);
     }
 }
 
 // FEATURES: C11
 #[tokio::test]
-async fn what_the_server_lacks_is_found_out_with_one_question() {
+async fn missing_blobs_are_listed_by_one_request() {
     let server = Server::start().await;
-    let there = text(&post(&server, b"there").await.expect(201)["id"]);
+    let known = text(&post(&server, b"known").await.expect(201)["id"]);
     let absent = BlobId::of(b"absent").to_string();
-    let asked = json!({"blobs": [absent, there, absent]});
-    let answer = server.post("/v1/blobs/missing", &asked).await.expect(200);
+    let requested = json!({"blobs": [absent, known, absent]});
+    let answer = server.post("/v1/blobs/missing", &requested).await.expect(200);
     assert_eq!(answer, json!({"missing": [absent, absent]}));
     server.post("/v1/blobs/missing", &json!({"blobs": ["blob:1"]})).await.refused(400, "invalid_json");
     server.post("/v1/blobs/missing", &json!({"blob": []})).await.refused(400, "unknown_field");
@@ -84,7 +84,7 @@ async fn what_the_server_lacks_is_found_out_with_one_question() {
 
 // FEATURES: C11
 #[tokio::test]
-async fn an_upload_in_pieces_goes_on_where_it_stopped() {
+async fn an_upload_in_pieces_resumes_after_a_restart() {
     let mut server = Server::start().await;
     let content = noise(1_000_000);
     let id = BlobId::of(&content);
@@ -103,13 +103,13 @@ async fn an_upload_in_pieces_goes_on_where_it_stopped() {
     assert_eq!(put_piece(&server, &content, 400_000, 1_000_000).await.expect(201)["done"], true);
     assert!(server.get(&format!("/v1/blobs/{id}")).await.body == content);
     assert_eq!(server.get(&format!("/v1/blobs/{id}/upload")).await.expect(200)["done"], true);
-    // Who missed the last answer may send the last piece again.
+    // A client that missed the last response may send the last piece again.
     assert_eq!(put_piece(&server, &content, 400_000, 1_000_000).await.expect(200)["done"], true);
 }
 
 // FEATURES: C11
 #[tokio::test]
-async fn a_cut_connection_costs_what_was_on_its_way() {
+async fn a_dropped_connection_loses_only_bytes_in_transit() {
     let server = Server::start().await;
     let content = noise(4_000_000);
     let id = BlobId::of(&content);
@@ -122,13 +122,13 @@ async fn a_cut_connection_costs_what_was_on_its_way() {
     connection.write_all(head.as_bytes()).await.unwrap();
     connection.write_all(&content[..2_500_000]).await.unwrap();
     let path = format!("/v1/blobs/{id}/upload");
-    // While somebody sends, nobody is told how far that is.
+    // Progress of an upload that is still being received is not reported.
     loop {
-        let begun = server.get(&path).await;
-        if begun.status == 200 {
+        let upload = server.get(&path).await;
+        if upload.status == 200 {
             break;
         }
-        begun.refused(404, "upload_not_found");
+        upload.refused(404, "upload_not_found");
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     drop(connection);
@@ -140,7 +140,7 @@ async fn a_cut_connection_costs_what_was_on_its_way() {
 }
 
 #[tokio::test]
-async fn content_that_is_not_what_it_is_called_is_not_kept() {
+async fn content_that_does_not_match_its_id_is_not_stored() {
     let server = Server::start().await;
     let id = BlobId::of(b"this");
     put(&server, id, b"that").await.refused(422, "blob_mismatch");
@@ -150,12 +150,12 @@ async fn content_that_is_not_what_it_is_called_is_not_kept() {
 }
 
 #[tokio::test]
-async fn a_part_can_be_asked_for() {
+async fn byte_ranges_are_returned() {
     let server = Server::start().await;
     let content = noise(600_000);
     let id = BlobId::of(&content);
     put(&server, id, &content).await.expect(201);
-    for (asked, from, to) in [
+    for (requested, from, to) in [
         ("bytes=0-0", 0, 1),
         ("bytes=10-19", 10, 20),
         ("bytes=299999-300001", 299_999, 300_002),
@@ -163,22 +163,22 @@ async fn a_part_can_be_asked_for() {
         ("bytes=599000-", 599_000, 600_000),
         ("bytes=-5", 599_995, 600_000),
     ] {
-        let reply = get_part(&server, id, asked).await;
-        assert_eq!(reply.status, 206, "{asked}");
+        let reply = get_range(&server, id, requested).await;
+        assert_eq!(reply.status, 206, "{requested}");
         let range = format!("bytes {from}-{}/600000", to - 1);
         assert_eq!(reply.header("content-range"), Some(range.as_str()));
-        assert!(reply.body == content[from..to], "{asked}");
+        assert!(reply.body == content[from..to], "{requested}");
     }
-    for asked in ["bytes=600000-", "bytes=5-2", "bytes=0-1,5-6", "items=0-1", "bytes=x-y", "bytes=-0"] {
-        let reply = get_part(&server, id, asked).await;
+    for requested in ["bytes=600000-", "bytes=5-2", "bytes=0-1,5-6", "items=0-1", "bytes=x-y", "bytes=-0"] {
+        let reply = get_range(&server, id, requested).await;
         reply.refused(416, "bad_range");
-        assert_eq!(reply.header("content-range"), Some("bytes */600000"), "{asked}");
+        assert_eq!(reply.header("content-range"), Some("bytes */600000"), "{requested}");
     }
-    get_part(&server, BlobId::of(b"none"), "bytes=0-1").await.refused(404, "blob_not_found");
+    get_range(&server, BlobId::of(b"none"), "bytes=0-1").await.refused(404, "blob_not_found");
 }
 
 #[tokio::test]
-async fn uploads_that_make_no_sense_are_refused_with_a_way_out() {
+async fn invalid_blob_requests_are_refused() {
     let server = Server::start().await;
     for path in ["/v1/blobs/x", "/v1/blobs/blob:12", "/v1/blobs/w_00000000000000000000000000000000"] {
         server.get(path).await.refused(400, "invalid_id");
@@ -216,36 +216,36 @@ fn job_with(input: &str) -> Value {
 
 // FEATURES: C11
 #[tokio::test]
-async fn a_job_finds_its_inputs_and_one_whose_blobs_are_missing_is_not_accepted() {
+async fn a_job_reads_its_inputs_and_a_job_with_missing_blobs_is_refused() {
     let server = Server::start().await;
-    let there = text(&post(&server, b"from a blob").await.expect(201)["id"]);
+    let known = text(&post(&server, b"from a blob").await.expect(201)["id"]);
     let absent = BlobId::of(b"absent").to_string();
     let problem = server.post("/v1/jobs", &job_with(&absent)).await.refused(409, "blob_missing");
     assert_eq!(problem["blobs"], json!([absent]));
     let wasm = json!({"run": {"wasm": {"component": absent}}});
     server.post("/v1/jobs", &wasm).await.refused(409, "blob_missing");
-    let job = server.run(&job_with(&there)).await;
+    let job = server.run(&job_with(&known)).await;
     assert_eq!((&job["state"], &job["result"]), (&json!("succeeded"), &json!("from a blob")));
-    let batch = json!({"jobs": [job_with(&there), job_with(&absent), crate::common::echo(1), wasm, job_with(&there)]});
+    let batch = json!({"jobs": [job_with(&known), job_with(&absent), crate::common::echo(1), wasm, job_with(&known)]});
     let results = server.post("/v1/jobs", &batch).await.expect(200)["results"].clone();
-    for place in [1, 3] {
-        assert_eq!(results[place]["error"]["code"], "blob_missing", "{results}");
-        assert_eq!(results[place]["error"]["blobs"], json!([absent]));
+    for index in [1, 3] {
+        assert_eq!(results[index]["error"]["code"], "blob_missing", "{results}");
+        assert_eq!(results[index]["error"]["blobs"], json!([absent]));
     }
-    for place in [0, 2, 4] {
-        assert_eq!(server.ended(&text(&results[place]["id"])).await["state"], "succeeded");
+    for index in [0, 2, 4] {
+        assert_eq!(server.ended(&text(&results[index]["id"])).await["state"], "succeeded");
     }
     server.works_with(4).await;
 }
 
-/// The files that hold blobs, whatever their layout.
-fn stored(server: &Server) -> Vec<PathBuf> {
+/// All files in the blob directory, in any layout.
+fn blob_files(server: &Server) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let mut open = vec![server.directory().join("blobs")];
-    while let Some(directory) = open.pop() {
+    let mut pending = vec![server.directory().join("blobs")];
+    while let Some(directory) = pending.pop() {
         for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
             match entry.file_type().unwrap().is_dir() {
-                true => open.push(entry.path()),
+                true => pending.push(entry.path()),
                 false => found.push(entry.path()),
             }
         }
@@ -254,7 +254,7 @@ fn stored(server: &Server) -> Vec<PathBuf> {
 }
 
 fn damage(server: &Server, id: BlobId) {
-    let file = stored(server).into_iter().find(|path| path.to_string_lossy().contains(&id.hex()[4..])).unwrap();
+    let file = blob_files(server).into_iter().find(|path| path.to_string_lossy().contains(&id.hex()[4..])).unwrap();
     let mut bytes = fs::read(&file).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
@@ -264,7 +264,7 @@ fn damage(server: &Server, id: BlobId) {
 
 // FEATURES: C11
 #[tokio::test]
-async fn damage_on_the_disk_is_told_and_never_handed_out() {
+async fn a_blob_damaged_on_disk_is_reported_and_never_returned() {
     let server = Server::start().await;
     let (read, used) = (noise(100_000), noise(100_001));
     for content in [&read, &used] {
@@ -274,11 +274,11 @@ async fn damage_on_the_disk_is_told_and_never_handed_out() {
     let (read_id, used_id) = (BlobId::of(&read), BlobId::of(&used));
     let problem = server.get(&format!("/v1/blobs/{read_id}")).await.refused(500, "damaged");
     assert!(text(&problem["detail"]).contains("Upload it again"), "{problem}");
-    get_part(&server, read_id, "bytes=0-9").await.refused(500, "damaged");
+    get_range(&server, read_id, "bytes=0-9").await.refused(500, "damaged");
     let job = server.run(&job_with(&used_id.to_string())).await;
     assert_eq!((&job["state"], &job["reason"]), (&json!("failed"), &json!("fatal")), "{job}");
     assert!(text(&job["message"]).contains("is damaged"), "{job}");
-    // From here on it counts as missing, and a new upload heals it.
+    // The blob now counts as missing; a new upload repairs it.
     server.post("/v1/jobs", &job_with(&used_id.to_string())).await.refused(409, "blob_missing");
     put(&server, used_id, &used).await.expect(201);
     assert_eq!(server.run(&job_with(&used_id.to_string())).await["state"], "succeeded");

@@ -1,4 +1,4 @@
-//! The one fixture: a real node on a free port with a directory of its own.
+//! Test fixture: a real node on a free port with its own data directory.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -38,7 +38,7 @@ impl Server {
         Self { node: Some(node), options, api, directory }
     }
 
-    /// The API alone, for a task of its own.
+    /// A copy of the API client, for use in a spawned task.
     pub fn api(&self) -> Api {
         self.api
     }
@@ -52,13 +52,13 @@ impl Server {
     }
 
     pub async fn stop(&mut self) {
-        let node = self.node.take().expect("it runs");
+        let node = self.node.take().expect("the node runs");
         within("the end of the node", node.stop(StopMode::StopProcesses)).await.unwrap();
     }
 
-    /// Starts it again after a stop.
+    /// Starts the node again after a stop.
     pub async fn start_again(&mut self) {
-        assert!(self.node.is_none(), "it runs already");
+        assert!(self.node.is_none(), "the node runs already");
         let node = Node::start(self.options.clone()).await.unwrap();
         self.api = Api { address: node.address().listen };
         self.node = Some(node);
@@ -78,7 +78,7 @@ impl Deref for Server {
     }
 }
 
-/// Quick retries, and processes as the tests like them: without a sandbox unless they say otherwise.
+/// Options for tests: short retry delays, and jobs without a sandbox allowed.
 pub fn options(directory: &Path, change: impl FnOnce(&mut Options)) -> Options {
     let mut options = Options {
         data_dir: directory.to_owned(),
@@ -87,7 +87,7 @@ pub fn options(directory: &Path, change: impl FnOnce(&mut Options)) -> Options {
         retry_longest_ms: 5,
         stop_grace_ms: 200,
         allow_unsandboxed: true,
-        // What a test leaves behind must not run for long.
+        // Processes left behind by a test must stop soon.
         unclaimed_ms: 5_000,
         spawner_program: Some(spawner_program()),
         ..Options::default()
@@ -96,15 +96,15 @@ pub fn options(directory: &Path, change: impl FnOnce(&mut Options)) -> Options {
     options
 }
 
-/// The spawner that is built beside the tests.
+/// The spawner binary next to the test binaries.
 fn spawner_program() -> PathBuf {
-    let beside = std::env::current_exe().unwrap();
-    let program = beside.parent().unwrap().parent().unwrap().join("outlast-spawner");
-    assert!(program.exists(), "build it first: cargo build -p spawner --bin outlast-spawner");
+    let test_binary = std::env::current_exe().unwrap();
+    let program = test_binary.parent().unwrap().parent().unwrap().join("outlast-spawner");
+    assert!(program.exists(), "the spawner is missing, build it first: cargo build -p spawner --bin outlast-spawner");
     program
 }
 
-/// A node's API, as a user calls it.
+/// HTTP client of a node's API.
 #[derive(Debug, Clone, Copy)]
 pub struct Api {
     pub address: SocketAddr,
@@ -132,7 +132,7 @@ impl Api {
         self.send(Request::post(path).json(body)).await
     }
 
-    /// Submits a job that must be accepted; its id.
+    /// Submits a job that must be accepted, and returns its id.
     pub async fn submit(&self, job: &Value) -> String {
         text(&self.post("/v1/jobs", job).await.expect(201)["id"])
     }
@@ -141,19 +141,19 @@ impl Api {
         self.get(&format!("/v1/jobs/{id}")).await.expect(200)
     }
 
-    /// Submits a job and waits until it has ended.
+    /// Submits a job and waits until it is terminal.
     pub async fn run(&self, job: &Value) -> Value {
         self.ended(&self.submit(job).await).await
     }
 
-    /// The job once it has ended.
+    /// Waits until the job is terminal.
     pub async fn ended(&self, id: &str) -> Value {
         let job = self.get(&format!("/v1/jobs/{id}?wait_ms=25000")).await.expect(200);
         assert!(is_terminal(&job), "{job}");
         job
     }
 
-    /// The job once it is as wanted.
+    /// Polls the job until it satisfies `wanted`.
     pub async fn job_when(&self, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         self.seen(&format!("/v1/jobs/{id}"), wanted).await
     }
@@ -162,7 +162,7 @@ impl Api {
         self.job_when(id, |job| job["state"] == state).await
     }
 
-    /// What a path shows once it is as wanted.
+    /// Polls a path until its response satisfies `wanted`.
     pub async fn seen(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let since = Instant::now();
         loop {
@@ -170,7 +170,7 @@ impl Api {
             if wanted(&shown) {
                 return shown;
             }
-            assert!(since.elapsed() < DEADLINE, "{path} stays as it is: {shown}");
+            assert!(since.elapsed() < DEADLINE, "timed out polling {path}, last response: {shown}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -179,7 +179,7 @@ impl Api {
         self.post("/v1/queues", spec).await.expect(201)
     }
 
-    /// The ids of a list, page by page, with what each page was asked for.
+    /// The ids of all pages of a list, `limit` per page.
     pub async fn listed(&self, path: &str, limit: usize) -> Vec<String> {
         let mut ids = Vec::new();
         let mut cursor = String::new();
@@ -196,22 +196,22 @@ impl Api {
         }
     }
 
-    /// A number of `/metrics`. It may be a moment behind what has been answered.
+    /// A value from `/metrics`. It may lag behind responses.
     pub async fn metric(&self, name: &str) -> u64 {
         let metrics = self.get("/metrics").await.text();
         let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.unwrap_or_else(|| panic!("no {name} in {metrics}")).parse().unwrap()
+        line.unwrap_or_else(|| panic!("metric {name} is missing in {metrics}")).parse().unwrap()
     }
 
     pub async fn metric_when(&self, name: &str, value: u64) {
         let since = Instant::now();
         while self.metric(name).await != value {
-            assert!(since.elapsed() < DEADLINE, "{name} does not become {value}");
+            assert!(since.elapsed() < DEADLINE, "timed out waiting for {name} to become {value}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
-    /// The server works, and has the jobs that it is thought to have accepted and no others.
+    /// Asserts that the server is ready and has exactly this number of jobs.
     pub async fn works_with(&self, jobs_accepted: usize) {
         assert_eq!(self.listed("/v1/jobs", 1000).await.len(), jobs_accepted);
         self.get("/readyz").await.expect(200);
@@ -220,7 +220,7 @@ impl Api {
 
 #[track_caller]
 pub fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_else(|| panic!("{value} is no text")).to_owned()
+    value.as_str().unwrap_or_else(|| panic!("{value} is not a string")).to_owned()
 }
 
 pub fn is_terminal(job: &Value) -> bool {
@@ -228,7 +228,7 @@ pub fn is_terminal(job: &Value) -> bool {
     state.is_terminal()
 }
 
-/// The states that a job has passed, in order.
+/// The states of a job, in order.
 pub fn states(job: &Value) -> Vec<String> {
     job["states"].as_array().unwrap().iter().map(|entry| text(&entry["state"])).collect()
 }
@@ -237,7 +237,7 @@ pub fn echo(value: impl Into<Value>) -> Value {
     json!({"run": {"echo": {"value": value.into()}}})
 }
 
-/// An echo job that takes its time: longer than any test waits.
+/// An echo job that runs longer than any test waits.
 pub fn endless() -> Value {
     json!({"run": {"echo": {"delay_ms": 600_000}}})
 }
@@ -252,30 +252,30 @@ pub fn shell(script: &str) -> Value {
 
 /// `base` with some fields replaced or added.
 pub fn with(mut base: Value, fields: Value) -> Value {
-    let Value::Object(fields) = fields else { panic!("{fields} has no fields") };
+    let Value::Object(fields) = fields else { panic!("{fields} is not an object") };
     base.as_object_mut().unwrap().extend(fields);
     base
 }
 
-/// A time so many milliseconds from now.
+/// The time `ms` milliseconds from now.
 pub fn from_now(ms: i64) -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
     let at = model::time::Millis((i64::try_from(now).unwrap() + ms).try_into().unwrap());
     text(&serde_json::to_value(model::time::Timestamp(at)).unwrap())
 }
 
-/// Live processes of a job, found by the mark in their environment.
+/// Live processes of a job, found by their environment variable.
 pub fn processes_of(job: &str) -> Vec<i32> {
-    let mark = format!("OUTLAST_JOB_ID={job}");
-    let numbers = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
-    let carries_mark = |pid: &i32| {
+    let variable_of_job = format!("OUTLAST_JOB_ID={job}");
+    let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    let belongs_to_job = |pid: &i32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+        environment.split(|byte| *byte == 0).any(|variable| variable == variable_of_job.as_bytes())
     };
-    numbers.filter(carries_mark).collect()
+    pids.filter(belongs_to_job).collect()
 }
 
-/// Waits for what nobody tells.
+/// Polls a condition; panics with `what` after the deadline.
 pub async fn until(what: &str, condition: impl Fn() -> bool) {
     let since = Instant::now();
     while !condition() {

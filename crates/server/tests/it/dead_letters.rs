@@ -1,4 +1,4 @@
-//! Dead letters: listed, shown, tried again, purged.
+//! Dead letters: list, show, retry, purge.
 
 use serde_json::{Value, json};
 
@@ -14,27 +14,27 @@ async fn failed(server: &Api, topic: &str) -> String {
 
 // FEATURES: D8
 #[tokio::test]
-async fn what_ended_undone_is_listed_shown_retried_and_purged() {
+async fn dead_letters_are_listed_shown_retried_and_purged() {
     let server = Server::with_shards(4).await;
     let mut ids = Vec::new();
     for topic in ["a", "b", "a", "b", "a"] {
         ids.push(failed(&server, topic).await);
     }
     server.run(&echo(1)).await;
-    assert_eq!(server.listed("/v1/dlq", 2).await, ids, "oldest first, whatever their shard");
+    assert_eq!(server.listed("/v1/dlq", 2).await, ids, "dead letters are not listed oldest first across shards");
     assert_eq!(server.listed("/v1/dlq?topic=b", 1).await, [ids[1].clone(), ids[3].clone()]);
     assert_eq!(server.listed("/v1/dlq?reason=fatal&tenant=default", 9).await, ids);
     assert!(server.listed("/v1/dlq?reason=retries_exhausted", 9).await.is_empty());
     assert!(server.listed("/v1/dlq?older_than_ms=3600000", 9).await.is_empty());
 
     let id = &ids[0];
-    let letter = server.get(&format!("/v1/dlq/{id}")).await.expect(200);
-    assert_eq!((&letter["state"], &letter["reason"]), (&json!("failed"), &json!("fatal")));
-    assert_eq!(letter["job"]["id"], json!(id));
+    let dead_letter = server.get(&format!("/v1/dlq/{id}")).await.expect(200);
+    assert_eq!((&dead_letter["state"], &dead_letter["reason"]), (&json!("failed"), &json!("fatal")));
+    assert_eq!(dead_letter["job"]["id"], json!(id));
     server.act(&format!("/v1/dlq/{id}/retry")).await.expect(200);
-    let again = server.job_when(id, |job| job["attempt"] == 2 && job["state"] == "failed").await;
-    assert_eq!(again["retries"], 1);
-    assert_eq!(server.listed("/v1/dlq", 9).await, ids, "it has ended compensated again");
+    let retried = server.job_when(id, |job| job["attempt"] == 2 && job["state"] == "failed").await;
+    assert_eq!(retried["retries"], 1);
+    assert_eq!(server.listed("/v1/dlq", 9).await, ids, "the retried job failed and is not listed");
 
     assert_eq!(server.delete(&format!("/v1/dlq/{id}")).await.status, 204);
     server.get(&format!("/v1/dlq/{id}")).await.refused(404, "unknown_job");
@@ -45,7 +45,7 @@ async fn what_ended_undone_is_listed_shown_retried_and_purged() {
 
 // FEATURES: D8
 #[tokio::test]
-async fn many_letters_are_purged_by_what_they_have_in_common() {
+async fn dead_letters_are_purged_by_filter() {
     let server = Server::with_shards(2).await;
     for topic in ["a", "a", "a", "b"] {
         failed(&server, topic).await;
@@ -66,7 +66,7 @@ async fn many_letters_are_purged_by_what_they_have_in_common() {
 }
 
 #[tokio::test]
-async fn a_job_that_succeeded_has_left_no_letter() {
+async fn a_succeeded_job_has_no_dead_letter() {
     let server = Server::start().await;
     let id = text(&server.run(&echo(1)).await["id"]);
     server.get(&format!("/v1/dlq/{id}")).await.refused(404, "no_dead_letter");
@@ -77,7 +77,7 @@ async fn a_job_that_succeeded_has_left_no_letter() {
 }
 
 #[tokio::test]
-async fn a_letter_without_retries_left_stays_where_it_is() {
+async fn a_dead_letter_without_retries_left_cannot_be_retried() {
     let server = Server::start().await;
     let job = with(failing("a"), json!({"max_retries": 0}));
     let id = text(&server.run(&job).await["id"]);
@@ -87,7 +87,7 @@ async fn a_letter_without_retries_left_stays_where_it_is() {
 
 // FEATURES: D8
 #[tokio::test]
-async fn letters_outlast_a_restart() {
+async fn dead_letters_survive_a_restart() {
     let mut server = Server::start().await;
     let id = failed(&server, "a").await;
     server.restart().await;

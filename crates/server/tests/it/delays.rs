@@ -1,4 +1,4 @@
-//! Time: retries, timeouts, deadlines and delays.
+//! Retry delays, timeouts, deadlines and delayed starts.
 
 use serde_json::json;
 
@@ -6,16 +6,16 @@ use crate::common::{Server, echo, endless, from_now, processes_of, shell, states
 
 // FEATURES: C3
 #[tokio::test]
-async fn a_job_that_fails_is_tried_again_as_often_as_it_says_or_its_queue_does() {
+async fn a_failing_job_is_retried_up_to_the_limit_of_the_job_or_its_queue() {
     let server = Server::with_shards(4).await;
     let queue = text(&server.create_queue(&json!({"max_retries": 1})).await["id"]);
-    let none = text(&server.create_queue(&json!({"max_retries": 0})).await["id"]);
+    let without_retries = text(&server.create_queue(&json!({"max_retries": 0})).await["id"]);
     let failing = json!({"run": {"echo": {"fail": "error"}}});
     for (fields, attempts) in [
         (json!({}), 4),
         (json!({"queue": queue}), 2),
-        (json!({"queue": none}), 1),
-        (json!({"queue": none, "max_retries": 2}), 3),
+        (json!({"queue": without_retries}), 1),
+        (json!({"queue": without_retries, "max_retries": 2}), 3),
         (json!({"max_retries": 0}), 1),
     ] {
         let job = server.run(&with(failing.clone(), fields)).await;
@@ -26,7 +26,7 @@ async fn a_job_that_fails_is_tried_again_as_often_as_it_says_or_its_queue_does()
 
 // FEATURES: C3
 #[tokio::test]
-async fn a_job_waits_longer_before_each_try() {
+async fn the_retry_delay_grows_with_each_attempt() {
     let server = Server::with(|options| (options.retry_first_ms, options.retry_longest_ms) = (20, 60)).await;
     let job = server.run(&json!({"run": {"echo": {"fail": "error"}}, "max_retries": 3})).await;
     let history = server.get(&format!("/v1/jobs/{}/history", text(&job["id"]))).await.expect(200);
@@ -41,7 +41,7 @@ async fn a_job_waits_longer_before_each_try() {
 }
 
 #[tokio::test]
-async fn a_job_that_waits_for_its_next_try_says_so_and_can_be_cancelled() {
+async fn a_job_waiting_for_a_retry_shows_the_reason_and_can_be_cancelled() {
     let server = Server::with(|options| (options.retry_first_ms, options.retry_longest_ms) = (600_000, 600_000)).await;
     let id = server.submit(&json!({"run": {"echo": {"fail": "error"}}})).await;
     let job = server.job_when(&id, |job| job["reason"] == "retry_later").await;
@@ -53,7 +53,7 @@ async fn a_job_that_waits_for_its_next_try_says_so_and_can_be_cancelled() {
 
 // FEATURES: D4
 #[tokio::test]
-async fn an_attempt_that_runs_too_long_is_timed_out_and_stopped() {
+async fn an_attempt_beyond_its_timeout_is_timed_out_and_stopped() {
     let server = Server::start().await;
     let job = server.run(&with(endless(), json!({"timeout_ms": 50}))).await;
     assert_eq!((&job["state"], &job["reason"]), (&json!("timed_out"), &json!("attempt_timed_out")));
@@ -61,12 +61,12 @@ async fn an_attempt_that_runs_too_long_is_timed_out_and_stopped() {
     let job = server.run(&with(shell("sleep 600 & wait"), json!({"timeout_ms": 100}))).await;
     assert_eq!(job["state"], "timed_out");
     let id = text(&job["id"]);
-    until("the process runs on", || processes_of(&id).is_empty()).await;
+    until("the process of the timed out job still runs", || processes_of(&id).is_empty()).await;
 }
 
 // FEATURES: D4
 #[tokio::test]
-async fn a_passed_deadline_ends_a_job_wherever_it_is() {
+async fn a_passed_deadline_ends_a_job_in_any_state() {
     let server = Server::with_shards(4).await;
     let deadline = json!({"deadline": from_now(150)});
     let running = server.submit(&with(endless(), deadline.clone())).await;
@@ -83,7 +83,7 @@ async fn a_passed_deadline_ends_a_job_wherever_it_is() {
 
 // FEATURES: D4
 #[tokio::test]
-async fn a_job_that_was_timed_out_can_be_retried() {
+async fn a_timed_out_job_can_be_retried() {
     let server = Server::start().await;
     let id = text(&server.run(&with(endless(), json!({"timeout_ms": 30}))).await["id"]);
     server.act(&format!("/v1/jobs/{id}/retry")).await.expect(200);
@@ -92,7 +92,7 @@ async fn a_job_that_was_timed_out_can_be_retried() {
 }
 
 #[tokio::test]
-async fn a_job_does_not_start_before_its_time() {
+async fn a_job_does_not_start_before_not_before() {
     let server = Server::with_shards(4).await;
     let not_before = from_now(400);
     let id = server.submit(&with(echo(1), json!({"not_before": not_before}))).await;

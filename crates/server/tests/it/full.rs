@@ -1,11 +1,11 @@
-//! A shard that is full says so, and goes on when there is room.
+//! The limit of live jobs per shard: refusal with `retry-after`, and acceptance once there is room.
 
 use serde_json::json;
 
 use crate::common::{Server, echo, endless, text, with};
 
 #[tokio::test]
-async fn a_full_shard_tells_clients_to_come_back() {
+async fn a_full_shard_refuses_jobs_with_retry_after_until_there_is_room() {
     let server = Server::with(|options| options.live_jobs_max = 3).await;
     let failed = text(&server.run(&json!({"run": {"echo": {"fail": "fatal"}}})).await["id"]);
     let mut live = Vec::new();
@@ -31,12 +31,12 @@ async fn a_full_shard_tells_clients_to_come_back() {
     server.act(&format!("/v1/jobs/{failed}/retry")).await.expect(200);
     server.ended(&failed).await;
     let batch = server.post("/v1/jobs", &json!({"jobs": [endless(), endless()]})).await.expect(200);
-    assert!(batch["results"][0]["id"].is_string(), "there is room for one: {batch}");
+    assert!(batch["results"][0]["id"].is_string(), "the shard has room for one job: {batch}");
     assert_eq!(batch["results"][1]["error"]["code"], "too_many_jobs");
 }
 
 #[tokio::test]
-async fn a_full_server_is_still_full_after_a_restart() {
+async fn the_live_job_limit_counts_rehydrated_jobs_after_a_restart() {
     let mut server = Server::with(|options| options.live_jobs_max = 2).await;
     let first = server.submit(&endless()).await;
     server.submit(&endless()).await;

@@ -1,4 +1,4 @@
-//! A client that says exactly what a test wants it to say, also what no proper client would.
+//! Raw HTTP client for tests. It can also send malformed requests.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,18 +7,18 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Longer than anything here takes on a busy machine; what takes longer hangs.
+/// Time limit of every wait. Nothing here takes this long, even on a busy machine; a longer wait is a hang.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Waits for something that must come.
+/// Awaits a future; panics after the deadline.
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(DEADLINE, future).await {
         Ok(value) => value,
-        Err(_) => panic!("{what} did not come"),
+        Err(_) => panic!("timed out waiting for {what}"),
     }
 }
 
-/// A request, word by word.
+/// A request. Headers and body are sent unchecked.
 #[derive(Debug, Clone)]
 pub struct Request {
     method: String,
@@ -49,7 +49,7 @@ impl Request {
         self
     }
 
-    /// A body without a type.
+    /// Sets the body without a content type.
     pub fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
         self.body = body.into();
         self
@@ -75,26 +75,26 @@ impl Request {
         bytes
     }
 
-    /// Sends it and reads the head of the answer.
+    /// Sends the request and reads the head of the response.
     pub async fn open(&self, to: SocketAddr) -> Answer {
         let mut connection = TcpStream::connect(to).await.unwrap();
-        // A server that refuses a large body may stop reading it: what it answers counts.
+        // The server may refuse a large body before reading all of it. Only its response counts.
         let _ = connection.write_all(&self.bytes(to)).await;
-        within("the answer", Answer::begin(connection)).await
+        within("the response head", Answer::read_head(connection)).await
     }
 
-    /// Sends it and reads the whole answer.
+    /// Sends the request and reads the whole response.
     pub async fn send(&self, to: SocketAddr) -> Reply {
         let mut answer = self.open(to).await;
         let mut body = Vec::new();
-        while let Some(piece) = within("the rest of the answer", answer.next()).await {
-            body.extend_from_slice(&piece);
+        while let Some(chunk) = within("the response body", answer.next()).await {
+            body.extend_from_slice(&chunk);
         }
         Reply { status: answer.status, headers: answer.headers, body }
     }
 }
 
-/// An answer whose body is still coming.
+/// A response with its head read and its body streaming.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -102,17 +102,17 @@ pub struct Answer {
     connection: TcpStream,
     unread: Vec<u8>,
     chunked: bool,
-    over: bool,
+    finished: bool,
 }
 
 impl Answer {
-    async fn begin(mut connection: TcpStream) -> Self {
+    async fn read_head(mut connection: TcpStream) -> Self {
         let mut unread = Vec::new();
         let end = loop {
             if let Some(end) = unread.windows(4).position(|window| window == b"\r\n\r\n") {
                 break end;
             }
-            assert!(connection.read_buf(&mut unread).await.unwrap() > 0, "the connection was closed without an answer");
+            assert!(connection.read_buf(&mut unread).await.unwrap() > 0, "the connection closed without a response");
         };
         let head = String::from_utf8(unread[..end].to_vec()).unwrap();
         unread.drain(..end + 4);
@@ -123,28 +123,28 @@ impl Answer {
             .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
             .collect();
         let chunked = headers.iter().any(|(name, value)| name == "transfer-encoding" && value == "chunked");
-        Self { status, headers, connection, unread, chunked, over: false }
+        Self { status, headers, connection, unread, chunked, finished: false }
     }
 
-    /// The next piece of the body, `None` at its end.
+    /// The next chunk of the body, `None` at its end.
     pub async fn next(&mut self) -> Option<Vec<u8>> {
         loop {
-            if self.over {
+            if self.finished {
                 return None;
             }
-            if let Some(piece) = self.take_piece() {
-                if piece.is_empty() {
+            if let Some(chunk) = self.take_chunk() {
+                if chunk.is_empty() {
                     continue;
                 }
-                return Some(piece);
+                return Some(chunk);
             }
             if self.connection.read_buf(&mut self.unread).await.unwrap_or(0) == 0 {
-                self.over = true;
+                self.finished = true;
             }
         }
     }
 
-    fn take_piece(&mut self) -> Option<Vec<u8>> {
+    fn take_chunk(&mut self) -> Option<Vec<u8>> {
         if !self.chunked {
             return (!self.unread.is_empty()).then(|| std::mem::take(&mut self.unread));
         }
@@ -154,14 +154,14 @@ impl Answer {
         if self.unread.len() < end + 2 {
             return None;
         }
-        let piece = self.unread[start..end].to_vec();
+        let chunk = self.unread[start..end].to_vec();
         self.unread.drain(..end + 2);
-        self.over = size == 0;
-        Some(piece)
+        self.finished = size == 0;
+        Some(chunk)
     }
 }
 
-/// A whole answer.
+/// A complete response.
 #[derive(Debug)]
 pub struct Reply {
     pub status: u16,
@@ -178,14 +178,14 @@ impl Reply {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The body of an answer that must have this status.
+    /// Asserts the status and returns the body.
     #[track_caller]
     pub fn expect(&self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", self.text());
         if self.body.is_empty() { Value::Null } else { serde_json::from_slice(&self.body).unwrap() }
     }
 
-    /// The problem of a refusal that must have this status and code.
+    /// Asserts an error response with this status and code, and returns its problem document.
     #[track_caller]
     pub fn refused(&self, status: u16, code: &str) -> Value {
         let problem = self.expect(status);

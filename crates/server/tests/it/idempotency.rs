@@ -1,4 +1,4 @@
-//! One key, one job: whatever is sent again, at once, later, or after a restart.
+//! Idempotency keys: one key makes one job, for concurrent and later submissions and after a restart.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ async fn submit(api: &Api, key: &str, job: &Value) -> Reply {
 }
 
 #[tokio::test]
-async fn the_same_key_and_body_give_the_first_answer_again() {
+async fn the_same_key_and_body_return_the_first_job() {
     for shards in [1, 4] {
         let server = Server::with_shards(shards).await;
         let job = endless();
@@ -28,7 +28,7 @@ async fn the_same_key_and_body_give_the_first_answer_again() {
 }
 
 #[tokio::test]
-async fn a_key_in_the_body_is_the_same_as_one_in_the_header() {
+async fn a_key_in_the_body_equals_the_same_key_in_the_header() {
     let server = Server::with_shards(4).await;
     let keyed = with(echo(1), json!({"idempotency_key": "k"}));
     let first = server.post("/v1/jobs", &keyed).await.expect(201);
@@ -37,15 +37,15 @@ async fn a_key_in_the_body_is_the_same_as_one_in_the_header() {
     assert_eq!(submit(&server, "k", &keyed).await.expect(200)["id"], first["id"]);
     let batch = json!({"jobs": [keyed, echo(2), keyed]});
     let answer = server.post("/v1/jobs", &batch).await.expect(200);
-    for place in [0, 2] {
-        assert_eq!(answer["results"][place]["id"], first["id"]);
-        assert_eq!(answer["results"][place]["deduplicated"], true);
+    for index in [0, 2] {
+        assert_eq!(answer["results"][index]["id"], first["id"]);
+        assert_eq!(answer["results"][index]["deduplicated"], true);
     }
     server.works_with(2).await;
 }
 
 #[tokio::test]
-async fn a_queue_is_the_same_however_it_is_named_and_another_is_another_body() {
+async fn queue_id_and_token_are_the_same_body_and_another_queue_is_a_conflict() {
     let server = Server::start().await;
     let queue = server.create_queue(&json!({"tag": "a"})).await;
     let by_id = with(echo(1), json!({"queue": queue["id"]}));
@@ -56,8 +56,8 @@ async fn a_queue_is_the_same_however_it_is_named_and_another_is_another_body() {
     assert_eq!(submit(&server, "k", &by_token).await.expect(200)["id"], first["id"]);
     submit(&server, "k", &echo(1)).await.refused(409, "idempotency_conflict");
     let other = server.create_queue(&json!({"tag": "b"})).await;
-    let elsewhere = with(echo(1), json!({"queue": other["id"]}));
-    submit(&server, "k", &elsewhere).await.refused(409, "idempotency_conflict");
+    let in_other_queue = with(echo(1), json!({"queue": other["id"]}));
+    submit(&server, "k", &in_other_queue).await.refused(409, "idempotency_conflict");
 }
 
 #[tokio::test]
@@ -69,13 +69,13 @@ async fn tenants_do_not_share_keys() {
 }
 
 #[tokio::test]
-async fn twenty_at_once_make_one_job() {
+async fn twenty_concurrent_submissions_with_one_key_make_one_job() {
     for shards in [1, 4] {
         let server = Server::with_shards(shards).await;
         let api = server.api();
         let sent: Vec<_> = (0..20)
             .map(|number| {
-                // Every fourth says it within a batch.
+                // Every fourth submission is a batch.
                 tokio::spawn(async move {
                     if number % 4 == 0 {
                         let batch = json!({"jobs": [with(echo(1), json!({"idempotency_key": "k"}))]});
@@ -103,7 +103,7 @@ async fn twenty_at_once_make_one_job() {
 }
 
 #[tokio::test]
-async fn a_key_is_known_after_its_job_has_ended_and_after_a_restart() {
+async fn a_key_is_remembered_after_its_job_has_ended_and_after_a_restart() {
     for shards in [1, 4] {
         let mut server = Server::with_shards(shards).await;
         let id = text(&submit(&server, "k", &echo(1)).await.expect(201)["id"]);
@@ -119,7 +119,7 @@ async fn a_key_is_known_after_its_job_has_ended_and_after_a_restart() {
 }
 
 #[tokio::test]
-async fn the_key_of_a_removed_job_says_that_it_is_gone() {
+async fn the_key_of_a_deleted_job_is_refused_as_gone() {
     let server = Server::start().await;
     let id = text(&submit(&server, "k", &echo(1)).await.expect(201)["id"]);
     server.ended(&id).await;
@@ -131,7 +131,7 @@ async fn the_key_of_a_removed_job_says_that_it_is_gone() {
 }
 
 #[tokio::test]
-async fn a_repeated_submit_may_wait_for_the_end_of_the_first() {
+async fn a_repeated_submission_can_wait_for_the_first_job_to_end() {
     let server = Server::with_shards(4).await;
     let job = json!({"run": {"echo": {"value": "slow", "delay_ms": 50}}});
     let first = submit(&server, "k", &job).await.expect(201);
@@ -152,7 +152,7 @@ async fn a_refused_job_does_not_use_up_its_key() {
 }
 
 #[tokio::test]
-async fn keys_have_a_length() {
+async fn keys_outside_the_length_limits_are_refused() {
     let server = Server::start().await;
     submit(&server, &"k".repeat(255), &echo(1)).await.expect(201);
     submit(&server, &"k".repeat(256), &echo(1)).await.refused(400, "invalid_field");

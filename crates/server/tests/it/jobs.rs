@@ -1,4 +1,4 @@
-//! Submitting, waiting, results and histories.
+//! Job submission, waiting, results and histories.
 
 use serde_json::json;
 
@@ -30,7 +30,7 @@ async fn a_job_is_accepted_runs_and_has_a_result() {
 
 // FEATURES: C1
 #[tokio::test]
-async fn each_state_is_entered_once_in_order_and_with_its_time() {
+async fn each_state_is_recorded_once_in_order_and_with_its_time() {
     let server = Server::start().await;
     let job = server.run(&echo(1)).await;
     assert_eq!(states(&job), ["pending", "scheduled", "dispatched", "running", "succeeded"]);
@@ -53,7 +53,7 @@ async fn jobs_are_numbered_within_their_queue() {
 
 // FEATURES: C12
 #[tokio::test]
-async fn a_batch_is_answered_in_order_and_each_job_on_its_own_merits() {
+async fn batch_results_are_in_order_and_each_job_is_accepted_or_refused_separately() {
     for shards in [1, 4] {
         let server = Server::with_shards(shards).await;
         let queue = text(&server.create_queue(&json!({})).await["id"]);
@@ -70,11 +70,11 @@ async fn a_batch_is_answered_in_order_and_each_job_on_its_own_merits() {
         let answer = server.post("/v1/jobs", &batch).await.expect(200);
         let results = answer["results"].as_array().unwrap();
         assert_eq!(results.len(), 8);
-        for (place, value) in [(0, "first"), (2, "third"), (4, "fifth")] {
-            let job = server.ended(&text(&results[place]["id"])).await;
+        for (index, value) in [(0, "first"), (2, "third"), (4, "fifth")] {
+            let job = server.ended(&text(&results[index]["id"])).await;
             assert_eq!(job["result"], value);
         }
-        let code = |place: usize| text(&results[place]["error"]["code"]);
+        let code = |index: usize| text(&results[index]["error"]["code"]);
         assert_eq!(code(1), "unknown_field");
         assert_eq!(code(3), "invalid_json");
         assert_eq!(results[3]["error"]["field"], "run.echo.delay_ms");
@@ -94,13 +94,13 @@ async fn lines_of_ndjson_are_a_batch() {
     let results = answer["results"].as_array().unwrap();
     assert_eq!(results.len(), 4);
     assert_eq!(results[2]["error"]["code"], "invalid_json");
-    for (place, value) in [(0, "a"), (1, "b"), (3, "c")] {
-        assert_eq!(server.ended(&text(&results[place]["id"])).await["result"], value);
+    for (index, value) in [(0, "a"), (1, "b"), (3, "c")] {
+        assert_eq!(server.ended(&text(&results[index]["id"])).await["result"], value);
     }
 }
 
 #[tokio::test]
-async fn a_batch_may_be_written_in_any_way_and_be_empty() {
+async fn an_empty_batch_is_accepted_with_any_whitespace() {
     let server = Server::start().await;
     for body in [r#"{"jobs":[]}"#, " {\n \"jobs\" : [ ] }"] {
         let request = Request::post("/v1/jobs").header("content-type", "application/json; charset=utf-8").body(body);
@@ -118,7 +118,7 @@ async fn the_largest_batch_is_accepted() {
 }
 
 #[tokio::test]
-async fn a_submit_may_wait_for_the_end() {
+async fn a_submission_can_wait_for_the_job_to_end() {
     for shards in [1, 4] {
         let server = Server::with_shards(shards).await;
         let reply = server.post("/v1/jobs?wait_ms=20000", &with(echo("done"), json!({"topic": "t"}))).await;
@@ -129,7 +129,7 @@ async fn a_submit_may_wait_for_the_end() {
 }
 
 #[tokio::test]
-async fn a_wait_ends_when_its_time_is_up() {
+async fn a_wait_returns_the_live_job_when_its_time_is_up() {
     let server = Server::start().await;
     let job = server.post("/v1/jobs?wait_ms=20", &endless()).await.expect(201);
     assert!(!is_terminal(&job), "{job}");
@@ -139,7 +139,7 @@ async fn a_wait_ends_when_its_time_is_up() {
 }
 
 #[tokio::test]
-async fn everyone_who_waits_for_a_job_is_told_of_its_end() {
+async fn all_clients_waiting_for_a_job_get_its_terminal_state() {
     let server = Server::with_shards(4).await;
     let id = server.submit(&endless()).await;
     let api = server.api();
@@ -157,7 +157,7 @@ async fn everyone_who_waits_for_a_job_is_told_of_its_end() {
 }
 
 #[tokio::test]
-async fn there_is_no_result_before_the_end_nor_of_an_unknown_job() {
+async fn results_of_live_jobs_and_requests_for_unknown_jobs_are_refused() {
     let server = Server::start().await;
     let id = server.submit(&endless()).await;
     server.get(&format!("/v1/jobs/{id}/result")).await.refused(409, "not_terminal");
@@ -173,7 +173,7 @@ async fn there_is_no_result_before_the_end_nor_of_an_unknown_job() {
 
 // FEATURES: C12
 #[tokio::test]
-async fn a_history_tells_of_each_attempt() {
+async fn the_history_lists_each_attempt() {
     let server = Server::start().await;
     let job = server.run(&json!({"run": {"echo": {"fail": "error"}}, "max_retries": 2})).await;
     let history = server.get(&format!("/v1/jobs/{}/history", text(&job["id"]))).await.expect(200);
@@ -192,7 +192,7 @@ async fn a_history_tells_of_each_attempt() {
 
 // FEATURES: B10
 #[tokio::test]
-async fn echo_fails_as_it_is_told() {
+async fn echo_fails_with_the_requested_error() {
     let server = Server::start().await;
     let job = server.run(&json!({"run": {"echo": {"fail": "error"}}, "max_retries": 1})).await;
     assert_eq!((&job["state"], &job["reason"]), (&json!("failed"), &json!("retries_exhausted")));
@@ -206,7 +206,7 @@ async fn echo_fails_as_it_is_told() {
 
 // FEATURES: B10
 #[tokio::test]
-async fn echo_takes_its_time() {
+async fn echo_waits_for_its_delay() {
     let server = Server::start().await;
     let before = std::time::Instant::now();
     let job = server.run(&json!({"run": {"echo": {"value": 1, "delay_ms": 60}}})).await;
@@ -215,7 +215,7 @@ async fn echo_takes_its_time() {
 }
 
 #[tokio::test]
-async fn a_large_job_is_shown_as_it_was_given() {
+async fn a_large_job_is_shown_as_submitted() {
     let server = Server::start().await;
     let value = "x".repeat(100_000);
     let job = with(echo(value.clone()), json!({"labels": {"size": "large"}, "priority": "batch"}));

@@ -13,7 +13,7 @@ async fn submit_batch(server: &Server, jobs: Vec<Value>) -> Vec<String> {
 
 // FEATURES: C12
 #[tokio::test]
-async fn pages_hold_each_job_once_newest_first() {
+async fn pages_list_each_job_once_newest_first() {
     for shards in [1, 4] {
         let server = Server::with_shards(shards).await;
         let mut all = BTreeSet::new();
@@ -30,7 +30,7 @@ async fn pages_hold_each_job_once_newest_first() {
 }
 
 #[tokio::test]
-async fn a_page_has_a_hundred_jobs_unless_asked_otherwise() {
+async fn a_page_has_a_hundred_jobs_by_default() {
     let server = Server::start().await;
     submit_batch(&server, vec![echo(1); 101]).await;
     let page = server.get("/v1/jobs").await.expect(200);
@@ -38,26 +38,26 @@ async fn a_page_has_a_hundred_jobs_unless_asked_otherwise() {
     assert!(page["next_cursor"].is_string());
 }
 
-/// Jobs that end while they are listed are neither missed nor met twice.
+/// Jobs that end during listing are neither skipped nor repeated.
 #[tokio::test]
-async fn pages_hold_each_job_once_while_jobs_end() {
+async fn pages_list_each_job_once_while_jobs_end() {
     for shards in [1, 4] {
         let server = Server::with_shards(shards).await;
-        // In no order of their numbers, so that those that have ended lie between those that have not.
+        // The delays are shuffled, so that terminal jobs lie between live ones.
         let jobs = (0..1500).map(|number| json!({"run": {"echo": {"delay_ms": number * 7919 % 1000}}})).collect();
         let all: BTreeSet<String> = submit_batch(&server, jobs).await.into_iter().collect();
         let newest_first: Vec<String> = all.iter().rev().cloned().collect();
         while server.metric("outlast_jobs_live").await > 0 {
             let listed = server.listed("/v1/jobs", 1000).await;
             let missed: Vec<&String> = newest_first.iter().filter(|id| !listed.contains(id)).collect();
-            assert_eq!(missed, [""; 0], "missed");
+            assert_eq!(missed, [""; 0], "jobs are missing in the list");
             assert_eq!(listed, newest_first);
         }
     }
 }
 
 #[tokio::test]
-async fn jobs_are_found_by_state() {
+async fn jobs_are_filtered_by_state() {
     for shards in [1, 4] {
         let server = Server::with_shards(shards).await;
         let succeeded: BTreeSet<String> = submit_batch(&server, vec![echo(1); 5]).await.into_iter().collect();
@@ -91,7 +91,7 @@ async fn jobs_are_found_by_state() {
 }
 
 #[tokio::test]
-async fn jobs_are_found_by_queue_topic_and_tenant() {
+async fn jobs_are_filtered_by_queue_topic_and_tenant() {
     for shards in [1, 4] {
         let server = Server::with_shards(shards).await;
         let queue = server.create_queue(&json!({"tag": "mine"})).await;

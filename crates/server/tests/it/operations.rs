@@ -1,4 +1,4 @@
-//! What users do to a job: cancel, retract, retry, remove; each with its precise answer.
+//! Operations on jobs: cancel, retract, retry, delete, and the exact response of each.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::common::{Server, echo, endless, from_now, process, shell, states, tex
 
 // FEATURES: C3
 #[tokio::test]
-async fn a_cancel_ends_a_job_wherever_it_is_and_can_be_repeated() {
+async fn cancel_ends_a_job_in_any_live_state_and_is_idempotent() {
     let server = Server::with_shards(4).await;
     let running = server.submit(&endless()).await;
     server.job_in(&running, "running").await;
@@ -22,25 +22,25 @@ async fn a_cancel_ends_a_job_wherever_it_is_and_can_be_repeated() {
     assert_eq!(states(&server.job(&waiting).await), ["blocked", "cancelled"]);
     let job = server.job(&running).await;
     assert!(states(&job).ends_with(&["cancelling".to_owned(), "cancelled".to_owned()]), "{job}");
-    assert_eq!((&job["attempt"], &job["retries"]), (&json!(1), &json!(0)), "a cancelled job is never tried again");
+    assert_eq!((&job["attempt"], &job["retries"]), (&json!(1), &json!(0)), "a cancelled job is not retried");
 }
 
 // FEATURES: C3
 #[tokio::test]
-async fn a_job_that_has_ended_otherwise_cannot_be_cancelled() {
+async fn a_succeeded_or_failed_job_cannot_be_cancelled() {
     let server = Server::start().await;
     for job in [echo(1), json!({"run": {"echo": {"fail": "fatal"}}})] {
         let job = server.run(&job).await;
         let (id, state) = (text(&job["id"]), text(&job["state"]));
         let problem = server.act(&format!("/v1/jobs/{id}/cancel")).await.refused(409, "wrong_state");
         assert!(text(&problem["detail"]).contains(&state), "{problem}");
-        assert_eq!(server.job(&id).await, job, "nothing has changed");
+        assert_eq!(server.job(&id).await, job, "the job is unchanged");
     }
 }
 
 // FEATURES: C3
 #[tokio::test]
-async fn a_retry_gives_a_failed_job_another_try_within_its_limit() {
+async fn a_failed_job_can_be_retried_within_its_retry_budget() {
     let server = Server::with_shards(4).await;
     let failing = json!({"run": {"echo": {"fail": "fatal"}}, "max_retries": 2});
     let id = text(&server.run(&failing).await["id"]);
@@ -58,7 +58,7 @@ async fn a_retry_gives_a_failed_job_another_try_within_its_limit() {
 
 // FEATURES: C3
 #[tokio::test]
-async fn only_a_job_that_failed_can_be_retried() {
+async fn only_a_failed_job_can_be_retried() {
     let server = Server::start().await;
     let live = server.submit(&endless()).await;
     let succeeded = text(&server.run(&echo(1)).await["id"]);
@@ -75,7 +75,7 @@ async fn only_a_job_that_failed_can_be_retried() {
 
 // FEATURES: C3
 #[tokio::test]
-async fn a_retracted_job_is_tried_again_without_using_a_retry() {
+async fn a_retracted_job_runs_again_without_using_a_retry() {
     let server = Server::start().await;
     let id = server.submit(&with(endless(), json!({"max_retries": 0}))).await;
     for attempt in 1..=3 {
@@ -88,13 +88,13 @@ async fn a_retracted_job_is_tried_again_without_using_a_retry() {
 
 // FEATURES: C3
 #[tokio::test]
-async fn a_retract_that_is_repeated_while_the_first_is_obeyed_changes_nothing() {
+async fn a_repeated_retract_of_a_stopping_attempt_changes_nothing() {
     let server = Server::with(|options| options.stop_grace_ms = 1_000).await;
-    let stubborn = shell("trap '' TERM; echo ready; while :; do sleep 0.01; done");
-    let id = server.submit(&with(stubborn, json!({"max_retries": 0}))).await;
+    let ignores_sigterm = shell("trap '' TERM; echo ready; while :; do sleep 0.01; done");
+    let id = server.submit(&with(ignores_sigterm, json!({"max_retries": 0}))).await;
     let path = format!("/v1/jobs/{id}/retract");
     let job = server.job_in(&id, "running").await;
-    // Asked to stop before it has said so, the shell would still obey.
+    // The trap is set once "ready" is printed. SIGTERM before that would end the shell.
     while !crate::processes::logs(&server, &job, "").await.contains("ready") {
         tokio::task::yield_now().await;
     }
@@ -109,7 +109,7 @@ async fn a_retract_that_is_repeated_while_the_first_is_obeyed_changes_nothing() 
 
 // FEATURES: C3
 #[tokio::test]
-async fn a_retract_of_what_nobody_has_in_hand_changes_nothing() {
+async fn retract_changes_nothing_for_a_job_that_is_not_on_a_runner() {
     let server = Server::start().await;
     let waiting = server.submit(&with(echo(1), json!({"not_before": from_now(600_000)}))).await;
     let before = server.job(&waiting).await;
@@ -121,7 +121,7 @@ async fn a_retract_of_what_nobody_has_in_hand_changes_nothing() {
 
 // FEATURES: C12
 #[tokio::test]
-async fn a_job_that_has_ended_can_be_removed() {
+async fn only_a_terminal_job_can_be_deleted() {
     for shards in [1, 4] {
         let server = Server::with_shards(shards).await;
         let live = server.submit(&endless()).await;

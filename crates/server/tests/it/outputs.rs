@@ -1,4 +1,4 @@
-//! The policy on the way out: what is quarantined nobody gets, what is held nobody gets before it was scanned.
+//! Output policy: quarantined results are withheld, held results are withheld until the content scan.
 
 use serde_json::{Value, json};
 
@@ -6,13 +6,13 @@ use crate::common::{Server, shell, states, text, with};
 use crate::governance::governed;
 use crate::http::Request;
 
-/// Built here, so that no scanner of source code takes it for one.
+/// Assembled at run time, so that source code scanners do not report it.
 fn secret() -> String {
     format!("ghp_{}", "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8")
 }
 
-/// A word of a shell's that becomes the secret, without being it.
-fn spelled() -> String {
+/// Shell word that expands to the secret and does not contain it.
+fn split_secret() -> String {
     secret().replacen("ghp", "gh''p", 1)
 }
 
@@ -22,11 +22,11 @@ fn scanning(options: &mut server::Options) {
 }
 
 fn leak(topic: &str) -> Value {
-    with(shell(&format!("echo token {}", spelled())), json!({"topic": topic}))
+    with(shell(&format!("echo token {}", split_secret())), json!({"topic": topic}))
 }
 
-/// Nothing of the job shows what it has written.
-async fn is_hidden(server: &Server, id: &str) {
+/// Asserts that no endpoint shows the job's output.
+async fn assert_withheld(server: &Server, id: &str) {
     let job = server.job(id).await;
     assert_eq!((&job["result"], &job["artifacts"]), (&Value::Null, &json!([])));
     for path in [
@@ -56,7 +56,7 @@ async fn a_leaked_secret_is_quarantined_until_an_operator_releases_it() {
     let id = server.submit(&leak("open")).await;
     let job = server.job_in(&id, "quarantined").await;
     assert_eq!(job["reason"], "output_quarantined");
-    is_hidden(&server, &id).await;
+    assert_withheld(&server, &id).await;
     let history = server.get(&format!("/v1/jobs/{id}/history")).await.expect(200);
     let decision = &history["output_decisions"][0];
     assert_eq!((&decision["phase"], &decision["verdict"]), (&json!("content"), &json!("quarantine")));
@@ -65,37 +65,37 @@ async fn a_leaked_secret_is_quarantined_until_an_operator_releases_it() {
     assert_eq!(server.send(release).await.expect(200)["state"], "succeeded");
     assert!(text(&server.job(&id).await["result"]).contains(&secret()));
     assert!(server.get(&format!("/v1/jobs/{id}/logs")).await.text().contains(&secret()));
-    let noted = server.get(&format!("/v1/audit?job={id}&action=released")).await.expect(200);
-    assert_eq!(noted["items"][0]["by"], "ada");
+    let audit = server.get(&format!("/v1/audit?job={id}&action=released")).await.expect(200);
+    assert_eq!(audit["items"][0]["by"], "ada");
     server.act(&format!("/v1/jobs/{id}/release")).await.refused(409, "wrong_state");
 }
 
 // FEATURES: D3
 #[tokio::test]
-async fn a_secret_in_a_file_is_found_as_well() {
+async fn a_secret_in_an_artifact_is_found() {
     let server = Server::with(scanning).await;
-    let script = format!("echo clean; echo {} > outputs/notes.txt", spelled());
+    let script = format!("echo clean; echo {} > outputs/notes.txt", split_secret());
     let id = server.submit(&with(shell(&script), json!({"topic": "held", "outputs": ["*.txt"]}))).await;
     server.job_in(&id, "quarantined").await;
-    is_hidden(&server, &id).await;
+    assert_withheld(&server, &id).await;
     let history = server.get(&format!("/v1/jobs/{id}/history")).await.expect(200);
     assert!(history["output_decisions"].to_string().contains("notes.txt"), "{history}");
 }
 
 // FEATURES: D3
 #[tokio::test]
-async fn what_was_quarantined_stays_so_when_its_job_is_tried_again() {
+async fn a_retried_job_that_leaks_again_is_quarantined_again() {
     let server = Server::with(scanning).await;
     let id = server.submit(&with(leak("held"), json!({"max_retries": 1}))).await;
     server.job_in(&id, "quarantined").await;
     server.act(&format!("/v1/dlq/{id}/retry")).await.expect(200);
     server.job_when(&id, |job| job["attempt"] == 2 && job["state"] == "quarantined").await;
-    is_hidden(&server, &id).await;
+    assert_withheld(&server, &id).await;
 }
 
 // FEATURES: D3
 #[tokio::test]
-async fn a_held_result_is_seen_by_nobody_before_it_was_scanned() {
+async fn a_held_result_is_withheld_until_the_content_scan() {
     let server = Server::with(scanning).await;
     let gate = server.directory().join("gate");
     let script = format!("echo all is well; while [ ! -e '{}' ]; do sleep 0.02; done", gate.display());
@@ -109,7 +109,7 @@ async fn a_held_result_is_seen_by_nobody_before_it_was_scanned() {
     let job = server.ended(&id).await;
     assert_eq!(job["state"], "succeeded");
     assert!(states(&job).contains(&"scanning".to_owned()), "{job}");
-    assert_eq!(follower.await.unwrap(), "all is well\n", "whoever follows gets it when it is let out");
+    assert_eq!(follower.await.unwrap(), "all is well\n", "a follower gets the output after the scan");
     assert_eq!(server.get(&format!("/v1/jobs/{id}/logs")).await.text(), "all is well\n");
 }
 
@@ -124,13 +124,13 @@ redact contains {"rule": "secrets", "reason": "secrets were found", "keep_origin
 
 // FEATURES: D3
 #[tokio::test]
-async fn what_is_redacted_is_gone_from_everything_that_is_shown() {
+async fn redacted_parts_are_absent_from_result_logs_and_artifacts() {
     let (server, _rules) = governed(REDACTING, |options| {
         scanning(options);
         options.show_originals = true;
     })
     .await;
-    let script = format!("echo token {0}; echo {0} > outputs/notes.txt", spelled());
+    let script = format!("echo token {0}; echo {0} > outputs/notes.txt", split_secret());
     let job = with(shell(&script), json!({"topic": "held", "outputs": ["*.txt"]}));
     let job = server.run(&job).await;
     let id = text(&job["id"]);
@@ -140,16 +140,16 @@ async fn what_is_redacted_is_gone_from_everything_that_is_shown() {
     let blob = text(&job["artifacts"][0]["blob"]);
     assert!(!server.get(&format!("/v1/blobs/{blob}")).await.text().contains(&secret()));
 
-    let look = Request::get(format!("/v1/jobs/{id}/result?original=true")).header("outlast-actor", "ada");
-    let original = server.send(look).await.expect(200);
+    let request = Request::get(format!("/v1/jobs/{id}/result?original=true")).header("outlast-actor", "ada");
+    let original = server.send(request).await.expect(200);
     assert!(text(&original["result"]).contains(&secret()), "{original}");
     assert_ne!(original["artifacts"][0]["blob"], json!(blob));
-    let noted = server.get(&format!("/v1/audit?job={id}&action=original_read")).await.expect(200);
-    assert_eq!(noted["items"][0]["by"], "ada");
+    let audit = server.get(&format!("/v1/audit?job={id}&action=original_read")).await.expect(200);
+    assert_eq!(audit["items"][0]["by"], "ada");
 }
 
 #[tokio::test]
-async fn originals_are_shown_only_where_the_server_is_told_to() {
+async fn originals_are_shown_only_if_the_server_is_configured_to() {
     let server = Server::with(scanning).await;
     let id = text(&server.run(&with(shell("true"), json!({"topic": "open"}))).await["id"]);
     server.get(&format!("/v1/jobs/{id}/result?original=true")).await.refused(403, "originals_not_shown");

@@ -501,7 +501,7 @@ mod new_rules {
     }
 }
 
-/// A throttled job is checked again when its time has come, and not before.
+/// A throttled job is checked again after the requested delay, not before.
 #[tokio::test]
 async fn a_throttled_job_waits_for_the_requested_time() {
     let port = Port::reserve();

@@ -1,4 +1,4 @@
-//! Programs: how they end, what they say, and that nothing of them is left behind.
+//! Processes: exit status, output, and clean-up of the whole process tree.
 
 use std::fs;
 use std::path::Path;
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use crate::common::{Api, Server, process, processes_of, shell, text, until, with};
 use crate::http::{Request, within};
 
-/// What a file holds once a program has written a whole line to it.
+/// Content of a file, once a process has written a whole line to it.
 async fn line_in(file: &Path) -> String {
     let read = || fs::read_to_string(file).unwrap_or_default();
-    until("nothing is written", || read().ends_with('\n')).await;
+    until("the file has no complete line", || read().ends_with('\n')).await;
     read().trim().to_owned()
 }
 
@@ -23,7 +23,7 @@ pub async fn logs(api: &Api, job: &Value, query: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_program_ends_with_its_exit_code() {
+async fn exit_code_and_signal_of_a_process_are_recorded() {
     let server = Server::start().await;
     let job = server.run(&process(&["true"])).await;
     assert_eq!((&job["state"], &job["exit_code"], &job["signal"]), (&json!("succeeded"), &json!(0), &json!(null)));
@@ -36,7 +36,7 @@ async fn a_program_ends_with_its_exit_code() {
 }
 
 #[tokio::test]
-async fn what_a_program_prints_is_its_result() {
+async fn the_standard_output_of_a_process_is_its_result() {
     let server = Server::start().await;
     assert_eq!(server.run(&process(&["echo", r#"{"answer": [4, 2]}"#])).await["result"], json!({"answer": [4, 2]}));
     assert_eq!(server.run(&process(&["echo", "plain text"])).await["result"], "plain text\n");
@@ -45,7 +45,7 @@ async fn what_a_program_prints_is_its_result() {
 }
 
 #[tokio::test]
-async fn output_is_kept_by_stream() {
+async fn stdout_and_stderr_are_stored_separately() {
     let server = Server::start().await;
     let job = server.run(&shell("echo out1; echo err1 >&2; echo out2; echo err2 >&2")).await;
     assert_eq!(logs(&server, &job, "").await, "out1\nout2\n");
@@ -58,7 +58,7 @@ async fn output_is_kept_by_stream() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_output_can_be_asked_for() {
+async fn the_last_lines_of_the_output_can_be_requested() {
     let server = Server::start().await;
     let job = server.run(&shell("seq 1 1000")).await;
     assert_eq!(logs(&server, &job, "tail=3").await, "998\n999\n1000\n");
@@ -68,7 +68,7 @@ async fn the_end_of_the_output_can_be_asked_for() {
 }
 
 #[tokio::test]
-async fn a_follower_sees_output_as_it_comes_and_the_end() {
+async fn a_follower_gets_output_as_it_is_written_until_the_end() {
     let server = Server::start().await;
     let go = server.directory().join("go");
     let script = format!("echo one; until [ -e {} ]; do sleep 0.01; done; echo two; echo no >&2", go.display());
@@ -76,7 +76,7 @@ async fn a_follower_sees_output_as_it_comes_and_the_end() {
     let mut answer = Request::get(format!("/v1/jobs/{id}/logs?follow=true")).open(server.address).await;
     let mut seen = Vec::new();
     while seen != b"one\n" {
-        seen.extend(within("the first line", answer.next()).await.expect("it goes on"));
+        seen.extend(within("the first line", answer.next()).await.expect("the stream is still open"));
     }
     server.job_in(&id, "running").await;
     fs::write(&go, "").unwrap();
@@ -90,7 +90,7 @@ async fn a_follower_sees_output_as_it_comes_and_the_end() {
 }
 
 #[tokio::test]
-async fn a_job_without_output_has_an_empty_one() {
+async fn a_job_without_output_has_an_empty_log() {
     let server = Server::start().await;
     let echo = server.run(&crate::common::echo(1)).await;
     assert_eq!(logs(&server, &echo, "").await, "");
@@ -114,21 +114,21 @@ async fn each_attempt_has_its_own_output() {
 }
 
 #[tokio::test]
-async fn of_too_much_output_the_beginning_and_the_end_are_kept() {
+async fn excess_output_is_truncated_in_the_middle() {
     let server = Server::with(|options| options.log_bytes_max = 512 << 10).await;
     let job = server
         .run(&shell("echo first; yes 'a line in the middle' | head -c 8000000; echo; echo last; echo fine >&2"))
         .await;
     assert_eq!(job["state"], "succeeded");
     let output = logs(&server, &job, "").await;
-    assert!(output.len() < 2 << 20, "{} bytes are kept", output.len());
+    assert!(output.len() < 2 << 20, "{} bytes are stored", output.len());
     assert!(output.starts_with("first\na line in the middle\n") && output.ends_with("\nlast\n"));
     assert!(output.contains("bytes of output were not kept"));
     assert_eq!(logs(&server, &job, "stream=stderr").await, "fine\n");
 }
 
 #[tokio::test]
-async fn a_program_gets_its_environment_and_its_input_and_nothing_else() {
+async fn a_process_gets_only_the_environment_and_input_of_its_job() {
     let server = Server::start().await;
     let run = json!({"process": {"command": ["sh", "-c", "cat; echo $GREETING; env; pwd"],
                                  "env": {"GREETING": "hello", "OUTLAST_ATTEMPT": "9"}, "stdin": "from outside\n"}});
@@ -136,16 +136,16 @@ async fn a_program_gets_its_environment_and_its_input_and_nothing_else() {
     let output = logs(&server, &job, "").await;
     assert!(output.starts_with("from outside\nhello\n"), "{output}");
     let has = |line: &str| output.lines().any(|other| other == line);
-    assert!(has("OUTLAST_ATTEMPT=1"), "the marks of an attempt cannot be changed: {output}");
+    assert!(has("OUTLAST_ATTEMPT=1"), "a job cannot override the variables of its attempt: {output}");
     assert!(has(&format!("OUTLAST_JOB_ID={}", text(&job["id"]))), "{output}");
-    assert!(!output.contains("CARGO"), "the server's own environment is its own: {output}");
-    let place = output.lines().last().unwrap();
-    assert!(Path::new(place).starts_with(server.directory().join("scratch")), "{place}");
-    until("its working directory stays", || !Path::new(place).exists()).await;
+    assert!(!output.contains("CARGO"), "the server's environment is not inherited: {output}");
+    let workdir = output.lines().last().unwrap();
+    assert!(Path::new(workdir).starts_with(server.directory().join("scratch")), "{workdir}");
+    until("the working directory still exists", || !Path::new(workdir).exists()).await;
 }
 
 #[tokio::test]
-async fn a_missing_program_is_a_clear_end() {
+async fn a_missing_executable_fails_the_job_without_retries() {
     let server = Server::start().await;
     let job = server.run(&process(&["no-such-program-here", "x"])).await;
     assert_eq!((&job["state"], &job["reason"], &job["attempt"]), (&json!("failed"), &json!("fatal"), &json!(1)));
@@ -154,7 +154,7 @@ async fn a_missing_program_is_a_clear_end() {
 }
 
 #[tokio::test]
-async fn a_process_without_a_sandbox_needs_the_servers_leave() {
+async fn a_process_without_a_sandbox_needs_allow_unsandboxed() {
     let server = Server::with(|options| options.allow_unsandboxed = false).await;
     let free = with(process(&["true"]), json!({"sandbox": "none"}));
     let problem = server.post("/v1/jobs", &free).await.refused(403, "sandbox_not_allowed");
@@ -163,27 +163,27 @@ async fn a_process_without_a_sandbox_needs_the_servers_leave() {
     let batch = server.post("/v1/jobs", &json!({"jobs": [free]})).await.expect(200);
     assert_eq!(batch["results"][0]["error"], problem);
     server.works_with(0).await;
-    // It would not make a difference to an echo job.
+    // Echo jobs have no sandbox, so the field is accepted.
     server.run(&with(crate::common::echo(1), json!({"sandbox": "none"}))).await;
     for sandbox in [json!(null), json!("strict"), json!("standard")] {
         server.post("/v1/jobs", &with(process(&["true"]), json!({"sandbox": sandbox}))).await.expect(201);
     }
 }
 
-/// A shell, its child, and a grandchild that has left the group and the session.
-fn family(directory: &Path) -> (Value, std::path::PathBuf) {
+/// A shell, its child, and a grandchild outside its process group and session.
+fn process_tree(directory: &Path) -> (Value, std::path::PathBuf) {
     let pid = directory.join("grandchild");
     let script = format!("setsid sh -c 'echo $$ > {}; exec sleep 600' & sleep 600 & wait", pid.display());
     (shell(&script), pid)
 }
 
 #[tokio::test]
-async fn a_cancel_ends_the_whole_tree() {
+async fn cancel_ends_the_whole_process_tree() {
     let server = Server::start().await;
-    let (job, grandchild) = family(server.directory());
+    let (job, grandchild) = process_tree(server.directory());
     let id = server.submit(&job).await;
     let grandchild: i32 = line_in(&grandchild).await.parse().unwrap();
-    until("they do not all run", || processes_of(&id).len() >= 3).await;
+    until("not all processes are running", || processes_of(&id).len() >= 3).await;
     assert!(processes_of(&id).contains(&grandchild));
     server.act(&format!("/v1/jobs/{id}/cancel")).await.expect(200);
     assert_eq!(server.ended(&id).await["state"], "cancelled");
@@ -191,7 +191,7 @@ async fn a_cancel_ends_the_whole_tree() {
 }
 
 #[tokio::test]
-async fn what_a_program_leaves_behind_ends_with_it() {
+async fn background_processes_end_with_their_attempt() {
     let server = Server::start().await;
     let script = "setsid sleep 600 & setsid sleep 600 > /dev/null 2>&1 & sleep 600 & echo gone; exit 3";
     let job = server.run(&with(shell(script), json!({"max_retries": 1}))).await;
@@ -201,26 +201,26 @@ async fn what_a_program_leaves_behind_ends_with_it() {
 }
 
 #[tokio::test]
-async fn a_program_that_will_not_stop_is_made_to() {
+async fn a_process_that_ignores_sigterm_is_killed() {
     let server = Server::with(|options| options.stop_grace_ms = 100).await;
     let id = server.submit(&shell("trap '' TERM; echo ready; while :; do sleep 0.01; done")).await;
     server.seen(&format!("/v1/jobs/{id}"), |_| !processes_of(&id).is_empty()).await;
     server.act(&format!("/v1/jobs/{id}/cancel")).await.expect(200);
     let job = server.ended(&id).await;
     assert_eq!((&job["state"], &job["reason"]), (&json!("cancelled"), &json!("cancel_requested")));
-    until("it still runs", || processes_of(&id).is_empty()).await;
+    until("the process is still running", || processes_of(&id).is_empty()).await;
 }
 
 // FEATURES: B7
 #[tokio::test]
-async fn a_stop_of_the_server_ends_programs_and_gives_their_jobs_back() {
+async fn a_server_stop_ends_processes_and_their_jobs_run_again_without_using_a_retry() {
     for shards in [1, 4] {
         let mut server = Server::with_shards(shards).await;
-        let (job, grandchild) = family(server.directory());
+        let (job, grandchild) = process_tree(server.directory());
         let id = server.submit(&with(job, json!({"max_retries": 0}))).await;
         line_in(&grandchild).await;
         server.stop().await;
-        assert_eq!(processes_of(&id), [0; 0], "nothing of it outlives the server");
+        assert_eq!(processes_of(&id), [0; 0], "no process outlives the server");
         fs::remove_file(&grandchild).unwrap();
         server.start_again().await;
         line_in(&grandchild).await;
@@ -234,7 +234,7 @@ async fn a_stop_of_the_server_ends_programs_and_gives_their_jobs_back() {
 }
 
 #[tokio::test]
-async fn no_more_programs_run_at_once_than_there_are_slots() {
+async fn concurrent_processes_do_not_exceed_the_slots() {
     let server = Server::with(|options| options.process_slots = 2).await;
     let go = server.directory().join("go");
     let script = format!("until [ -e {} ]; do sleep 0.01; done", go.display());
@@ -243,7 +243,7 @@ async fn no_more_programs_run_at_once_than_there_are_slots() {
         ids.push(server.submit(&shell(&script)).await);
     }
     server.seen("/v1/jobs?state=running", |page| page["items"].as_array().unwrap().len() == 2).await;
-    // Echo jobs do not wait behind them.
+    // Echo jobs need no process slot.
     assert_eq!(server.run(&crate::common::echo(1)).await["state"], "succeeded");
     assert_eq!(server.listed("/v1/jobs?state=scheduled", 10).await.len(), 3);
     fs::write(go, "").unwrap();
@@ -253,24 +253,24 @@ async fn no_more_programs_run_at_once_than_there_are_slots() {
 }
 
 #[tokio::test]
-async fn what_gets_away_from_us_does_not_hold_its_attempt_open() {
+async fn an_escaped_process_does_not_delay_the_end_of_its_attempt() {
     let server = Server::start().await;
-    // It leaves its group, its session and its environment behind, and keeps the output open.
+    // The process leaves its group, session and environment, and keeps stdout open.
     let job = server.run(&shell("env -i setsid sleep 10 & sleep 0.3; echo said; exit 0")).await;
     assert_eq!((&job["state"], &job["exit_code"]), (&json!("succeeded"), &json!(0)));
     assert_eq!(logs(&server, &job, "").await, "said\n");
 }
 
 #[tokio::test]
-async fn output_of_jobs_that_are_gone_is_cleared_away() {
+async fn logs_of_deleted_jobs_are_removed_at_start() {
     let mut server = Server::start().await;
     let kept = server.run(&shell("echo kept")).await;
     server.stop().await;
-    // As a crash between the removal of a record and that of its output leaves it.
+    // State after a crash between the deletion of a job's record and of its log.
     let gone = server.directory().join("logs/001/job_0000000000007.1.log");
     fs::create_dir_all(gone.parent().unwrap()).unwrap();
     fs::write(&gone, "").unwrap();
     server.start_again().await;
-    until("the output of the job that is gone", || !gone.exists()).await;
+    until("the log of the deleted job still exists", || !gone.exists()).await;
     assert_eq!(logs(&server, &kept, "").await, "kept\n");
 }

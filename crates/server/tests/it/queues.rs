@@ -1,4 +1,4 @@
-//! Queues: made by hand, found by id or token, drained, cancelled, removed, expired.
+//! Queues: create, look up by id or token, drain, cancel, delete, expire.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::http::Request;
 
 // FEATURES: C4
 #[tokio::test]
-async fn a_queue_is_made_with_a_tag_and_found_by_id_and_by_token() {
+async fn a_queue_is_created_with_a_tag_and_found_by_id_and_by_token() {
     for shards in [1, 4] {
         let server = Server::with_shards(shards).await;
         let spec = json!({"tag": "nightly", "tenant": "acme", "max_retries": 7, "max_running": 2});
@@ -24,7 +24,7 @@ async fn a_queue_is_made_with_a_tag_and_found_by_id_and_by_token() {
         let by_token = server.get(&format!("/v1/queues/{token}")).await.expect(200);
         assert_eq!(by_token, queue);
         let by_id = server.get(&format!("/v1/queues/{id}")).await.expect(200);
-        assert!(by_id.get("token").is_none(), "who knows the id only does not get the token");
+        assert!(by_id.get("token").is_none(), "a lookup by id does not show the token");
         assert_eq!(by_id["tag"], "nightly");
 
         let default = server.create_queue(&json!({})).await;
@@ -52,7 +52,7 @@ async fn queues_are_listed_page_by_page_without_their_tokens() {
 
 // FEATURES: C4
 #[tokio::test]
-async fn jobs_without_a_queue_are_in_the_implicit_one_of_their_tenant() {
+async fn jobs_without_a_queue_are_in_the_implicit_queue_of_their_tenant() {
     let server = Server::start().await;
     let job = server.run(&echo(1)).await;
     let other = server.run(&with(echo(1), json!({"tenant": "acme"}))).await;
@@ -69,7 +69,7 @@ async fn jobs_without_a_queue_are_in_the_implicit_one_of_their_tenant() {
 
 // FEATURES: C4
 #[tokio::test]
-async fn a_draining_queue_finishes_its_jobs_and_takes_no_more() {
+async fn a_draining_queue_finishes_its_jobs_and_accepts_no_more() {
     for shards in [1, 4] {
         let server = Server::with_shards(shards).await;
         let queue = text(&server.create_queue(&json!({"max_running": 1})).await["token"]);
@@ -92,7 +92,7 @@ async fn a_draining_queue_finishes_its_jobs_and_takes_no_more() {
 
 // FEATURES: C4
 #[tokio::test]
-async fn a_cancelled_queue_cancels_all_its_jobs_for_good() {
+async fn a_cancelled_queue_cancels_all_its_jobs_and_stays_cancelled() {
     for (shards, count) in [(1, 2500), (4, 40)] {
         let server = Server::with_shards(shards).await;
         let queue = text(&server.create_queue(&json!({"max_running": 20})).await["id"]);
@@ -106,14 +106,14 @@ async fn a_cancelled_queue_cancels_all_its_jobs_for_good() {
         assert_eq!(done["counters"]["cancelled"], count);
         assert_eq!(server.listed(&format!("{path}/jobs?state=cancelled"), 1000).await.len(), count);
         assert_eq!(server.job(&first).await["reason"], "queue_cancelled");
-        assert_eq!(server.act(&format!("{path}/drain")).await.expect(200)["state"], "cancelled", "one way only");
+        assert_eq!(server.act(&format!("{path}/drain")).await.expect(200)["state"], "cancelled", "cancel is final");
         server.post(&format!("{path}/jobs"), &echo(1)).await.refused(409, "queue_closed");
     }
 }
 
 // FEATURES: C4
 #[tokio::test]
-async fn an_empty_queue_can_be_removed_and_its_jobs_stay() {
+async fn a_queue_without_live_jobs_can_be_deleted_and_its_jobs_stay() {
     let server = Server::with_shards(4).await;
     let queue = server.create_queue(&json!({})).await;
     let (id, token) = (text(&queue["id"]), text(&queue["token"]));
@@ -136,7 +136,7 @@ async fn an_empty_queue_can_be_removed_and_its_jobs_stay() {
 
 // FEATURES: C4
 #[tokio::test]
-async fn a_queue_counts_its_jobs_by_how_they_ended() {
+async fn a_queue_counts_its_jobs_by_state() {
     let server = Server::start().await;
     let id = text(&server.create_queue(&json!({"max_retries": 1})).await["id"]);
     let path = format!("/v1/queues/{id}");
@@ -167,7 +167,7 @@ async fn a_queue_counts_its_jobs_by_how_they_ended() {
 
 // FEATURES: C4
 #[tokio::test]
-async fn no_more_jobs_of_a_queue_run_at_once_than_it_allows() {
+async fn concurrent_jobs_of_a_queue_do_not_exceed_max_running() {
     let server = Server::start().await;
     let id = text(&server.create_queue(&json!({"max_running": 3})).await["id"]);
     let jobs = vec![json!({"run": {"echo": {"delay_ms": 15}}}); 30];
@@ -182,14 +182,14 @@ async fn no_more_jobs_of_a_queue_run_at_once_than_it_allows() {
         spans.push((text(&attempt["dispatched_at"]), text(&attempt["ended_at"])));
     }
     for (start, _) in &spans {
-        let beside = spans.iter().filter(|(other, end)| other <= start && start < end).count();
-        assert!(beside <= 3, "{beside} jobs at {start}");
+        let concurrent = spans.iter().filter(|(other, end)| other <= start && start < end).count();
+        assert!(concurrent <= 3, "{concurrent} jobs at {start}");
     }
 }
 
 // FEATURES: C4
 #[tokio::test]
-async fn an_idle_queue_expires_and_one_with_work_does_not() {
+async fn an_idle_queue_expires_and_a_queue_with_live_jobs_does_not() {
     let server = Server::with(|options| options.queue_idle_ms = 500).await;
     let idle = server.create_queue(&json!({})).await;
     let busy = text(&server.create_queue(&json!({})).await["id"]);
@@ -203,7 +203,7 @@ async fn an_idle_queue_expires_and_one_with_work_does_not() {
 }
 
 #[tokio::test]
-async fn a_job_that_names_another_queue_than_its_route_is_refused() {
+async fn a_job_with_another_queue_than_its_path_is_refused() {
     let server = Server::start().await;
     let one = text(&server.create_queue(&json!({})).await["id"]);
     let other = text(&server.create_queue(&json!({})).await["id"]);
@@ -218,7 +218,7 @@ async fn create_keyed(server: &Server, key: &str, spec: &Value) -> crate::http::
 }
 
 #[tokio::test]
-async fn a_key_makes_one_queue() {
+async fn an_idempotency_key_creates_one_queue() {
     for shards in [1, 4] {
         let mut server = Server::with_shards(shards).await;
         let spec = json!({"tag": "once"});
@@ -226,7 +226,7 @@ async fn a_key_makes_one_queue() {
         let again = create_keyed(&server, "k", &spec).await.expect(200);
         assert_eq!(again, with(made.clone(), json!({"deduplicated": true})));
         create_keyed(&server, "k", &json!({"tag": "other"})).await.refused(409, "idempotency_conflict");
-        // A job's key is another matter.
+        // Jobs have their own key space.
         let job = Request::post("/v1/jobs").header("idempotency-key", "k").json(&echo(1));
         server.send(job).await.expect(201);
         server.restart().await;
@@ -236,13 +236,13 @@ async fn a_key_makes_one_queue() {
     }
 }
 
-/// A process that does not want to stop keeps its place until it is gone.
+/// A lingering attempt occupies its slot until its process has ended.
 #[tokio::test]
-async fn a_timeout_keeps_its_place_in_the_queue_until_its_process_is_gone() {
+async fn a_timed_out_attempt_occupies_its_slot_until_its_process_has_ended() {
     let server = Server::with(|options| options.stop_grace_ms = 300).await;
     let queue = server.create_queue(&json!({"max_running": 1})).await;
-    let stubborn = json!({"command": ["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"]});
-    let job = json!({"run": {"process": stubborn}, "sandbox": "none", "queue": queue["id"], "timeout_ms": 100});
+    let ignores_sigterm = json!({"command": ["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"]});
+    let job = json!({"run": {"process": ignores_sigterm}, "sandbox": "none", "queue": queue["id"], "timeout_ms": 100});
     let (first, second) = (server.submit(&job).await, server.submit(&job).await);
     assert_eq!(server.ended(&first).await["state"], "timed_out");
     assert_eq!(server.ended(&second).await["state"], "timed_out");

@@ -1,17 +1,17 @@
-//! A clean stop and a start on the same directory: everything is kept, nothing happens twice.
+//! Clean restart on the same directory: no state is lost, nothing runs twice.
 
 use serde_json::{Value, json};
 
 use crate::common::{Server, echo, endless, from_now, states, text, with};
 
-/// Everything that the lists show, for a comparison.
+/// All listed jobs and queues.
 async fn everything(server: &Server) -> (Value, Value) {
     (server.get("/v1/jobs?limit=1000").await.expect(200), server.get("/v1/queues?limit=1000").await.expect(200))
 }
 
 // FEATURES: B2, B3, B7, D16
 #[tokio::test]
-async fn what_has_ended_stays_as_it_was() {
+async fn terminal_jobs_are_unchanged_by_a_restart() {
     for shards in [1, 4] {
         let mut server = Server::with_shards(shards).await;
         let queue = text(&server.create_queue(&json!({"tag": "kept", "max_running": 2})).await["token"]);
@@ -37,7 +37,7 @@ async fn what_has_ended_stays_as_it_was() {
 
 // FEATURES: B3, B7
 #[tokio::test]
-async fn what_was_under_way_goes_on_without_using_a_retry() {
+async fn live_jobs_continue_without_using_a_retry() {
     for shards in [1, 4] {
         let mut server = Server::with_shards(shards).await;
         let queue = text(&server.create_queue(&json!({"max_running": 1, "max_retries": 0})).await["id"]);
@@ -59,7 +59,7 @@ async fn what_was_under_way_goes_on_without_using_a_retry() {
 
 // FEATURES: D11
 #[tokio::test]
-async fn delays_survive_and_fire_once() {
+async fn delays_survive_a_restart_and_fire_once() {
     for shards in [1, 4] {
         let mut server = Server::with_shards(shards).await;
         let soon = from_now(150);
@@ -79,12 +79,12 @@ async fn delays_survive_and_fire_once() {
 
 // FEATURES: D11
 #[tokio::test]
-async fn a_delay_that_passes_while_nobody_is_there_fires_at_the_start() {
+async fn a_delay_that_expires_while_the_server_is_down_fires_at_the_start() {
     let mut server = Server::start().await;
     let due = from_now(100);
     let id = server.submit(&with(echo(1), json!({"not_before": due}))).await;
     server.stop().await;
-    // Its time passes; there is nothing else to wait for.
+    // Wall clock time is the only condition here.
     while from_now(0) <= due {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
@@ -94,7 +94,7 @@ async fn a_delay_that_passes_while_nobody_is_there_fires_at_the_start() {
 
 // FEATURES: D11
 #[tokio::test]
-async fn a_wait_for_the_next_try_survives() {
+async fn a_retry_delay_survives_a_restart() {
     let waits = |ms| move |options: &mut server::Options| (options.retry_first_ms, options.retry_longest_ms) = (ms, ms);
     let failing = json!({"run": {"echo": {"fail": "error"}}, "max_retries": 1});
     let mut server = Server::with(waits(600_000)).await;
@@ -115,7 +115,7 @@ async fn a_wait_for_the_next_try_survives() {
 
 // FEATURES: C1
 #[tokio::test]
-async fn numbers_and_ids_go_on() {
+async fn sequence_numbers_and_ids_continue_after_a_restart() {
     for shards in [1, 4] {
         let mut server = Server::with_shards(shards).await;
         let queue = text(&server.create_queue(&json!({})).await["id"]);
@@ -127,7 +127,7 @@ async fn numbers_and_ids_go_on() {
             let id = text(&accepted["id"]);
             assert!(id > last_id, "{id} after {last_id}");
             if seq == 4 {
-                // Not even the newest leaves a number that is given out again.
+                // The number of a deleted job is not reused, even if it was the newest.
                 server.ended(&id).await;
                 assert_eq!(server.delete(&format!("/v1/jobs/{id}")).await.status, 204);
             }
@@ -141,7 +141,7 @@ async fn numbers_and_ids_go_on() {
 
 // FEATURES: C4
 #[tokio::test]
-async fn a_closed_queue_stays_closed() {
+async fn a_closed_queue_stays_closed_after_a_restart() {
     let mut server = Server::with_shards(4).await;
     let draining = text(&server.create_queue(&json!({})).await["id"]);
     let cancelled = text(&server.create_queue(&json!({})).await["id"]);
@@ -156,7 +156,7 @@ async fn a_closed_queue_stays_closed() {
 }
 
 #[tokio::test]
-async fn those_who_wait_are_let_go_when_the_server_stops() {
+async fn long_polls_are_answered_when_the_server_stops() {
     let mut server = Server::start().await;
     let id = server.submit(&endless()).await;
     server.job_in(&id, "running").await;
@@ -164,7 +164,7 @@ async fn those_who_wait_are_let_go_when_the_server_stops() {
     let path = format!("/v1/jobs/{id}?wait_ms=25000");
     let since = std::time::Instant::now();
     let waiting = tokio::spawn(async move { api.get(&path).await });
-    // By the end of this shorter wait, asked for later, the server has the other one in hand.
+    // This request is sent later. When its shorter wait ends, the server has received the long poll.
     server.get(&format!("/v1/jobs/{id}?wait_ms=50")).await.expect(200);
     server.stop().await;
     let reply = waiting.await.unwrap();

@@ -1,4 +1,4 @@
-//! Schedules over HTTP: made, triggered, paused, found by id and by name, and due by the clock.
+//! Schedules over HTTP: create, trigger, pause, look up by id and name, start by the clock.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::http::{Reply, Request};
 use crate::subscription::{Subscription, Transport};
 use crate::workflows::{ended, endless, of, says};
 
-/// One that comes due once a year, so that nothing but a trigger starts it.
+/// A yearly schedule: in a test only a trigger starts it.
 fn yearly(name: &str) -> Value {
     json!({"name": name, "cron": "@yearly", "definition": of(json!({"a": says(1)}))})
 }
@@ -18,7 +18,7 @@ async fn create(api: &Api, schedule: &Value) -> Reply {
 
 // FEATURES: B1
 #[tokio::test]
-async fn a_schedule_is_made_triggered_and_removed() {
+async fn a_schedule_is_created_triggered_and_deleted() {
     for shards in [1, 4] {
         let mut server = Server::with_shards(shards).await;
         let definition = json!({"name": "nightly", "inputs": {"n": "integer"},
@@ -79,20 +79,20 @@ async fn a_paused_schedule_has_no_next_slot() {
     for _ in 0..2 {
         assert_eq!(server.act("/v1/schedules/y/pause").await.expect(200)["paused"], true);
     }
-    // Whoever asks for it by hand gets it all the same.
+    // A manual trigger works while paused.
     server.act("/v1/schedules/y/trigger").await.expect(201);
 }
 
 // FEATURES: B1
 #[tokio::test]
-async fn a_name_is_taken_once_within_a_tenant() {
+async fn a_schedule_name_is_unique_within_a_tenant() {
     for shards in [1, 4] {
         let server = Server::with_shards(shards).await;
         let queue = text(&server.create_queue(&json!({})).await["id"]);
         create(&server, &yearly("y")).await.expect(201);
         let problem = create(&server, &yearly("y")).await.refused(409, "schedule_name_taken");
         assert_eq!(problem["field"], "name");
-        // Also where its queue is in another shard.
+        // The same holds if its queue is in another shard.
         create(&server, &with(yearly("y"), json!({"queue": queue}))).await.refused(409, "schedule_name_taken");
         create(&server, &with(yearly("y"), json!({"tenant": "acme"}))).await.expect(201);
         let problem = server.get("/v1/schedules/y").await.refused(400, "invalid_parameter");
@@ -122,7 +122,7 @@ async fn a_schedule_in_a_queue_starts_its_workflows_there() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_kept_is_refused_with_its_field() {
+async fn an_invalid_schedule_is_refused_and_the_field_is_named() {
     let server = Server::start().await;
     for (change, code, field) in [
         (json!({"cron": "61 * * * *"}), "invalid_schedule", "cron"),
@@ -175,24 +175,24 @@ async fn schedules_are_listed_page_by_page() {
 }
 
 #[tokio::test]
-async fn changes_of_schedules_are_told() {
+async fn changes_of_schedules_are_published_as_events() {
     let server = Server::start().await;
     let id = text(&create(&server, &yearly("y")).await.expect(201)["id"]);
     server.act("/v1/schedules/y/pause").await.expect(200);
     assert_eq!(server.delete("/v1/schedules/y").await.status, 204);
     let mut changes = Subscription::open(&server, Transport::Sse, "since=start").await;
     let seen = changes.until(|change| change["kind"] == "schedule_removed").await;
-    let told: Vec<(&str, Option<&str>)> = seen
+    let published: Vec<(&str, Option<&str>)> = seen
         .iter()
         .filter(|change| change["schedule"] == id)
         .map(|change| (change["kind"].as_str().unwrap(), change["state"].as_str()))
         .collect();
-    assert_eq!(told, [("schedule", Some("active")), ("schedule", Some("paused")), ("schedule_removed", None)]);
+    assert_eq!(published, [("schedule", Some("active")), ("schedule", Some("paused")), ("schedule_removed", None)]);
 }
 
 // FEATURES: B1, D11
 #[tokio::test]
-async fn a_slot_starts_its_workflow_by_the_clock_and_never_twice() {
+async fn a_slot_starts_its_workflow_by_the_clock_exactly_once() {
     let mut server = Server::start().await;
     let every_minute = json!({"name": "m", "cron": "* * * * *", "definition": of(json!({"a": says(1)}))});
     let id = text(&create(&server, &every_minute).await.expect(201)["id"]);
@@ -215,7 +215,7 @@ async fn a_slot_starts_its_workflow_by_the_clock_and_never_twice() {
 
 // FEATURES: B1
 #[tokio::test]
-async fn what_overlaps_is_forbidden_unless_it_is_allowed() {
+async fn runs_of_a_schedule_may_overlap_if_allowed() {
     let server = Server::start().await;
     let slow =
         json!({"name": "slow", "cron": "@yearly", "definition": of(json!({"a": endless()})), "overlap": "allow"});

@@ -1,4 +1,4 @@
-//! A subscriber to changes, over SSE or WebSocket: the same words, the same order.
+//! Client of the event stream over SSE or WebSocket. Both deliver the same events in the same order.
 
 use futures_util::StreamExt;
 use serde_json::Value;
@@ -42,7 +42,7 @@ impl Subscription {
         }
     }
 
-    /// The next change, `None` when the server has no more to say.
+    /// Next change, `None` after the end of the stream.
     pub async fn next(&mut self) -> Option<Value> {
         within("the next change", async {
             match self {
@@ -58,7 +58,7 @@ impl Subscription {
                 },
                 Self::Socket(socket) => loop {
                     match socket.next().await? {
-                        Ok(Message::Text(words)) => return Some(serde_json::from_str(&words).unwrap()),
+                        Ok(Message::Text(json)) => return Some(serde_json::from_str(&json).unwrap()),
                         Ok(Message::Close(_)) | Err(_) => return None,
                         Ok(_) => {}
                     }
@@ -69,22 +69,22 @@ impl Subscription {
     }
 
     pub async fn must_next(&mut self) -> Value {
-        self.next().await.expect("the server has more to say")
+        self.next().await.expect("the event stream is still open")
     }
 
-    /// All changes up to and including the first that is wanted.
-    pub async fn until(&mut self, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
+    /// All changes up to and including the first that matches.
+    pub async fn until(&mut self, matches: impl Fn(&Value) -> bool) -> Vec<Value> {
         let mut changes = Vec::new();
         loop {
             changes.push(self.must_next().await);
-            if wanted(&changes[changes.len() - 1]) {
+            if matches(&changes[changes.len() - 1]) {
                 return changes;
             }
         }
     }
 }
 
-/// The change in an event; comments have none.
+/// Change in an SSE event. Comments have none.
 fn parse_event(event: &str) -> Option<Value> {
     let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let change: Value = serde_json::from_str(field("data:")?).unwrap();

@@ -1,4 +1,4 @@
-//! What a tenant may have holds over all shards, over restarts, and for nobody else.
+//! Tenant limits apply across all shards and restarts, and only to their tenant.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,12 +31,12 @@ fn blue(job: Value) -> Value {
     with(job, json!({"tenant": "blue"}))
 }
 
-/// An echo job that takes so long.
+/// An echo job of this duration.
 fn slow(delay_ms: u64) -> Value {
     json!({"run": {"echo": {"delay_ms": delay_ms}}})
 }
 
-/// Submits all at once, each over a connection of its own.
+/// Submits concurrently, each job over its own connection.
 async fn submit_together(api: Api, job: &Value, times: usize) -> Vec<Reply> {
     let mut submits = JoinSet::new();
     for _ in 0..times {
@@ -46,24 +46,24 @@ async fn submit_together(api: Api, job: &Value, times: usize) -> Vec<Reply> {
     submits.join_all().await
 }
 
-/// The ids of those that were accepted; all others were refused with this code.
+/// Ids of the accepted jobs. All others must have been refused with this code.
 fn accepted(replies: &[Reply], refusal: &str) -> Vec<String> {
-    let (taken, refused): (Vec<&Reply>, Vec<&Reply>) = replies.iter().partition(|reply| reply.status == 201);
+    let (created, refused): (Vec<&Reply>, Vec<&Reply>) = replies.iter().partition(|reply| reply.status == 201);
     for reply in refused {
         reply.refused(429, refusal);
         assert!(reply.header("retry-after").is_some());
     }
-    taken.iter().map(|reply| text(&reply.expect(201)["id"])).collect()
+    created.iter().map(|reply| text(&reply.expect(201)["id"])).collect()
 }
 
-/// Submits jobs that never end until the tenant has all it may have; their ids.
+/// Submits endless jobs up to the tenant's limit. Returns their ids.
 async fn fill(api: Api, job: &Value) -> BTreeSet<String> {
     let since = Instant::now();
     let mut ids = BTreeSet::new();
     while ids.len() < MAX_LIVE as usize {
         ids.extend(accepted(&submit_together(api, job, 100).await, "tenant_full"));
         assert!(ids.len() <= MAX_LIVE as usize, "{} were accepted", ids.len());
-        assert!(since.elapsed() < DEADLINE, "no more than {} are accepted", ids.len());
+        assert!(since.elapsed() < DEADLINE, "only {} jobs were accepted", ids.len());
     }
     ids
 }
@@ -74,33 +74,33 @@ async fn limits_of(api: &Api, tenant: &str) -> Value {
     found.unwrap_or_else(|| panic!("no {tenant} in {tenants}")).clone()
 }
 
-/// Jobs of the tenant that are on a runner, with their attempts. The shards are read one after the other, so the list
-/// may hold some that were never there at the same time.
+/// Running jobs of the tenant with their attempts. The shards are read one after the other, so not all of the list need
+/// have run at the same time.
 async fn running(api: &Api) -> BTreeSet<(String, u64)> {
     let page = api.get("/v1/jobs/running?tenant=red&limit=1000").await.expect(200);
     let items = page["items"].as_array().unwrap();
     items.iter().map(|job| (text(&job["id"]), job["attempt"].as_u64().unwrap())).collect()
 }
 
-/// Looks again and again until it is told to stop. What is in two lists, one after the other, was there together in
-/// between. The most that were.
+/// Polls until stopped. Jobs in two consecutive lists ran at the same time between the two. Returns the highest number
+/// of these.
 async fn watch_running(api: Api, stop: Arc<AtomicBool>) -> usize {
-    let mut most = 0;
+    let mut highest = 0;
     let mut before = running(&api).await;
     while !stop.load(Ordering::Relaxed) {
         let now = running(&api).await;
-        let together: Vec<_> = before.intersection(&now).collect();
-        assert!(together.len() <= MAX_RUNNING as usize, "{together:?} run at once");
-        most = most.max(together.len());
+        let concurrent: Vec<_> = before.intersection(&now).collect();
+        assert!(concurrent.len() <= MAX_RUNNING as usize, "{concurrent:?} run at the same time");
+        highest = highest.max(concurrent.len());
         before = now;
     }
-    most
+    highest
 }
 
-/// The most attempts that ran at once, by what the jobs' histories say. A shard notes for an end the time when it began
-/// to look, so that none of these times is longer than it was: what overlaps there has run together.
-async fn most_at_once(api: &Api, jobs: &[String]) -> i32 {
-    // Where one ends and another begins in the same millisecond, the end came first: the other one needs its slot.
+/// Highest number of concurrent attempts by the jobs' histories. A shard records the start of its step as the end of an
+/// attempt, so no interval is longer than the real one: overlapping intervals did overlap.
+async fn max_concurrent(api: &Api, jobs: &[String]) -> i32 {
+    // An end sorts before a start in the same millisecond: the second attempt needs the slot of the first.
     let mut changes: BTreeMap<(String, i32), i32> = BTreeMap::new();
     for id in jobs {
         let history = api.get(&format!("/v1/jobs/{id}/history")).await.expect(200);
@@ -121,12 +121,12 @@ async fn most_at_once(api: &Api, jobs: &[String]) -> i32 {
     running.max().unwrap_or(0)
 }
 
-mod running_at_once {
+mod running_jobs {
     use super::*;
 
     // FEATURES: D13
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn never_more_than_the_limit_run_on_all_shards_together() {
+    async fn max_running_holds_across_all_shards() {
         let limits = TenantOptions { max_running: Some(MAX_RUNNING), ..TenantOptions::default() };
         let server = server_with(limits).await;
         let stop = Arc::new(AtomicBool::new(false));
@@ -140,19 +140,19 @@ mod running_at_once {
             assert_eq!(job["state"], "succeeded");
             queues.insert(text(&job["queue"]));
         }
-        assert_eq!(queues.len(), 2, "both shards have some");
+        assert_eq!(queues.len(), 2, "both shards have jobs");
         stop.store(true, Ordering::Relaxed);
-        assert!(watcher.await.unwrap() >= 1, "they are seen to run");
-        assert_eq!(most_at_once(&server, &jobs).await, MAX_RUNNING as i32);
+        assert!(watcher.await.unwrap() >= 1, "the watcher has seen running jobs");
+        assert_eq!(max_concurrent(&server, &jobs).await, MAX_RUNNING as i32);
         for id in &others {
             assert_eq!(server.ended(id).await["state"], "succeeded");
         }
-        assert!(most_at_once(&server, &others).await > MAX_RUNNING as i32, "the limit is not for others");
+        assert!(max_concurrent(&server, &others).await > MAX_RUNNING as i32, "the limit is not for others");
     }
 
     // FEATURES: D13
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn the_limit_holds_while_the_node_is_restarted() {
+    async fn max_running_holds_across_restarts() {
         let limits = TenantOptions { max_running: Some(MAX_RUNNING), ..TenantOptions::default() };
         let mut server = server_with(limits).await;
         let jobs = accepted(&submit_together(server.api(), &red(slow(150)), 40).await, "none is refused");
@@ -164,16 +164,16 @@ mod running_at_once {
         for id in &jobs {
             assert_eq!(server.ended(id).await["state"], "succeeded");
         }
-        assert_eq!(most_at_once(&server, &jobs).await, MAX_RUNNING as i32);
+        assert_eq!(max_concurrent(&server, &jobs).await, MAX_RUNNING as i32);
     }
 }
 
-mod living {
+mod live_jobs {
     use super::*;
 
     // FEATURES: D13
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn exactly_as_many_as_the_limit_are_accepted_and_a_restart_does_not_forget_them() {
+    async fn exactly_max_live_jobs_are_accepted_also_after_a_restart() {
         let limits =
             TenantOptions { max_running: Some(MAX_RUNNING), max_live: Some(MAX_LIVE), ..TenantOptions::default() };
         let mut server = server_with(limits).await;
@@ -192,7 +192,7 @@ mod living {
             for id in &others {
                 assert_eq!(server.ended(id).await["state"], "succeeded");
             }
-            // Room for as many as have ended, and for no more.
+            // Each ended job makes room for one more.
             let ended: Vec<String> = live.iter().step_by(8).cloned().collect();
             for id in &ended {
                 server.act(&format!("/v1/jobs/{id}/cancel")).await.expect(200);
@@ -202,7 +202,7 @@ mod living {
             let since = Instant::now();
             while live.len() < MAX_LIVE as usize {
                 live.extend(accepted(&submit_together(server.api(), &red(endless()), 20).await, "tenant_full"));
-                assert!(since.elapsed() < DEADLINE, "the room of those that have ended stays taken");
+                assert!(since.elapsed() < DEADLINE, "ended jobs still count towards the limit");
             }
             assert_eq!(live.len(), MAX_LIVE as usize);
         }
@@ -210,40 +210,41 @@ mod living {
         assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), live);
     }
 
-    /// How many of a batch are accepted; the others find no room.
-    async fn taken_of_batch(api: &Api, batch: &[Value]) -> u32 {
+    /// Number of accepted jobs of a batch. All others must exceed the limit.
+    async fn accepted_of_batch(api: &Api, batch: &[Value]) -> u32 {
         let answer = api.post("/v1/jobs", &json!({"jobs": batch})).await.expect(200);
         let results = answer["results"].as_array().unwrap();
         assert_eq!(results.len(), batch.len());
-        let (taken, refused): (Vec<&Value>, Vec<&Value>) = results.iter().partition(|result| result["id"].is_string());
+        let (created, refused): (Vec<&Value>, Vec<&Value>) =
+            results.iter().partition(|result| result["id"].is_string());
         for result in refused {
             assert_eq!(result["error"]["code"], "tenant_full", "{result}");
         }
-        taken.len() as u32
+        created.len() as u32
     }
 
     // FEATURES: D13
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_batch_is_accepted_as_far_as_there_is_room() {
+    async fn a_batch_is_accepted_up_to_the_limit() {
         let server = server_with(TenantOptions { max_live: Some(MAX_LIVE), ..TenantOptions::default() }).await;
         let batch: Vec<Value> = (0..30).map(|_| red(endless())).collect();
         let since = Instant::now();
-        let mut taken = 0;
-        while taken < MAX_LIVE {
-            taken += taken_of_batch(&server, &batch).await;
-            assert!(since.elapsed() < DEADLINE, "no more than {taken} are accepted");
+        let mut total = 0;
+        while total < MAX_LIVE {
+            total += accepted_of_batch(&server, &batch).await;
+            assert!(since.elapsed() < DEADLINE, "only {total} jobs were accepted");
         }
-        assert_eq!(taken, MAX_LIVE);
-        assert_eq!(taken_of_batch(&server, &batch).await, 0);
+        assert_eq!(total, MAX_LIVE);
+        assert_eq!(accepted_of_batch(&server, &batch).await, 0);
     }
 }
 
-mod submitting {
+mod submission_rate {
     use super::*;
 
     // FEATURES: D13
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_tenant_that_submits_too_fast_is_slowed_down() {
+    async fn submits_above_the_rate_limit_are_refused() {
         const PER_SECOND: u32 = 20;
         const JOBS: usize = 70;
         let server =
@@ -258,7 +259,7 @@ mod submitting {
             assert_eq!(others.len(), 15, "the limit is not for others");
             assert!(since.elapsed() < 2 * DEADLINE, "{} of {submitted} were accepted", ids.len());
         }
-        assert!(submitted > ids.len(), "none was refused");
+        assert!(submitted > ids.len(), "no submit was refused");
         let mut times = Vec::new();
         for id in &ids {
             let time: model::time::Timestamp =
@@ -266,9 +267,9 @@ mod submitting {
             times.push(time.0.0);
         }
         times.sort_unstable();
-        // The tokens of a second may be used in the next one by another shard.
-        let at_once = 2 * PER_SECOND as usize;
-        for (first, last) in times.iter().zip(&times[at_once..]) {
+        // Another shard may use the tokens of one second in the next.
+        let burst = 2 * PER_SECOND as usize;
+        for (first, last) in times.iter().zip(&times[burst..]) {
             assert!(last - first >= Duration::from_secs(1).as_millis() as u64, "{times:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! Workers over HTTP: registered, listed, described, used by jobs, removed.
+//! Workers over HTTP: register, list, describe, run, delete.
 
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ async fn a_function_of_a_registered_worker_runs_as_a_job() {
     let reply = server.post("/v1/workers", &manifest).await;
     let id = text(&reply.expect(201)["id"]);
     assert_eq!(reply.header("location"), Some(format!("/v1/workers/{id}").as_str()));
-    // The same again is the same worker, and it outlives its server.
+    // The same manifest gives the same worker, which survives a restart.
     assert_eq!(server.post("/v1/workers", &manifest).await.expect(201)["id"], id.as_str());
     server.restart().await;
     for function in ["greet", "greet@1"] {
@@ -52,7 +52,7 @@ async fn a_function_of_a_registered_worker_runs_as_a_job() {
 
 // FEATURES: C10
 #[tokio::test]
-async fn workers_are_listed_and_described_also_by_queue() {
+async fn workers_are_listed_and_described_globally_and_by_queue() {
     let server = Server::start().await;
     assert_eq!(server.get("/v1/workers").await.expect(200), json!({"items": [], "next_cursor": null}));
     let manifest = manifest(&server).await;
@@ -81,7 +81,7 @@ async fn workers_are_listed_and_described_also_by_queue() {
 
 // FEATURES: C10
 #[tokio::test]
-async fn what_is_not_registered_or_not_offered_is_refused_before_a_job_is_made() {
+async fn an_unknown_worker_or_function_is_refused_at_submission() {
     let server = Server::start().await;
     let unknown = format!("w_{:032}", 0);
     let problem = server.post("/v1/jobs", &job(&unknown, "greet")).await.refused(409, "worker_not_found");
@@ -94,7 +94,7 @@ async fn what_is_not_registered_or_not_offered_is_refused_before_a_job_is_made()
     }
     let batch = json!({"jobs": [job(&unknown, "greet"), job(&id, "greet"), job(&id, "bow")]});
     let results = server.post("/v1/jobs", &batch).await.expect(200)["results"].clone();
-    let code = |place: usize| results[place]["error"]["code"].clone();
+    let code = |index: usize| results[index]["error"]["code"].clone();
     assert_eq!((code(0), code(1), code(2)), (json!("worker_not_found"), json!(null), json!("invalid_field")));
     assert_eq!(server.ended(&text(&results[1]["id"])).await["state"], "succeeded");
     server.works_with(1).await;
@@ -102,7 +102,7 @@ async fn what_is_not_registered_or_not_offered_is_refused_before_a_job_is_made()
 
 // FEATURES: C10
 #[tokio::test]
-async fn a_worker_can_be_removed_and_is_unknown_then() {
+async fn a_deleted_worker_is_unknown() {
     let server = Server::start().await;
     let id = text(&server.post("/v1/workers", &manifest(&server).await).await.expect(201)["id"]);
     server.run(&job(&id, "greet")).await;
@@ -122,12 +122,12 @@ async fn a_worker_can_be_removed_and_is_unknown_then() {
 
 // FEATURES: C10
 #[tokio::test]
-async fn a_manifest_that_cannot_become_a_directory_is_refused() {
+async fn an_invalid_manifest_is_refused() {
     let server = Server::start().await;
     let good = manifest(&server).await;
     let absent = format!("blob:{:064}", 1);
-    let lacking = with(good.clone(), json!({"files": {"run": {"blob": absent, "bytes": 1}}, "functions": []}));
-    let problem = server.post("/v1/workers", &lacking).await.refused(409, "blobs_missing");
+    let missing_blob = with(good.clone(), json!({"files": {"run": {"blob": absent, "bytes": 1}}, "functions": []}));
+    let problem = server.post("/v1/workers", &missing_blob).await.refused(409, "blobs_missing");
     assert_eq!(problem["blobs"], json!([absent]));
     let data = good["files"]["data.txt"].clone();
     for (files, code) in [

@@ -1,30 +1,30 @@
-//! Sagas: what was done is undone, last first, and what cannot be undone is said.
+//! Sagas: succeeded tasks are compensated, last first, and failed compensations are reported.
 
 use serde_json::{Value, json};
 
 use super::{ended, endless, of, run, start, task, task_in};
 use crate::common::{Server, text};
 
-/// Writes a line to a file, which shows what was done in which order.
-fn writes(file: &std::path::Path, word: &str) -> Value {
-    json!({"process": {"command": ["sh", "-c", format!("echo {word} >> {}", file.display())]}})
+/// Appends a line to a file. The file shows the order of execution.
+fn append(file: &std::path::Path, line: &str) -> Value {
+    json!({"process": {"command": ["sh", "-c", format!("echo {line} >> {}", file.display())]}})
 }
 
-fn step(file: &std::path::Path, word: &str, needs: Option<&str>) -> Value {
-    let undo = json!({"run": writes(file, &format!("undo-{word}")), "sandbox": "none"});
-    json!({"run": writes(file, word), "sandbox": "none", "needs": needs.into_iter().collect::<Vec<_>>(), "compensation": undo})
+fn saga_task(file: &std::path::Path, line: &str, needs: Option<&str>) -> Value {
+    let compensation = json!({"run": append(file, &format!("undo-{line}")), "sandbox": "none"});
+    json!({"run": append(file, line), "sandbox": "none", "needs": needs.into_iter().collect::<Vec<_>>(), "compensation": compensation})
 }
 
 // FEATURES: D5
 #[tokio::test]
-async fn a_fatal_failure_undoes_what_was_done_in_the_opposite_order() {
+async fn a_fatal_failure_compensates_succeeded_tasks_in_reverse_order() {
     for shards in [1, 4] {
         let server = Server::with_shards(shards).await;
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("done");
         let definition = of(json!({
-            "a": step(&file, "a", None),
-            "b": step(&file, "b", Some("a")),
+            "a": saga_task(&file, "a", None),
+            "b": saga_task(&file, "b", Some("a")),
             "c": {"needs": "b", "run": {"echo": {"fail": "fatal"}}},
         }));
         let workflow = run(&server, &definition).await;
@@ -46,15 +46,15 @@ async fn a_fatal_failure_undoes_what_was_done_in_the_opposite_order() {
 
 // FEATURES: D5
 #[tokio::test]
-async fn a_step_that_cannot_be_undone_is_told_and_the_rest_go_on() {
+async fn a_failed_compensation_is_reported_and_the_rollback_continues() {
     let server = Server::start().await;
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("done");
-    let stubborn = json!({"needs": "a", "run": {"echo": {"value": 1}},
+    let failing_compensation = json!({"needs": "a", "run": {"echo": {"value": 1}},
         "compensation": {"run": {"echo": {"fail": "error"}}, "retry": 0}});
     let definition = of(json!({
-        "a": step(&file, "a", None),
-        "b": stubborn,
+        "a": saga_task(&file, "a", None),
+        "b": failing_compensation,
         "c": {"needs": "b", "run": {"echo": {"fail": "error"}}, "retry": 0, "on_failure": "compensate"},
     }));
     let workflow = run(&server, &definition).await;
@@ -63,27 +63,27 @@ async fn a_step_that_cannot_be_undone_is_told_and_the_rest_go_on() {
     assert_eq!((&rollback["compensated"], &rollback["failed"]), (&json!(1), &json!(1)));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "a\nundo-a\n");
     assert_eq!(task(&workflow, "b")["compensation"]["state"], "failed");
-    let letters = server.get("/v1/dlq").await.expect(200);
+    let dead_letters = server.get("/v1/dlq").await.expect(200);
     let job = text(&task(&workflow, "b")["compensation"]["job"]);
-    assert!(letters["items"].as_array().unwrap().iter().any(|letter| letter["id"] == job), "{letters}");
+    assert!(dead_letters["items"].as_array().unwrap().iter().any(|entry| entry["id"] == job), "{dead_letters}");
     server.metric_when("outlast_saga_compensations_total{outcome=\"failed\"}", 1).await;
 }
 
 // FEATURES: D5
 #[tokio::test]
-async fn a_cancelled_workflow_is_undone_where_that_is_asked_for() {
+async fn a_cancelled_workflow_is_compensated_on_request() {
     let server = Server::start().await;
     let directory = tempfile::tempdir().unwrap();
-    for (compensate, words) in [(false, "a\n"), (true, "a\nundo-a\n")] {
+    for (compensate, expected) in [(false, "a\n"), (true, "a\nundo-a\n")] {
         let file = directory.path().join(format!("{compensate}"));
         let mut later = endless();
         later["needs"] = json!("a");
-        let id = start(&server, &of(json!({"a": step(&file, "a", None), "b": later}))).await;
+        let id = start(&server, &of(json!({"a": saga_task(&file, "a", None), "b": later}))).await;
         task_in(&server, &id, "b", "running").await;
         server.post(&format!("/v1/workflows/{id}/cancel"), &json!({"compensate": compensate})).await.expect(200);
         let workflow = ended(&server, &id).await;
         assert_eq!(workflow["state"], "cancelled");
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), words);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), expected);
         assert_eq!(workflow["rollback"].is_null(), !compensate);
     }
 }

@@ -1,4 +1,4 @@
-//! What has happened, by time.
+//! Workflow history, in the order of time.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ fn kinds(history: &Value) -> Vec<String> {
 
 // FEATURES: B2
 #[tokio::test]
-async fn everything_that_happened_is_told_in_its_order() {
+async fn the_history_holds_every_event_in_order() {
     let server = Server::start().await;
     let definition = of(json!({"a": {"wait_for": "go"}, "b": {"needs": "a", "run": {"echo": {"value": 1}}}}));
     let id = start(&server, &definition).await;
@@ -33,11 +33,11 @@ async fn everything_that_happened_is_told_in_its_order() {
     let events = history["items"].as_array().unwrap();
     let times: Vec<String> = events.iter().map(|event| text(&event["at"])).collect();
     assert!(times.is_sorted(), "{history}");
-    let told = kinds(&history);
+    let kinds = kinds(&history);
     for expected in
         ["started", "task_began a", "paused", "resumed", "task_ended a", "task_began b", "task_ended b", "ended"]
     {
-        assert_eq!(told.iter().filter(|kind| *kind == expected).count(), 1, "{expected} in {told:?}");
+        assert_eq!(kinds.iter().filter(|kind| *kind == expected).count(), 1, "{expected} in {kinds:?}");
     }
     let signalled = events.iter().find(|event| event["kind"] == "signalled").unwrap();
     assert_eq!((&signalled["by"], &signalled["text"]), (&json!("ann"), &json!("go")));
@@ -63,17 +63,17 @@ async fn everything_that_happened_is_told_in_its_order() {
 #[tokio::test]
 async fn a_rollback_is_part_of_the_history() {
     let server = Server::start().await;
-    let undo = json!({"run": {"echo": {"value": "compensated"}}});
+    let compensation = json!({"run": {"echo": {"value": "compensated"}}});
     let definition = of(json!({
-        "a": {"run": {"echo": {"value": 1}}, "compensation": undo},
+        "a": {"run": {"echo": {"value": 1}}, "compensation": compensation},
         "b": {"needs": "a", "run": {"echo": {"fail": "fatal"}}},
         "c": {"needs": "b", "run": "true"},
     }));
     let workflow = run(&server, &definition).await;
     let history = server.get(&format!("/v1/workflows/{}/history", text(&workflow["id"]))).await.expect(200);
-    let told = kinds(&history);
+    let kinds = kinds(&history);
     for expected in ["stopping b", "rollback_began", "compensation a", "rollback_ended", "ended"] {
-        assert!(told.contains(&expected.to_owned()), "{expected} in {told:?}");
+        assert!(kinds.contains(&expected.to_owned()), "{expected} in {kinds:?}");
     }
-    assert!(told.contains(&"task_ended c".to_owned()) && !told.contains(&"task_began c".to_owned()), "{told:?}");
+    assert!(kinds.contains(&"task_ended c".to_owned()) && !kinds.contains(&"task_began c".to_owned()), "{kinds:?}");
 }

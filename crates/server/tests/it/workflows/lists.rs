@@ -1,4 +1,4 @@
-//! Lists of workflows: newest first, page by page, of those that are wanted.
+//! Lists of workflows: newest first, paged and filtered.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::{endless, of, run, says, start};
 use crate::common::{Server, text};
 
 #[tokio::test]
-async fn live_and_ended_ones_are_listed_together_newest_first() {
+async fn live_and_terminal_workflows_are_listed_together_newest_first() {
     for shards in [1, 4] {
         let server = Server::with_shards(shards).await;
         let mut ids = Vec::new();
@@ -30,7 +30,7 @@ async fn live_and_ended_ones_are_listed_together_newest_first() {
 }
 
 #[tokio::test]
-async fn only_those_that_are_wanted_are_listed() {
+async fn lists_can_be_filtered() {
     let server = Server::with_shards(4).await;
     let queue = text(&server.create_queue(&json!({"tenant": "acme"})).await["id"]);
     let begin = async |body: Value| text(&server.post("/v1/workflows?wait_ms=200", &body).await.expect(201)["id"]);
@@ -40,7 +40,7 @@ async fn only_those_that_are_wanted_are_listed() {
     let failed =
         begin(json!({"definition": named("one", json!({"run": {"echo": {"fail": "fatal"}}})), "tenant": "acme"})).await;
     let queued = begin(json!({"definition": named("two", says(1)), "queue": queue, "tenant": "acme"})).await;
-    for (query, wanted) in [
+    for (query, expected) in [
         ("state=succeeded", vec![&queued, &done]),
         ("state=running,failed", vec![&failed, &live]),
         ("name=one", vec![&failed, &done]),
@@ -50,10 +50,10 @@ async fn only_those_that_are_wanted_are_listed() {
         ("schedule=sch_0000000000001", vec![]),
     ] {
         let mut listed = server.listed(&format!("/v1/workflows?{query}"), 100).await;
-        let mut wanted: Vec<String> = wanted.into_iter().cloned().collect();
+        let mut expected: Vec<String> = expected.into_iter().cloned().collect();
         listed.sort_unstable();
-        wanted.sort_unstable();
-        assert_eq!(listed, wanted, "{query}");
+        expected.sort_unstable();
+        assert_eq!(listed, expected, "{query}");
     }
     for (query, code) in [
         ("state=done", "invalid_parameter"),

@@ -1,4 +1,4 @@
-//! Large results: handed on as blobs, kept as long as anything names them, and looked at like all others.
+//! Result spill: large results are stored as blobs, retained while referenced, and scanned like all others.
 
 use model::limits::TASK_RESULT_BYTES_MAX;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{of, run, start, task, task_in};
 use crate::common::{Server, text};
 
-/// A definition whose first task comes to a value of so many bytes, as JSON.
+/// A definition whose first task has a result of this many bytes as JSON.
 fn large(bytes: usize) -> Value {
     json!({"name": "large", "tasks": {
         "big": {"run": {"echo": {"value": "x".repeat(bytes - 2)}}},
@@ -16,11 +16,11 @@ fn large(bytes: usize) -> Value {
 
 // FEATURES: B1
 #[tokio::test]
-async fn a_result_that_is_too_large_is_handed_on_as_a_blob() {
+async fn a_large_result_is_spilled_to_a_blob() {
     for shards in [1, 4] {
         let server = Server::with_shards(shards).await;
         let small = run(&server, &large(TASK_RESULT_BYTES_MAX)).await;
-        assert_eq!(small["result"].as_str().unwrap().len(), TASK_RESULT_BYTES_MAX - 2, "by value");
+        assert_eq!(small["result"].as_str().unwrap().len(), TASK_RESULT_BYTES_MAX - 2, "stored inline");
         let bytes = TASK_RESULT_BYTES_MAX + 1;
         let workflow = run(&server, &large(bytes)).await;
         assert_eq!((&workflow["state"], &workflow["result"]["bytes"]), (&json!("succeeded"), &json!(bytes)));
@@ -34,7 +34,7 @@ async fn a_result_that_is_too_large_is_handed_on_as_a_blob() {
 }
 
 #[tokio::test]
-async fn many_large_results_at_once_keep_their_order_and_hold_up_nobody() {
+async fn many_large_results_at_once_keep_their_order_and_do_not_block_others() {
     let server = Server::start().await;
     let value = "x".repeat(TASK_RESULT_BYTES_MAX);
     let definition = of(json!({
@@ -54,7 +54,7 @@ async fn many_large_results_at_once_keep_their_order_and_hold_up_nobody() {
 }
 
 #[tokio::test]
-async fn a_blob_that_a_workflow_names_is_not_collected() {
+async fn a_blob_referenced_by_a_workflow_is_not_garbage_collected() {
     let server = Server::with(|options| (options.collect_interval_ms, options.collect_grace_ms) = (20, 500)).await;
     let put = |content: &str| {
         crate::http::Request::post("/v1/blobs").header("content-type", "application/octet-stream").body(content)
@@ -62,8 +62,8 @@ async fn a_blob_that_a_workflow_names_is_not_collected() {
     let mut definition = large(TASK_RESULT_BYTES_MAX + 1);
     definition["tasks"]["hold"] = json!({"needs": "next", "wait_for": "go"});
     definition["inputs"] = json!({"file": "string"});
-    let given = loop {
-        // It may be collected before the workflow that names it is started.
+    let started = loop {
+        // The blob may be collected before the start of the workflow that refers to it.
         let blob = text(&server.send(put("given")).await.expect(201)["id"]);
         let body = json!({"definition": definition, "inputs": {"file": blob}});
         let id = text(&server.post("/v1/workflows", &body).await.expect(201)["id"]);
@@ -71,34 +71,34 @@ async fn a_blob_that_a_workflow_names_is_not_collected() {
             break (blob, id);
         }
     };
-    let (blob, id) = given;
+    let (blob, id) = started;
     let waiting = task_in(&server, &id, "hold", "listening").await;
     let big = text(&task(&waiting, "big")["job"]);
-    let handed_on = text(&server.job(&big).await["result"]["blob"]);
-    // A stray blob goes: by then the others have been looked at, too.
+    let spilled = text(&server.job(&big).await["result"]["blob"]);
+    // Once an unreferenced blob is collected, the others have been checked too.
     for _ in 0..3 {
-        let stray = text(&server.send(put("stray")).await.expect(201)["id"]);
-        let path = format!("/v1/blobs/{stray}");
+        let unreferenced = text(&server.send(put("stray")).await.expect(201)["id"]);
+        let path = format!("/v1/blobs/{unreferenced}");
         let since = std::time::Instant::now();
         while server.get(&path).await.status == 200 {
-            assert!(since.elapsed() < crate::http::DEADLINE, "nothing is collected");
-            // Whoever reads a blob keeps it for its grace: between two looks it must run out.
+            assert!(since.elapsed() < crate::http::DEADLINE, "the unreferenced blob is not collected");
+            // A read renews the grace period of a blob: poll less often than that.
             tokio::time::sleep(std::time::Duration::from_millis(700)).await;
         }
     }
-    for kept in [&blob, &handed_on] {
-        assert_eq!(server.get(&format!("/v1/blobs/{kept}")).await.status, 200, "{kept}");
+    for referenced in [&blob, &spilled] {
+        assert_eq!(server.get(&format!("/v1/blobs/{referenced}")).await.status, 200, "{referenced}");
     }
 }
 
 #[tokio::test]
-async fn a_definition_that_names_a_blob_which_is_not_there_is_refused() {
+async fn a_definition_that_refers_to_a_missing_blob_is_refused() {
     let server = Server::start().await;
     let missing = format!("blob:{:064}", 0);
     let definition = of(json!({"a": {"run": {"process": {"command": ["true"]}}, "inputs": {"f": missing}}}));
     let problem = server.post("/v1/workflows", &json!({"definition": definition})).await.refused(409, "blob_missing");
     assert_eq!(problem["blobs"], json!([missing]));
-    // An input may name anything.
+    // Blob references in inputs are not checked.
     let definition =
         json!({"name": "x", "inputs": {"f": "string"}, "tasks": {"a": {"run": {"echo": {"value": "${inputs.f}"}}}}});
     server.post("/v1/workflows", &json!({"definition": definition, "inputs": {"f": missing}})).await.expect(201);
@@ -108,7 +108,7 @@ async fn a_definition_that_names_a_blob_which_is_not_there_is_refused() {
 
 // FEATURES: D3
 #[tokio::test]
-async fn what_is_secret_in_a_large_result_is_found() {
+async fn a_secret_in_a_large_result_is_found() {
     let server = Server::with(|options| {
         let mut topic = server::TopicOptions::default();
         topic.output.scan = true;

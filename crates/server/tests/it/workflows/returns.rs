@@ -1,4 +1,4 @@
-//! A stop and a start on the same directory in the middle of workflows.
+//! Clean restart on the same directory with live and terminal workflows.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::common::{Server, echo, text};
 
 // FEATURES: B2, B3, B7
 #[tokio::test]
-async fn what_has_ended_stays_as_it_was() {
+async fn terminal_workflows_are_unchanged_by_a_restart() {
     for shards in [1, 4] {
         let mut server = Server::with_shards(shards).await;
         let ids = [
@@ -38,19 +38,19 @@ async fn what_has_ended_stays_as_it_was() {
 
 // FEATURES: B2, B3, D11
 #[tokio::test]
-async fn what_was_under_way_goes_on_and_nothing_is_done_twice() {
+async fn live_workflows_continue_and_no_task_runs_twice() {
     for shards in [1, 4] {
         let mut server = Server::with_shards(shards).await;
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("done");
-        let note =
-            |word: &str| json!({"process": {"command": ["sh", "-c", format!("echo {word} >> {}", file.display())]}});
+        let append =
+            |line: &str| json!({"process": {"command": ["sh", "-c", format!("echo {line} >> {}", file.display())]}});
         let definition = of(json!({
-            "a": {"run": note("a"), "sandbox": "none"},
+            "a": {"run": append("a"), "sandbox": "none"},
             "b": {"needs": "a", "delay": "300ms"},
             "c": {"needs": "b", "wait_for": "go"},
             "d": {"needs": "c", "approval": "well?"},
-            "e": {"needs": "d", "run": note("e"), "sandbox": "none"},
+            "e": {"needs": "d", "run": append("e"), "sandbox": "none"},
         }));
         let id = start(&server, &definition).await;
         task_in(&server, &id, "a", "succeeded").await;
@@ -71,7 +71,7 @@ async fn what_was_under_way_goes_on_and_nothing_is_done_twice() {
 
 // FEATURES: B3
 #[tokio::test]
-async fn a_large_workflow_comes_back_where_it_was() {
+async fn a_large_workflow_continues_after_a_restart() {
     let mut server = Server::start().await;
     let definition = of(json!({
         "a": {"for_each": "${range(0, 2000)}", "run": {"echo": {"value": "${item}"}}},
@@ -95,7 +95,7 @@ async fn a_large_workflow_comes_back_where_it_was() {
 
 // FEATURES: B3
 #[tokio::test]
-async fn ids_go_on_after_what_has_ended() {
+async fn ids_continue_after_those_of_terminal_workflows() {
     let mut server = Server::start().await;
     let mut last = String::new();
     for _ in 0..3 {
@@ -110,7 +110,7 @@ async fn ids_go_on_after_what_has_ended() {
 
 // FEATURES: B3
 #[tokio::test]
-async fn a_child_goes_on_and_its_parent_hears_of_its_end() {
+async fn a_child_workflow_continues_and_its_end_reaches_the_parent() {
     for shards in [1, 4] {
         let mut server = Server::with_shards(shards).await;
         let inner = json!({"name": "inner", "tasks": {"hear": {"wait_for": "go"}}, "outputs": "${tasks.hear.result}"});

@@ -1,4 +1,4 @@
-//! Every kind of task, and how each is shown.
+//! Every kind of task, and its JSON.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::http::Request;
 
 // FEATURES: B1
 #[tokio::test]
-async fn each_item_of_a_list_is_a_task_of_its_own() {
+async fn each_item_of_a_for_each_task_runs_as_its_own_job() {
     for shards in [1, 4] {
         let server = Server::with_shards(shards).await;
         let definition = json!({
@@ -79,7 +79,7 @@ async fn all_tasks_and_items_are_listed_page_by_page() {
 
 // FEATURES: B1, D11
 #[tokio::test]
-async fn epochs_delays_switches_and_merged_tasks_are_shown_as_they_are() {
+async fn epochs_delays_switches_and_merged_tasks_are_shown() {
     let server = Server::start().await;
     let definition = json!({
         "name": "kinds",
@@ -105,7 +105,7 @@ async fn epochs_delays_switches_and_merged_tasks_are_shown_as_they_are() {
     assert_eq!(kinds, ["delay", "job", "switch"]);
     let merged = workflow["tasks"].as_array().unwrap().iter().find(|task| !task["merged_into"].is_null()).unwrap();
     assert!(text(&merged["name"]).starts_with("same"), "{merged}");
-    assert_eq!(workflow["usage"]["jobs"], 2, "the merged one ran once: {workflow}");
+    assert_eq!(workflow["usage"]["jobs"], 2, "the merged tasks ran once: {workflow}");
     let path = format!("/v1/workflows/{}/tasks/{}", text(&workflow["id"]), text(&merged["name"]));
     assert_eq!(server.get(&path).await.expect(200)["result"], 1);
     assert!(text(&task(&workflow, "few")["began_at"]) >= text(&task(&workflow, "pause")["ended_at"]));
@@ -113,7 +113,7 @@ async fn epochs_delays_switches_and_merged_tasks_are_shown_as_they_are() {
 
 // FEATURES: B1
 #[tokio::test]
-async fn a_workflow_in_a_workflow_is_shown_on_both_sides() {
+async fn parent_and_child_workflows_refer_to_each_other() {
     for shards in [1, 4] {
         let server = Server::with_shards(shards).await;
         let inner = json!({"name": "inner", "inputs": {"n": "integer"},
@@ -138,7 +138,7 @@ async fn a_workflow_in_a_workflow_is_shown_on_both_sides() {
 
 // FEATURES: D2
 #[tokio::test]
-async fn a_step_waits_for_a_persons_word() {
+async fn an_approval_task_waits_for_an_approval() {
     let server = Server::start().await;
     let definition = of(
         json!({"ask": {"approval": "Deploy ${workflow.name}?"}, "go": {"needs": "ask", "run": {"echo": {"value": "gone"}}}}),
@@ -148,9 +148,9 @@ async fn a_step_waits_for_a_persons_word() {
     let ask = task(&waiting, "ask");
     assert_eq!((&ask["kind"], &ask["state"]), (&json!("approval"), &json!("running")));
     let job = text(&ask["job"]);
-    let asked = server.get("/v1/approvals").await.expect(200);
-    assert_eq!((&asked["items"][0]["id"], &asked["items"][0]["message"]), (&json!(job), &json!("Deploy example?")));
-    let origin = &asked["items"][0]["origin"];
+    let listed = server.get("/v1/approvals").await.expect(200);
+    assert_eq!((&listed["items"][0]["id"], &listed["items"][0]["message"]), (&json!(job), &json!("Deploy example?")));
+    let origin = &listed["items"][0]["origin"];
     assert_eq!((&origin["workflow"], &origin["task"]), (&json!(id), &json!("ask")));
     let approve = Request::post(format!("/v1/approvals/{job}/approve")).header("outlast-actor", "ann");
     server.send(approve.json(&json!({"comment": "fine"}))).await.expect(200);
@@ -161,7 +161,7 @@ async fn a_step_waits_for_a_persons_word() {
 
 // FEATURES: D2
 #[tokio::test]
-async fn a_word_on_a_step_that_was_cancelled_comes_too_late() {
+async fn an_approval_of_a_cancelled_task_is_refused() {
     let server = Server::start().await;
     let id = start(&server, &of(json!({"ask": {"approval": "well?"}}))).await;
     let waiting = when(&server, &id, |workflow| task(workflow, "ask")["job_state"] == "approval_required").await;
@@ -174,7 +174,7 @@ async fn a_word_on_a_step_that_was_cancelled_comes_too_late() {
 
 // FEATURES: B1
 #[tokio::test]
-async fn a_program_knows_its_place_and_says_how_far_it_is() {
+async fn a_process_knows_its_workflow_task_and_item_and_reports_progress() {
     let server = Server::start().await;
     let script = "echo \"$OUTLAST_WORKFLOW $OUTLAST_TASK $OUTLAST_ITEM $OUTLAST_IDEMPOTENCY_KEY\"; cat go";
     let directory = tempfile::tempdir().unwrap();
@@ -195,16 +195,16 @@ async fn a_program_knows_its_place_and_says_how_far_it_is() {
     ended(&server, &id).await;
     report(json!({"percent": 50})).await.refused(409, "no_progress");
     let result = text(&server.job(&job).await["result"]);
-    let words: Vec<&str> = result.split_whitespace().collect();
-    assert_eq!(words[..3], [id.as_str(), "work", "0"]);
-    assert_eq!(words[3].len(), 32);
+    let fields: Vec<&str> = result.split_whitespace().collect();
+    assert_eq!(fields[..3], [id.as_str(), "work", "0"]);
+    assert_eq!(fields[3].len(), 32);
     let plain = server.submit(&crate::common::endless()).await;
     server.post(&format!("/v1/jobs/{plain}/progress"), &json!({"percent": 1})).await.refused(409, "no_progress");
 }
 
 // FEATURES: B1
 #[tokio::test]
-async fn a_failure_keeps_what_depends_on_it_from_running() {
+async fn dependents_of_a_failed_task_do_not_run_unless_it_may_fail() {
     let server = Server::start().await;
     let failing = json!({"run": {"echo": {"fail": "error"}}, "retry": 1});
     let definition = of(json!({"bad": failing, "later": {"needs": "bad", "run": "true"}, "aside": says(1)}));

@@ -1,4 +1,4 @@
-//! Signals: before anybody waits, while somebody does, and too late.
+//! Signals: before a task waits for them, while it waits, and after the end.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::http::Request;
 
 // FEATURES: B1
 #[tokio::test]
-async fn a_signal_is_taken_by_the_task_that_waits_for_it() {
+async fn a_signal_is_delivered_to_the_task_that_waits_for_it() {
     for shards in [1, 4] {
         let server = Server::with_shards(shards).await;
         let definition =
@@ -24,7 +24,7 @@ async fn a_signal_is_taken_by_the_task_that_waits_for_it() {
 
 // FEATURES: B1
 #[tokio::test]
-async fn a_signal_that_comes_early_is_kept_also_across_a_restart() {
+async fn an_early_signal_is_retained_across_a_restart() {
     let mut server = Server::start().await;
     let definition = json!({"name": "s", "tasks": {
         "first": {"wait_for": "one"},
@@ -41,7 +41,7 @@ async fn a_signal_that_comes_early_is_kept_also_across_a_restart() {
 }
 
 #[tokio::test]
-async fn a_signal_to_what_has_ended_is_refused() {
+async fn a_signal_to_a_terminal_workflow_is_refused() {
     let server = Server::start().await;
     let id = text(&run(&server, &of(json!({"a": says(1)}))).await["id"]);
     let problem = server.act(&format!("/v1/workflows/{id}/signals/news")).await.refused(409, "workflow_state");
@@ -50,7 +50,7 @@ async fn a_signal_to_what_has_ended_is_refused() {
 }
 
 #[tokio::test]
-async fn signals_have_their_limits() {
+async fn size_name_and_number_of_signals_are_limited() {
     let server = Server::start().await;
     let id = start(&server, &of(json!({"a": {"wait_for": "never"}}))).await;
     let path = format!("/v1/workflows/{id}/signals/other");

@@ -1,4 +1,4 @@
-//! Starting: as JSON, as YAML, with inputs, with a key, and waiting for the end.
+//! Starting workflows: JSON, YAML, inputs, idempotency keys, waiting for the end.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ outputs: {text: '${tasks.send.result}'}
 
 // FEATURES: B1
 #[tokio::test]
-async fn a_workflow_runs_its_tasks_in_their_order_and_comes_to_a_result() {
+async fn a_workflow_runs_its_tasks_in_order_and_returns_a_result() {
     for shards in [1, 4] {
         let server = Server::with_shards(shards).await;
         let body = json!({"yaml": GREETING, "inputs": {"name": "you"}, "labels": {"team": "a"}, "tenant": "acme"});
@@ -49,7 +49,7 @@ async fn a_workflow_runs_its_tasks_in_their_order_and_comes_to_a_result() {
 
 // FEATURES: B1
 #[tokio::test]
-async fn a_definition_may_come_as_yaml() {
+async fn a_definition_may_be_yaml() {
     let server = Server::start().await;
     let send = |kind: &str, query: &str| Request::post(format!("/v1/workflows{query}")).header("content-type", kind);
     for kind in ["application/yaml", "application/x-yaml; charset=utf-8"] {
@@ -66,7 +66,7 @@ async fn a_definition_may_come_as_yaml() {
 }
 
 #[tokio::test]
-async fn a_start_may_wait_for_the_end_or_for_a_while() {
+async fn a_start_may_wait_for_the_end_up_to_a_time_limit() {
     for shards in [1, 4] {
         let server = Server::with_shards(shards).await;
         let quick = json!({"definition": of(json!({"a": says("done"), "b": {"delay": "50ms", "needs": "a"}}))});
@@ -92,7 +92,7 @@ async fn keyed(api: &Api, key: &str, body: &Value) -> Reply {
 
 // FEATURES: B1
 #[tokio::test]
-async fn one_key_starts_one_workflow() {
+async fn an_idempotency_key_starts_one_workflow() {
     for shards in [1, 4] {
         let mut server = Server::with_shards(shards).await;
         let body = json!({"definition": of(json!({"a": {"delay": "100ms"}}))});
@@ -108,7 +108,7 @@ async fn one_key_starts_one_workflow() {
             keyed(&server, "k", &other).await.refused(409, "idempotency_conflict");
             server.restart().await;
         }
-        // Keys of jobs are apart.
+        // Jobs have their own key space.
         let job = Request::post("/v1/jobs").header("idempotency-key", "k").json(&crate::common::echo(1));
         server.send(job).await.expect(201);
         let id = text(&first["id"]);
@@ -119,7 +119,7 @@ async fn one_key_starts_one_workflow() {
 }
 
 #[tokio::test]
-async fn ten_at_once_with_one_key_start_one_workflow() {
+async fn ten_concurrent_starts_with_one_key_start_one_workflow() {
     let server = Server::with_shards(4).await;
     let api = server.api();
     let body = json!({"definition": of(json!({"a": endless()}))});
@@ -138,7 +138,7 @@ async fn ten_at_once_with_one_key_start_one_workflow() {
 
 // FEATURES: B1
 #[tokio::test]
-async fn a_queue_holds_the_jobs_of_its_workflows() {
+async fn jobs_of_a_workflow_are_in_its_queue() {
     let server = Server::with_shards(4).await;
     let queue = server.create_queue(&json!({"tag": "w"})).await;
     let started = async |reference: &Value| {
@@ -159,7 +159,7 @@ async fn a_queue_holds_the_jobs_of_its_workflows() {
 }
 
 #[tokio::test]
-async fn the_same_definition_is_started_again_and_again() {
+async fn the_same_definition_can_be_started_many_times() {
     let server = Server::with_shards(4).await;
     let definition = of(json!({"a": says(1), "b": {"needs": "a", "run": {"echo": {"value": 2}}}}));
     let api = server.api();
@@ -179,7 +179,7 @@ async fn the_same_definition_is_started_again_and_again() {
 
 // FEATURES: B1
 #[tokio::test]
-async fn what_would_be_started_can_be_checked_first() {
+async fn a_definition_can_be_validated_without_a_start() {
     let server = Server::start().await;
     let check = async |body: Value| server.post("/v1/workflows/validate", &body).await;
     let valid = check(json!({"yaml": GREETING})).await.expect(200);

@@ -1,4 +1,4 @@
-//! Cancel, pause, resume, rerun, remove: what each does, and when each is refused.
+//! Operations on workflows: cancel, pause, resume, rerun, delete, and when each is refused.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::http::Request;
 
 // FEATURES: B1
 #[tokio::test]
-async fn a_cancelled_workflow_stops_its_tasks_and_asking_again_changes_nothing() {
+async fn a_cancelled_workflow_stops_its_tasks_and_refuses_pause_and_resume() {
     for shards in [1, 4] {
         let server = Server::with_shards(shards).await;
         let id = start(&server, &of(json!({"a": endless(), "b": {"needs": "a", "run": "true"}}))).await;
@@ -34,7 +34,7 @@ async fn a_cancelled_workflow_stops_its_tasks_and_asking_again_changes_nothing()
 
 // FEATURES: B1
 #[tokio::test]
-async fn a_paused_workflow_begins_nothing_until_it_is_resumed() {
+async fn a_paused_workflow_starts_no_task_until_it_is_resumed() {
     let server = Server::start().await;
     let definition = of(json!({"a": {"wait_for": "go"}, "b": {"needs": "a", "run": {"echo": {"value": 1}}}}));
     let id = start(&server, &definition).await;
@@ -54,7 +54,7 @@ async fn a_paused_workflow_begins_nothing_until_it_is_resumed() {
 
 // FEATURES: B1
 #[tokio::test]
-async fn a_workflow_is_run_again_from_where_it_failed_or_from_a_task() {
+async fn a_workflow_is_rerun_from_its_failed_tasks_or_from_a_given_task() {
     let server = Server::start().await;
     let directory = tempfile::tempdir().unwrap();
     let mark = directory.path().join("mark");
@@ -74,7 +74,7 @@ async fn a_workflow_is_run_again_from_where_it_failed_or_from_a_task() {
     assert_eq!(rerun(json!({})).await.expect(200)["run"], 2);
     let again = ended(&server, &id).await;
     assert_eq!(again["state"], "succeeded");
-    assert_eq!(task(&again, "a")["job"], task(&failed, "a")["job"], "what had succeeded stays");
+    assert_eq!(task(&again, "a")["job"], task(&failed, "a")["job"], "succeeded tasks are not rerun");
     assert_ne!(task(&again, "b")["job"], task(&failed, "b")["job"]);
     rerun(json!({})).await.refused(409, "nothing_to_rerun");
     assert_eq!(rerun(json!({"from": "a"})).await.expect(200)["run"], 3);
@@ -84,7 +84,7 @@ async fn a_workflow_is_run_again_from_where_it_failed_or_from_a_task() {
 
 // FEATURES: B1
 #[tokio::test]
-async fn of_two_reruns_at_once_one_is_refused() {
+async fn one_of_two_concurrent_reruns_is_refused() {
     for shards in [1, 4] {
         let server = Server::with_shards(shards).await;
         let id = text(&run(&server, &of(json!({"a": {"delay": "300ms"}}))).await["id"]);
@@ -104,7 +104,7 @@ async fn of_two_reruns_at_once_one_is_refused() {
 }
 
 #[tokio::test]
-async fn a_workflow_that_has_ended_can_be_removed_with_all_of_it() {
+async fn a_terminal_workflow_can_be_deleted_with_all_its_records() {
     for shards in [1, 4] {
         let mut server = Server::with_shards(shards).await;
         let id = start(&server, &of(json!({"a": {"for_each": [1, 2], "wait_for": "go"}}))).await;
@@ -128,7 +128,7 @@ async fn a_workflow_that_has_ended_can_be_removed_with_all_of_it() {
 }
 
 #[tokio::test]
-async fn what_is_no_id_is_refused_everywhere() {
+async fn an_invalid_workflow_id_is_refused() {
     let server = Server::start().await;
     for id in ["wf_", "job_0000000000001", "x", "wf_00000000000000"] {
         server.get(&format!("/v1/workflows/{id}")).await.refused(400, "invalid_id");

@@ -1,4 +1,4 @@
-//! What is wrong with a definition, its inputs or its size is said with its place.
+//! Invalid definitions, inputs and sizes are refused, and the error names the location.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ async fn refused(server: &Server, body: &Value, code: &str) -> Value {
 
 // FEATURES: B1
 #[tokio::test]
-async fn every_problem_of_a_definition_is_named_with_its_line_and_field() {
+async fn every_error_in_a_definition_is_reported_with_line_and_field() {
     let server = Server::start().await;
     let yaml =
         "name: x\ntasks:\n  build:\n    run: make\n    needs: [tset]\n  test:\n    run: make\n    nedes: build\n";
@@ -37,15 +37,15 @@ async fn every_problem_of_a_definition_is_named_with_its_line_and_field() {
     let twice = Request::post("/v1/workflows").header("content-type", "application/yaml").body(raw);
     let problem = server.send(twice).await.refused(400, "invalid_definition");
     assert_eq!(problem["diagnostics"][0]["code"], "duplicate_name", "{problem}");
-    for nonsense in [json!(5), json!([]), json!({}), json!({"name": "x"}), json!("text")] {
-        refused(&server, &json!({"definition": nonsense}), "invalid_definition").await;
+    for invalid in [json!(5), json!([]), json!({}), json!({"name": "x"}), json!("text")] {
+        refused(&server, &json!({"definition": invalid}), "invalid_definition").await;
     }
     assert!(server.listed("/v1/workflows", 10).await.is_empty());
 }
 
 // FEATURES: B1
 #[tokio::test]
-async fn inputs_must_be_those_that_are_declared() {
+async fn inputs_must_match_their_declaration() {
     let server = Server::start().await;
     let definition = json!({"name": "x", "inputs": {"count": "integer", "name": {"type": "string", "default": "n"}},
         "tasks": {"a": says(1)}});
@@ -64,7 +64,7 @@ async fn inputs_must_be_those_that_are_declared() {
 }
 
 #[tokio::test]
-async fn a_body_says_what_is_wrong_with_it() {
+async fn an_invalid_body_is_refused_and_the_field_is_named() {
     let server = Server::start().await;
     let definition = of(json!({"a": says(1)}));
     for (body, code, field) in [
@@ -88,13 +88,13 @@ async fn a_body_says_what_is_wrong_with_it() {
 }
 
 #[tokio::test]
-async fn nothing_runs_without_a_sandbox_where_that_is_not_allowed() {
+async fn tasks_without_a_sandbox_need_allow_unsandboxed() {
     let server = Server::with(|options| options.allow_unsandboxed = false).await;
     let definition = of(json!({"a": {"run": "true", "sandbox": "none"}}));
     let problem = server.post("/v1/workflows", &json!({"definition": definition})).await;
     let problem = problem.refused(403, "sandbox_not_allowed");
     assert_eq!(problem["field"], "tasks.a.sandbox");
-    // What is said only when it comes to it is found out then.
+    // A sandbox given by an expression is checked when the task starts.
     let definition = json!({"name": "x", "inputs": {"s": "string"},
         "tasks": {"a": {"run": "touch /tmp/x", "sandbox": "${inputs.s}", "retry": 0}}});
     let body = json!({"definition": definition, "inputs": {"s": "none"}});
@@ -105,7 +105,7 @@ async fn nothing_runs_without_a_sandbox_where_that_is_not_allowed() {
     assert!(text(&job["message"]).contains("allow_unsandboxed"), "{job}");
 }
 
-/// A definition of so many tasks, each after the one before, of which none does anything.
+/// A definition of a chain of skipped tasks.
 fn chain(tasks: usize) -> String {
     let mut yaml = String::from("name: long\ntasks:\n");
     for number in 0..tasks {
@@ -119,29 +119,29 @@ fn chain(tasks: usize) -> String {
 #[tokio::test]
 async fn the_largest_definition_is_accepted_and_a_larger_one_is_not() {
     let server = Server::start().await;
-    let most = workflow::limits::TASKS_MAX;
+    let max = workflow::limits::TASKS_MAX;
     let send = |yaml: String| Request::post("/v1/workflows").header("content-type", "application/yaml").body(yaml);
-    let started = server.send(send(chain(most))).await.expect(201);
-    assert_eq!(started["tasks_total"], most);
-    let problem = server.send(send(chain(most + 1))).await.refused(400, "invalid_definition");
+    let started = server.send(send(chain(max))).await.expect(201);
+    assert_eq!(started["tasks_total"], max);
+    let problem = server.send(send(chain(max + 1))).await.refused(400, "invalid_definition");
     assert_eq!(problem["diagnostics"][0]["code"], "too_large", "{problem}");
     let id = text(&started["id"]);
     let shown = server.get(&format!("/v1/workflows/{id}")).await.expect(200);
-    assert_eq!(shown["tasks_left_out"], most - 1_000);
+    assert_eq!(shown["tasks_left_out"], max - 1_000);
     let cancelled = server.act(&format!("/v1/workflows/{id}/cancel")).await;
     assert!([200, 409].contains(&cancelled.status), "{}", cancelled.text());
     ended(&server, &id).await;
 }
 
 #[tokio::test]
-async fn bodies_and_inputs_have_a_size() {
+async fn the_sizes_of_bodies_and_inputs_are_limited() {
     let server = Server::start().await;
     let definition = json!({"name": "x", "inputs": {"s": "string"}, "tasks": {"a": says(1)}});
     let given = |bytes: usize| json!({"definition": definition, "inputs": {"s": "x".repeat(bytes)}});
-    // With its name and its quotes it is as large as inputs may be.
-    let most = 1024 * 1024 - r#"{"s":""}"#.len();
-    server.post("/v1/workflows", &given(most)).await.expect(201);
-    server.post("/v1/workflows", &given(most + 1)).await.refused(413, "body_too_large");
+    // The whole inputs object has exactly the largest size.
+    let max = 1024 * 1024 - r#"{"s":""}"#.len();
+    server.post("/v1/workflows", &given(max)).await.expect(201);
+    server.post("/v1/workflows", &given(max + 1)).await.refused(413, "body_too_large");
     let huge = vec![b' '; 66 * 1024 * 1024];
     for kind in ["application/json", "application/yaml"] {
         let body = Request::post("/v1/workflows").header("content-type", kind).body(huge.clone());

@@ -18,7 +18,7 @@ const SIM_SEEDS: u64 = 200;
 
 #[derive(Args)]
 pub struct Options {
-    /// Include long tests (`#[ignore]` or `OUTLAST_TEST_ALL`), and run property tests with a random seed
+    /// Include long tests (`#[ignore]`), and run property tests with a random seed
     #[arg(long)]
     all: bool,
     /// Arguments of nextest: parts of test names, `--package …`; skips doc tests and the simulation
@@ -74,7 +74,7 @@ fn nextest(root: &Path, options: &Options, environment: &TestEnvironment) -> Res
     command.current_dir(root).args(["nextest", "run", "--workspace", "--locked"]);
     cargo::remove_package_variables(&mut command);
     if options.all {
-        command.args(["--profile", "all", "--run-ignored", "all"]).env("OUTLAST_TEST_ALL", "1");
+        command.args(["--profile", "all", "--run-ignored", "all"]);
     } else if environment.is_ci {
         command.args(["--profile", "ci"]);
     }

@@ -276,6 +276,10 @@ impl Shard {
         let Some(workflow) = self.workflows.touch(id) else {
             return self.anomalies.note(Anomaly::MissingWorkflow(id), "release late");
         };
+        if workflow.state(task_key) != TaskState::Quarantined {
+            // A merged task that was cancelled before the leader's end.
+            return;
+        }
         let is_read = workflow.task(task_key).is_read || workflow.task(task_key).merge.is_some();
         if let Some(row) = workflow.enter(task_key, TaskState::Succeeded, now)
             && row.merged_into.is_none()

@@ -271,7 +271,8 @@ impl LiveWorkflow {
         }
         let row = self.row_mut(task_key, now)?;
         row.state = state;
-        if state.is_terminal() {
+        // A late scan changes how the task ended, not when.
+        if state.is_terminal() && !from.is_terminal() {
             row.ended_at = Some(now);
         }
         Some(row)

@@ -213,6 +213,10 @@ impl Shard {
         if entry.live.is_empty()
             && let Some(slot) = entry.schedule.waiting_slot
         {
+            if slot > self.now {
+                // The shard restarted with an earlier clock.
+                return self.set_schedule_timer(id, Some(slot));
+            }
             if let Err(refusal) = self.start_slot(id, slot, step) {
                 return self.retry_slot(id, &refusal, step);
             }

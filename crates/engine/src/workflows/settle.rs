@@ -42,7 +42,7 @@ impl TaskEnd {
     }
 
     fn is_failure(&self) -> bool {
-        matches!(self.state, TaskState::Failed | TaskState::Cancelled)
+        matches!(self.state, TaskState::Failed | TaskState::Cancelled | TaskState::Quarantined)
     }
 
     /// A fatal failure starts a rollback if the workflow can compensate.

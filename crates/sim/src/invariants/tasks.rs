@@ -73,7 +73,6 @@ fn invariant_ended_tasks_stay_ended(
     let same_rest = TaskRecord {
         compensation: after.compensation.clone(),
         job_state: after.job_state,
-        ended_at: if rescanned { after.ended_at } else { before.ended_at },
         state: if rescanned { after.state } else { before.state },
         result: if rescanned || redacted { after.result.clone() } else { before.result.clone() },
         ..before.clone()

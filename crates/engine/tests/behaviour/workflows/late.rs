@@ -2,6 +2,7 @@
 
 use engine::Input;
 use model::id::JobId;
+use model::job::End;
 use model::reason::ReasonCode;
 use model::state::State;
 use model::verdict::OutputVerdict;
@@ -125,6 +126,48 @@ tasks:
         assert_eq!(fixture.row(id, task).unwrap().result, None, "{task}");
     }
     assert_eq!(fixture.task_state(id, "late"), TaskState::Cancelled);
+}
+
+/// The simulation found it: the leader tolerates its failure, the task that merges into it later does not.
+#[test]
+fn a_task_that_merges_into_a_quarantined_one_fails() {
+    let mut fixture = Fixture::with_runner(10);
+    let id = fixture.start_workflow(
+        r#"
+name: shared
+tasks:
+  a: {merge: k, on_failure: continue, run: {echo: {value: 1}}}
+  listener: {wait_for: go}
+  b: {needs: listener, merge: k, run: {echo: {value: 1}}}
+"#,
+    );
+    fixture.settle();
+    let job = fixture.task_job(id, "a");
+    scanned(&mut fixture, job, OutputVerdict::Quarantine);
+    fixture.signal(id, "go", &json!(1)).unwrap();
+    assert_eq!(fixture.run_to_end(id), WorkflowState::Failed);
+    assert_eq!(fixture.task_state(id, "b"), TaskState::Quarantined);
+}
+
+/// The simulation found it: the leader succeeds while the workflow stops, and a scan withholds its result.
+#[test]
+fn the_release_of_a_leader_leaves_cancelled_tasks_alone() {
+    let mut fixture = Fixture::with_runner(10);
+    let id = fixture.start_workflow(
+        "name: shared\ntasks:\n  a: {merge: k, run: {echo: {value: 1}}}\n  b: {merge: k, run: {echo: {value: 1}}}\n",
+    );
+    let job = fixture.task_job(id, "a");
+    let attempt_ref = fixture.current(job);
+    fixture.start(attempt_ref);
+    fixture.request(|request| Input::CancelWorkflow { request, workflow: id, by: None, compensate: false });
+    assert_eq!(fixture.task_state(id, "b"), TaskState::Cancelled);
+    fixture.end(attempt_ref, End::Succeeded);
+    assert_eq!(fixture.task_state(id, "a"), TaskState::Succeeded);
+    scanned(&mut fixture, job, OutputVerdict::Quarantine);
+    assert_eq!(fixture.task_state(id, "a"), TaskState::Quarantined);
+    fixture.request(|request| Input::Release { request, job, by: None });
+    assert_eq!(fixture.task_state(id, "a"), TaskState::Succeeded);
+    assert_eq!(fixture.task_state(id, "b"), TaskState::Cancelled);
 }
 
 #[test]

@@ -124,6 +124,25 @@ fn the_overlap_policy_allows_skips_or_replaces() {
     }
 }
 
+/// A workflow of an echo job that is still running when the next slot is due.
+#[test]
+fn a_waiting_slot_is_not_started_early_after_the_clock_was_set_back() {
+    let mut fixture = Fixture::with_runner(5);
+    create(&mut fixture, schedule(QUICK, |new| new.spec.overlap = Overlap::Replace));
+    fixture.advance(MINUTE);
+    let [(_, attempt_ref)] = fixture.runs[..] else { panic!("{:?}", fixture.runs) };
+    fixture.start(attempt_ref);
+    fixture.advance(MINUTE);
+    assert_eq!(slots(&fixture), [1], "the second slot waits until the first workflow has stopped");
+    fixture.now = fixture.now - Millis(MINUTE / 2);
+    fixture.crash();
+    fixture.end(attempt_ref, model::job::End::Stopped);
+    fixture.input(Input::Tick);
+    assert_eq!(slots(&fixture), [1]);
+    fixture.advance(MINUTE / 2);
+    assert_eq!(slots(&fixture), [1, 2]);
+}
+
 #[test]
 fn catch_up_of_all_slots_without_overlap_runs_one_after_the_other() {
     let mut fixture = Fixture::with_runner(5);

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Builder, EVENTS, JSON, Routes, TEXT, text};
+use super::{Builder, EVENTS, JSON, Routes, text};
 use crate::{ChangeKind, ChangeView, HealthView, NodeView};
 
 impl Builder<'_> {
@@ -39,7 +39,7 @@ pub(super) fn add(routes: &mut Routes) {
     let ready = routes.get("/readyz", "get_readiness", "Check whether the server is ready.");
     ready.responds::<HealthView>(200, "The server is ready.");
     let metrics = routes.get("/metrics", "get_metrics", "Get metrics for Prometheus.");
-    metrics.responds_as(200, "Prometheus text format.", vec![(TEXT, text())]);
+    metrics.responds_as(200, "OpenMetrics text.", vec![("application/openmetrics-text", text())]);
     let document = routes.get("/openapi.json", "get_openapi", "Get this document.");
     document.responds_as(200, "OpenAPI 3.1.", vec![(JSON, json!({"type": "object"}))]);
     let page = routes.get("/docs", "get_docs", "Get this document as a page.");

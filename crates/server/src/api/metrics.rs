@@ -33,7 +33,7 @@ pub(crate) async fn metrics(Shared(app): Shared<Arc<App>>, _: Parameters) -> Res
         policy: core.policy.measures(),
         service: core.policy.service().map(policy_service::Client::status),
     };
-    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], reading.render()).into_response())
+    Ok(([(header::CONTENT_TYPE, text::CONTENT_TYPE)], reading.render()).into_response())
 }
 
 /// A snapshot of all values.
@@ -63,7 +63,7 @@ impl Reading<'_> {
         self.sagas(&mut text);
         self.schedules(&mut text);
         self.node(&mut text);
-        text.into_string()
+        text.render()
     }
 
     fn sum(&self, number: impl Fn(&Status) -> u64) -> u64 {
@@ -72,15 +72,15 @@ impl Reading<'_> {
 
     fn node(&self, text: &mut Text) {
         text.counter("outlast_commits_total", "Durable commits.", self.sum(|s| s.commits));
-        let mut times = text.family("outlast_commit_seconds", Kind::Histogram, "Duration of durable commits.");
-        measured(&mut times, &[], &self.commit_times);
+        let times = text.family("outlast_commit_seconds", Kind::Histogram, "Duration of durable commits.");
+        measured(times, &[], &self.commit_times);
         let waiting = self.requests_waiting as u64;
         text.gauge("outlast_requests_waiting", "Requests that no shard has received yet.", waiting);
         text.gauge("outlast_subscribers", "Subscribers to changes.", self.subscribers as u64);
     }
 }
 
-fn measured(family: &mut Family<'_>, labels: &[(&str, &str)], times: &Snapshot) {
+fn measured(family: &mut Family, labels: &[(&str, &str)], times: &Snapshot) {
     let bounds = BOUNDS_MICROS.map(|micros| micros as f64 / 1e6);
     let buckets = Buckets { bounds: &bounds, counts: &times.counts, sum_seconds: times.sum.as_secs_f64() };
     family.histogram(labels, &buckets);

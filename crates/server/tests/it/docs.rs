@@ -322,7 +322,7 @@ async fn metrics_can_be_read_line_by_line() {
         server.run(&job).await;
     }
     let reply = server.get("/metrics").await;
-    assert_eq!(reply.header("content-type"), Some("text/plain; version=0.0.4"));
+    assert_eq!(reply.header("content-type"), Some("application/openmetrics-text; version=1.0.0; charset=utf-8"));
     let mut typed = BTreeSet::new();
     let mut helped = BTreeSet::new();
     let mut samples = BTreeSet::new();

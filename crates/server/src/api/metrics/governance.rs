@@ -12,13 +12,13 @@ use crate::measures::Reload;
 impl Reading<'_> {
     pub(super) fn policy(&self, text: &mut Text) {
         let help = "Policy decisions about jobs, by verdict.";
-        let mut decided = text.family("outlast_policy_decisions_total", Kind::Counter, help);
+        let decided = text.family("outlast_policy_decisions_total", Kind::Counter, help);
         for (index, verdict) in VERDICTS.into_iter().enumerate() {
             decided.sample(&[("verdict", verdict)], self.sum(|s| s.stats.decided[index]));
         }
         let help = "Duration of policy checks.";
-        let mut times = text.family("outlast_policy_decision_seconds", Kind::Histogram, help);
-        measured(&mut times, &[], &self.policy.decisions.snapshot());
+        let times = text.family("outlast_policy_decision_seconds", Kind::Histogram, help);
+        measured(times, &[], &self.policy.decisions.snapshot());
         let help = "Jobs delayed because the policy was unavailable.";
         text.counter("outlast_policy_unavailable_total", help, self.sum(|s| s.stats.policy_unavailable));
         let help = "Jobs allowed because the policy was unavailable.";
@@ -26,7 +26,7 @@ impl Reading<'_> {
         let help = "Jobs checked again because the policy changed.";
         text.counter("outlast_policy_rechecked_total", help, self.sum(|s| s.stats.rechecked));
         let help = "Reloads of changed rules, by result.";
-        let mut reloads = text.family("outlast_policy_reloads_total", Kind::Counter, help);
+        let reloads = text.family("outlast_policy_reloads_total", Kind::Counter, help);
         for reload in Reload::ALL {
             reloads.sample(&[("outcome", reload.as_str())], self.policy.reloads(reload));
         }
@@ -38,7 +38,7 @@ impl Reading<'_> {
 
     pub(super) fn outputs(&self, text: &mut Text) {
         let help = "Policy decisions about results, by verdict.";
-        let mut checked = text.family("outlast_output_checked_total", Kind::Counter, help);
+        let checked = text.family("outlast_output_checked_total", Kind::Counter, help);
         for (index, verdict) in OUTPUT_VERDICTS.into_iter().enumerate() {
             checked.sample(&[("verdict", verdict.as_str())], self.sum(|s| s.stats.outputs[index]));
         }
@@ -49,9 +49,9 @@ impl Reading<'_> {
         let help = "Results shown before their scan.";
         text.gauge("outlast_output_scans_open", help, self.sum(|s| s.open_scans as u64));
         let help = "Duration of scans of results, by phase.";
-        let mut times = text.family("outlast_output_check_seconds", Kind::Histogram, help);
-        measured(&mut times, &[("phase", "metadata")], &self.policy.metadata.snapshot());
-        measured(&mut times, &[("phase", "content")], &self.policy.content.snapshot());
+        let times = text.family("outlast_output_check_seconds", Kind::Histogram, help);
+        measured(times, &[("phase", "metadata")], &self.policy.metadata.snapshot());
+        measured(times, &[("phase", "content")], &self.policy.content.snapshot());
     }
 }
 
@@ -59,14 +59,14 @@ impl Reading<'_> {
 pub(super) fn policy_service(status: &PolicyServiceStatus, text: &mut Text) {
     let gates = [("input", &status.input), ("output", &status.output)];
     let help = "1 for the current state of the circuit breaker, 0 for the others.";
-    let mut states = text.family("outlast_policy_breaker_state", Kind::Gauge, help);
+    let states = text.family("outlast_policy_breaker_state", Kind::Gauge, help);
     for (gate, status) in gates {
         for state in [Breaker::Closed, Breaker::Open, Breaker::HalfOpen] {
             states.sample(&[("gate", gate), ("state", state.as_str())], u64::from(status.state == state));
         }
     }
     let help = "Changes of the breaker's state, by the new one.";
-    let mut transitions = text.family("outlast_policy_breaker_transitions_total", Kind::Counter, help);
+    let transitions = text.family("outlast_policy_breaker_transitions_total", Kind::Counter, help);
     for (gate, status) in gates {
         let counts = status.transitions;
         let by_state =
@@ -76,7 +76,7 @@ pub(super) fn policy_service(status: &PolicyServiceStatus, text: &mut Text) {
         }
     }
     let mut by_gate = |name, help, number: fn(&BreakerStatus) -> u64| {
-        let mut family = text.family(name, Kind::Counter, help);
+        let family = text.family(name, Kind::Counter, help);
         for (gate, status) in gates {
             family.sample(&[("gate", gate)], number(status));
         }

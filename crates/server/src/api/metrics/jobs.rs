@@ -17,11 +17,11 @@ impl Reading<'_> {
         text.counter("outlast_jobs_deduplicated_total", "Submits deduplicated by their idempotency key.", deduplicated);
         text.counter("outlast_jobs_refused_total", "Submits refused by a shard.", self.sum(|s| s.stats.refused));
         text.gauge("outlast_jobs_live", "Jobs that have not ended.", self.sum(|s| s.live_jobs as u64));
-        let mut states = text.family("outlast_jobs_state", Kind::Gauge, "Jobs that have not ended, by state.");
+        let states = text.family("outlast_jobs_state", Kind::Gauge, "Jobs that have not ended, by state.");
         for state in State::ALL.into_iter().filter(|state| !state.is_terminal()) {
             states.sample(&[("state", state.as_str())], self.sum(|s| s.stats.states[usize::from(state.code())]));
         }
-        let mut ended = text.family("outlast_jobs_ended_total", Kind::Counter, "Jobs that ended, by state.");
+        let ended = text.family("outlast_jobs_ended_total", Kind::Counter, "Jobs that ended, by state.");
         for state in terminal() {
             ended.sample(&[("state", state.as_str())], self.sum(|s| s.stats.ended[usize::from(state.code())]));
         }
@@ -35,7 +35,7 @@ impl Reading<'_> {
         text.counter("outlast_rejected_messages_total", "Rejected messages of runners.", parked);
         let help = "Repeated requests for policy checks and scans.";
         text.counter("outlast_reconciler_replayed_total", help, self.sum(|s| s.stats.replayed));
-        let mut ignored = text.family("outlast_events_ignored_total", Kind::Counter, "Events that changed nothing.");
+        let ignored = text.family("outlast_events_ignored_total", Kind::Counter, "Events that changed nothing.");
         for why in Ignored::ALL {
             ignored.sample(&[("reason", why.as_str())], self.sum(|s| s.stats.ignored[why as usize]));
         }
@@ -43,17 +43,17 @@ impl Reading<'_> {
 
     pub(super) fn topics(&self, text: &mut Text) {
         let topics = self.by_topic();
-        let mut received = text.family("outlast_jobs_received_total", Kind::Counter, "Jobs accepted, by topic.");
+        let received = text.family("outlast_jobs_received_total", Kind::Counter, "Jobs accepted, by topic.");
         for (topic, counts) in &topics {
             received.sample(&[("topic", topic)], counts.received);
         }
         let help = "Dispatched attempts, by topic.";
-        let mut dispatched = text.family("outlast_jobs_dispatched_total", Kind::Counter, help);
+        let dispatched = text.family("outlast_jobs_dispatched_total", Kind::Counter, help);
         for (topic, counts) in &topics {
             dispatched.sample(&[("topic", topic)], counts.dispatched);
         }
         let help = "Jobs that ended, by topic and state.";
-        let mut completed = text.family("outlast_jobs_completed_total", Kind::Counter, help);
+        let completed = text.family("outlast_jobs_completed_total", Kind::Counter, help);
         for (topic, counts) in &topics {
             for state in terminal() {
                 let count = counts.ended[usize::from(state.code())];
@@ -61,9 +61,9 @@ impl Reading<'_> {
             }
         }
         let help = "Time that eligible jobs waited for a runner, by topic.";
-        let mut waits = text.family("outlast_dispatch_latency_seconds", Kind::Histogram, help);
+        let waits = text.family("outlast_dispatch_latency_seconds", Kind::Histogram, help);
         for (topic, counts) in &topics {
-            spans(&mut waits, &[("topic", topic)], &counts.waits);
+            spans(waits, &[("topic", topic)], &counts.waits);
         }
     }
 
@@ -79,19 +79,19 @@ impl Reading<'_> {
     }
 
     pub(super) fn placement(&self, text: &mut Text) {
-        let mut ready = text.family("outlast_jobs_ready", Kind::Gauge, "Jobs that wait for a runner.");
+        let ready = text.family("outlast_jobs_ready", Kind::Gauge, "Jobs that wait for a runner.");
         for executor in ExecutorKind::ALL {
             ready.sample(&[("executor", executor.as_str())], self.sum(|s| s.ready[executor as usize] as u64));
         }
         let help = "Searches for a runner without an eligible one, by reason.";
-        let mut unplaced = text.family("outlast_jobs_unplaced_total", Kind::Counter, help);
+        let unplaced = text.family("outlast_jobs_unplaced_total", Kind::Counter, help);
         for (index, reason) in UNPLACED_REASONS.iter().enumerate() {
             unplaced.sample(&[("reason", reason.as_str())], self.sum(|s| s.stats.unplaced_by[index]));
         }
         text.counter("outlast_attempts_total", "Dispatched attempts.", self.sum(|s| s.stats.dispatched));
         let help = "Attempts adopted after a restart of the server.";
         text.counter("outlast_attempts_adopted_total", help, self.sum(|s| s.stats.adopted));
-        let mut held = text.family("outlast_attempts_in_flight", Kind::Gauge, "Attempts in flight.");
+        let held = text.family("outlast_attempts_in_flight", Kind::Gauge, "Attempts in flight.");
         for executor in ExecutorKind::ALL {
             held.sample(&[("executor", executor.as_str())], self.sum(|s| u64::from(s.with_runners[executor as usize])));
         }
@@ -113,7 +113,7 @@ fn terminal() -> impl Iterator<Item = State> {
     State::ALL.into_iter().filter(|state| state.is_terminal())
 }
 
-fn spans(family: &mut Family<'_>, labels: &[(&str, &str)], spans: &DurationHistogram) {
+fn spans(family: &mut Family, labels: &[(&str, &str)], spans: &DurationHistogram) {
     let bounds = DURATION_BOUNDS.map(|bound| bound.0 as f64 / 1e3);
     let sum_seconds = spans.sum.0 as f64 / 1e3;
     family.histogram(labels, &Buckets { bounds: &bounds, counts: &spans.counts, sum_seconds });

@@ -77,7 +77,7 @@ impl Exposition {
         let mut exposition = Self::default();
         let mut helped = BTreeSet::new();
         let mut family = String::new();
-        assert!(text.ends_with('\n'));
+        let text = text.strip_suffix("# EOF\n").unwrap();
         for line in text.lines() {
             if let Some(help) = line.strip_prefix("# HELP ") {
                 let (name, help) = help.split_once(' ').unwrap();
@@ -87,8 +87,11 @@ impl Exposition {
                 let (name, kind) = announced.split_once(' ').unwrap();
                 assert_eq!(name, family, "its help comes first");
                 assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
-                assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
-                assert!(exposition.types.insert(name.to_owned(), kind.to_owned()).is_none(), "twice: {line}");
+                if kind == "counter" {
+                    family.push_str("_total");
+                }
+                assert_eq!(kind == "counter", family.ends_with("_total"), "{line}");
+                assert!(exposition.types.insert(family.clone(), kind.to_owned()).is_none(), "twice: {line}");
             } else {
                 let (name, labels, value) = parse_sample(line);
                 let is_histogram = exposition.types[&family] == "histogram";

@@ -14,12 +14,12 @@ impl Reading<'_> {
         text.gauge("outlast_workflows_live", "Workflows that have not ended, including children.", live);
         let started = self.sum(|s| s.stats.workflows.started);
         text.counter("outlast_workflows_started_total", "Workflows started or rerun.", started);
-        let mut ended = text.family("outlast_workflows_ended_total", Kind::Counter, "Workflows that ended, by state.");
+        let ended = text.family("outlast_workflows_ended_total", Kind::Counter, "Workflows that ended, by state.");
         for (index, state) in ENDS.into_iter().enumerate() {
             ended.sample(&[("state", state.as_str())], self.sum(|s| s.stats.workflows.ended[index]));
         }
         let help = "Tasks of workflows, and items of tasks, that ended, by state.";
-        let mut tasks = text.family("outlast_workflow_tasks_total", Kind::Counter, help);
+        let tasks = text.family("outlast_workflow_tasks_total", Kind::Counter, help);
         for state in TaskState::ALL.into_iter().filter(|state| state.is_terminal()) {
             let count = self.sum(|s| s.stats.workflows.tasks_ended[usize::from(state.code())]);
             tasks.sample(&[("state", state.as_str())], count);
@@ -36,11 +36,10 @@ impl Reading<'_> {
         let began = self.sum(|s| s.stats.workflows.rollbacks);
         text.counter("outlast_saga_rollbacks_total", "Rollbacks started.", began);
         let help = "Rollbacks ended, fully or partially.";
-        let mut done = text.family("outlast_saga_rollbacks_ended_total", Kind::Counter, help);
+        let done = text.family("outlast_saga_rollbacks_ended_total", Kind::Counter, help);
         done.sample(&[("outcome", "rolled_back")], self.sum(|s| s.stats.workflows.rolled_back));
         done.sample(&[("outcome", "partially_rolled_back")], self.sum(|s| s.stats.workflows.partially_rolled_back));
-        let mut steps =
-            text.family("outlast_saga_compensations_total", Kind::Counter, "Compensations ended, by result.");
+        let steps = text.family("outlast_saga_compensations_total", Kind::Counter, "Compensations ended, by result.");
         steps.sample(&[("outcome", "done")], self.sum(|s| s.stats.workflows.compensations_done));
         steps.sample(&[("outcome", "failed")], self.sum(|s| s.stats.workflows.compensations_failed));
         let active = self.sum(|s| s.stats.workflows.rolling_back);

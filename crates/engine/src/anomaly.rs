@@ -22,6 +22,8 @@ pub enum Anomaly {
     MissingWorkflow(WorkflowId),
     MissingSchedule(ScheduleId),
     MissingCandidateSet(u32),
+    MissingTenant(u32),
+    MissingRequirement(usize),
 }
 
 impl fmt::Display for Anomaly {
@@ -34,6 +36,8 @@ impl fmt::Display for Anomaly {
             Self::MissingWorkflow(id) => write!(f, "{id} is not in memory"),
             Self::MissingSchedule(id) => write!(f, "{id} is not in memory"),
             Self::MissingCandidateSet(index) => write!(f, "there is no candidate set number {index}"),
+            Self::MissingTenant(index) => write!(f, "there is no tenant number {index}"),
+            Self::MissingRequirement(index) => write!(f, "there is no requirement number {index}"),
         }
     }
 }
@@ -54,6 +58,13 @@ impl Anomalies {
         if self.unreported.len() < REPORTED_PER_STEP_MAX {
             self.unreported.push((anomaly, during));
         }
+    }
+
+    /// Takes over the anomalies that another component has noted.
+    pub fn absorb(&mut self, other: &mut Self) {
+        self.total += std::mem::take(&mut other.total);
+        let room = REPORTED_PER_STEP_MAX.saturating_sub(self.unreported.len());
+        self.unreported.extend(other.unreported.drain(..).take(room));
     }
 
     pub fn total(&self) -> u64 {

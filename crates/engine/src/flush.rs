@@ -36,6 +36,7 @@ impl Shard {
             let message = ToRunner::Committed { sequence: cursor.sequence };
             step.effects.push(Effect::Send { runner: id, incarnation: cursor.incarnation, message });
         }
+        self.ready.hand_over_anomalies(&mut self.anomalies);
         self.anomalies.report(step);
         self.stats.anomalies = self.anomalies.total();
     }

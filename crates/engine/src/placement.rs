@@ -100,4 +100,5 @@ pub(crate) struct Ready {
     active: BTreeSet<(Rank, CandidateSetId)>,
     waiting: [usize; ExecutorKind::ALL.len()],
     ages_after: [Millis; 3],
+    anomalies: crate::anomaly::Anomalies,
 }

@@ -292,6 +292,7 @@ impl World {
     /// Commits the round, then performs its effects. Returns whether the process survives.
     fn finish_round(&mut self, shard: usize, process: &mut Process) -> Result<bool, invariants::Violation> {
         let mut step = std::mem::take(&mut process.step);
+        invariants::invariant_no_anomalies(&step.anomalies)?;
         let round_fault = if step.batch.is_empty() { self.draw_round_fault() } else { self.next_round_fault() };
         let alive = if round_fault == RoundFault::CrashBefore {
             self.coverage.count_fault(Fault::CrashBeforeCommit);

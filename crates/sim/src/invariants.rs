@@ -16,7 +16,7 @@ pub use output_policy::*;
 pub use tasks::*;
 pub use workflows::*;
 
-use engine::{Answer, TenantLimits};
+use engine::{Anomaly, Answer, TenantLimits};
 use model::id::{Epoch, Incarnation, JobId, ShardId};
 use model::job::Job;
 use model::json::Json;
@@ -44,6 +44,11 @@ pub type Checked = Result<(), Violation>;
 
 fn require(holds: bool, invariant: &'static str, detail: impl FnOnce() -> String) -> Checked {
     if holds { Ok(()) } else { Err(Violation { invariant, detail: detail() }) }
+}
+
+/// The shard finds its own memory consistent. Debug builds panic instead.
+pub fn invariant_no_anomalies(found: &[(Anomaly, &'static str)]) -> Checked {
+    require(found.is_empty(), "invariant_no_anomalies", || format!("{found:?}"))
 }
 
 /// The jobs of a tenant on all shards together stay within its limits.

@@ -7,6 +7,7 @@ use model::id::RunnerId;
 use model::job::Placement;
 use model::spec::ExecutorKind;
 
+use crate::anomaly::Anomaly;
 use crate::placement::Ready;
 use crate::placement::attributes::{Attribute, EffectiveProfile, RunnerIndex};
 use crate::placement::candidate_set::{Availability, CandidateSet, CandidateSetId, CandidateSetKey};
@@ -166,12 +167,16 @@ impl Ready {
     }
 
     fn drop_candidate_set(&mut self, id: CandidateSetId) {
-        let Some(candidate_set) = self.candidate_sets.get(id.0 as usize).and_then(Option::as_ref) else { return };
+        let Some(candidate_set) = self.candidate_sets.get(id.0 as usize).and_then(Option::as_ref) else {
+            return self.anomalies.note(Anomaly::MissingCandidateSet(id.0), "drop candidate set");
+        };
         for index in self.eligible_runners(&candidate_set.key.clone()) {
             self.runners[index.0 as usize].candidate_sets.retain(|(other, _)| *other != id);
         }
         self.deactivate(id);
-        let Some(candidate_set) = self.candidate_sets[id.0 as usize].take() else { return };
+        let Some(candidate_set) = self.candidate_sets[id.0 as usize].take() else {
+            return self.anomalies.note(Anomaly::MissingCandidateSet(id.0), "drop candidate set");
+        };
         for attribute in &candidate_set.filed_under {
             self.sets_by_attribute.remove(attribute, id);
         }
@@ -183,7 +188,9 @@ impl Ready {
 
     /// Changes the runners of a candidate set and updates its waiting jobs accordingly.
     fn change_candidate_set(&mut self, id: CandidateSetId, change: impl FnOnce(&mut CandidateSet)) {
-        let Some(candidate_set) = self.candidate_sets.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
+        let Some(candidate_set) = self.candidate_sets.get_mut(id.0 as usize).and_then(Option::as_mut) else {
+            return self.anomalies.note(Anomaly::MissingCandidateSet(id.0), "change candidate set");
+        };
         let (was_unplaced, had_eligible) =
             (candidate_set.waiting > 0 && candidate_set.unplaced().is_some(), candidate_set.eligible > 0);
         change(candidate_set);
@@ -203,7 +210,9 @@ impl Ready {
 
     /// Adds a connected runner with its profile to the indexes and its candidate sets.
     pub fn runner_joins(&mut self, index: RunnerIndex, profile: EffectiveProfile) {
-        let Some(runner) = self.runners.get_mut(index.0 as usize) else { return };
+        let Some(runner) = self.runners.get_mut(index.0 as usize) else {
+            return self.anomalies.note(Anomaly::MissingRunnerIndex(index.0), "runner joins");
+        };
         runner.is_connected = true;
         runner.profile = profile;
         let attributes = runner.profile.attributes();
@@ -259,7 +268,9 @@ impl Ready {
         availability: [Availability; ExecutorKind::ALL.len()],
         in_flight: [u32; ExecutorKind::ALL.len()],
     ) {
-        let Some(runner) = self.runners.get_mut(index.0 as usize) else { return };
+        let Some(runner) = self.runners.get_mut(index.0 as usize) else {
+            return self.anomalies.note(Anomaly::MissingRunnerIndex(index.0), "runner availability");
+        };
         for (executor, all) in self.in_flight.iter_mut().enumerate() {
             *all = *all + in_flight[executor] - runner.in_flight[executor];
         }

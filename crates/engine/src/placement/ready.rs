@@ -22,6 +22,7 @@ use super::runner_class::RunnerClasses;
 use super::tenants::{Scopes, StridePass, Tenants};
 use super::wait_queue::{WaitQueueKey, WaitingJob, position, ready_since};
 use super::{LimitKey, NextJob, Parked, Ready, TenantNumber};
+use crate::anomaly::{Anomalies, Anomaly};
 use crate::leases::{Kind, Leases, Scope};
 use crate::settings::{Settings, TenantLimits};
 use crate::shard::Map;
@@ -58,7 +59,14 @@ impl Ready {
             active: BTreeSet::new(),
             waiting: [0; ExecutorKind::ALL.len()],
             ages_after: [Millis(u64::MAX), interactive_ages_after, batch_ages_after],
+            anomalies: Anomalies::default(),
         }
+    }
+
+    /// Moves the anomalies found by placement to those of the shard.
+    pub fn hand_over_anomalies(&mut self, to: &mut Anomalies) {
+        to.absorb(&mut self.anomalies);
+        to.absorb(self.tenants.anomalies());
     }
 
     /// Adds a queue of a tenant.
@@ -172,7 +180,9 @@ impl Ready {
     }
 
     pub fn leave_requirement(&mut self, requirement: RequirementId) {
-        self.requirements.leave(requirement);
+        if !self.requirements.leave(requirement) {
+            self.anomalies.note(Anomaly::MissingRequirement(requirement.index()), "leave requirement");
+        }
     }
 
     /// The requirement of a job, including the concurrency limit of its latest policy decision.
@@ -192,7 +202,7 @@ impl Ready {
             let mut key = (*requirement.key).clone();
             key.group = self.group(job, rule);
             let new = self.requirements.join_key(key);
-            self.requirements.leave(id);
+            self.leave_requirement(id);
             return new;
         }
         // Written by this code, or validated when it was read.
@@ -211,7 +221,9 @@ impl Ready {
 
     /// Adds a job to its wait queue. `requirement` must be that of [`Ready::requirement_of`].
     pub fn insert(&mut self, job: &Job, requirement: RequirementId) {
-        let Some(set_id) = self.candidate_set_of(requirement) else { return };
+        let Some(set_id) = self.candidate_set_of(requirement) else {
+            return self.anomalies.note(Anomaly::MissingRequirement(requirement.index()), "insert");
+        };
         let waiting =
             WaitingJob { tenant: self.tenant_of(job.queue), position: position(job), since: ready_since(job) };
         self.put(set_id, job.priority as usize, WaitQueueKey { requirement, queue: job.queue }, waiting);
@@ -224,7 +236,7 @@ impl Ready {
 
     pub(crate) fn put(&mut self, set_id: CandidateSetId, class: usize, wait_queue: WaitQueueKey, waiting: WaitingJob) {
         let Some(candidate_set) = self.candidate_sets.get_mut(set_id.0 as usize).and_then(Option::as_mut) else {
-            return;
+            return self.anomalies.note(Anomaly::MissingCandidateSet(set_id.0), "put");
         };
         let ages = class != Priority::Critical as usize;
         candidate_set.classes[class].insert(wait_queue, waiting, ages, &mut self.tenants);
@@ -235,9 +247,11 @@ impl Ready {
     /// Removes a job from its wait queue, even if it was promoted.
     pub fn remove(&mut self, job: &Job, requirement: Option<RequirementId>) {
         let Some(requirement) = requirement else { return };
-        let Some(set_id) = self.candidate_set_of(requirement) else { return };
+        let Some(set_id) = self.candidate_set_of(requirement) else {
+            return self.anomalies.note(Anomaly::MissingRequirement(requirement.index()), "remove");
+        };
         let Some(candidate_set) = self.candidate_sets.get_mut(set_id.0 as usize).and_then(Option::as_mut) else {
-            return;
+            return self.anomalies.note(Anomaly::MissingCandidateSet(set_id.0), "remove");
         };
         let (wait_queue, position) = (WaitQueueKey { requirement, queue: job.queue }, position(job));
         let own = candidate_set.classes[job.priority as usize].remove(wait_queue, position, &mut self.tenants);
@@ -266,7 +280,9 @@ impl Ready {
 
     /// Marks a candidate set as active if it has waiting jobs and candidates.
     pub(crate) fn activate(&mut self, id: CandidateSetId) {
-        let Some(candidate_set) = self.candidate_sets.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
+        let Some(candidate_set) = self.candidate_sets.get_mut(id.0 as usize).and_then(Option::as_mut) else {
+            return self.anomalies.note(Anomaly::MissingCandidateSet(id.0), "activate");
+        };
         if candidate_set.waiting > 0 && !candidate_set.candidates.is_empty() {
             self.rank(id, Some((0, StridePass(0))));
         }
@@ -278,7 +294,9 @@ impl Ready {
     }
 
     fn rank(&mut self, id: CandidateSetId, rank: Option<Rank>) {
-        let Some(candidate_set) = self.candidate_sets.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
+        let Some(candidate_set) = self.candidate_sets.get_mut(id.0 as usize).and_then(Option::as_mut) else {
+            return self.anomalies.note(Anomaly::MissingCandidateSet(id.0), "rank");
+        };
         if candidate_set.active_rank == rank {
             return;
         }
@@ -356,7 +374,7 @@ impl Ready {
 
     fn park(&mut self, limit_key: LimitKey, set_id: CandidateSetId, class: usize, wait_queue: WaitQueueKey) {
         let Some(candidate_set) = self.candidate_sets.get_mut(set_id.0 as usize).and_then(Option::as_mut) else {
-            return;
+            return self.anomalies.note(Anomaly::MissingCandidateSet(set_id.0), "park");
         };
         let wait_queue = match limit_key {
             LimitKey::Tenant(tenant) => {
@@ -522,7 +540,9 @@ impl Ready {
 
     /// Promotes long-waiting jobs to critical; each job at most once.
     fn age(&mut self, id: CandidateSetId, now: Millis) {
-        let Some(candidate_set) = self.candidate_sets.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
+        let Some(candidate_set) = self.candidate_sets.get_mut(id.0 as usize).and_then(Option::as_mut) else {
+            return self.anomalies.note(Anomaly::MissingCandidateSet(id.0), "age");
+        };
         let [critical, rest @ ..] = &mut candidate_set.classes;
         for (class, after) in rest.iter_mut().zip(&self.ages_after[1..]) {
             while let Some((wait_queue, waiting)) = class.pop_aged(now, *after, &mut self.tenants) {

@@ -23,7 +23,7 @@ impl RequirementId {
         Self(NonZeroU32::MIN.saturating_add(index as u32))
     }
 
-    fn index(self) -> usize {
+    pub fn index(self) -> usize {
         self.0.get() as usize - 1
     }
 }
@@ -166,9 +166,9 @@ impl RequirementTable {
         RequirementId::of(index)
     }
 
-    /// Removes a job that has ended or has another requirement now.
-    pub fn leave(&mut self, id: RequirementId) {
-        let Some(requirement) = self.get_mut(id) else { return };
+    /// Removes a job that has ended or has another requirement now. False: there is no such requirement.
+    pub fn leave(&mut self, id: RequirementId) -> bool {
+        let Some(requirement) = self.get_mut(id) else { return false };
         requirement.jobs -= 1;
         if requirement.jobs == 0 {
             let key = requirement.key.clone();
@@ -176,5 +176,6 @@ impl RequirementTable {
             self.list[id.index()] = None;
             self.free.push(id.index());
         }
+        true
     }
 }

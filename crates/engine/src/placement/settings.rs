@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::anomaly::Anomaly;
 use crate::placement::attributes::{EffectiveProfile, RunnerIndex};
 use crate::placement::candidate_set::CandidateSetId;
 use crate::placement::requirement::RequirementId;
@@ -46,7 +47,9 @@ impl Ready {
 
     /// Matches a requirement again: its topic may be mapped to other pools now.
     fn rematch_requirement(&mut self, id: RequirementId) {
-        let Some(requirement) = self.requirements.get_mut(id) else { return };
+        let Some(requirement) = self.requirements.get_mut(id) else {
+            return self.anomalies.note(Anomaly::MissingRequirement(id.index()), "rematch requirement");
+        };
         let Some((old, generation)) = requirement.candidate_set.take() else { return };
         let pools = requirement.key.pools(&self.settings);
         let is_waiting = requirement.waiting > 0;
@@ -63,10 +66,12 @@ impl Ready {
     }
 
     fn move_requirement(&mut self, id: RequirementId, old: CandidateSetId) {
-        let Some(new) = self.candidate_set_of(id) else { return };
+        let Some(new) = self.candidate_set_of(id) else {
+            return self.anomalies.note(Anomaly::MissingRequirement(id.index()), "move requirement");
+        };
         for class in 0..3 {
             let Some(candidate_set) = self.candidate_sets.get_mut(old.0 as usize).and_then(Option::as_mut) else {
-                return;
+                return self.anomalies.note(Anomaly::MissingCandidateSet(old.0), "move requirement");
             };
             for (wait_queue, jobs) in candidate_set.classes[class].take_wait_queues(id, &mut self.tenants) {
                 if let Some(candidate_set) = self.candidate_sets.get_mut(old.0 as usize).and_then(Option::as_mut) {

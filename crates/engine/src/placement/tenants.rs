@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::anomaly::{Anomalies, Anomaly};
 use crate::leases::{Kind, Scope};
 use crate::settings::{Settings, TenantLimits};
 use crate::shard::Map;
@@ -57,9 +58,19 @@ pub(crate) struct Tenants {
     contending: BTreeSet<(StridePass, TenantNumber)>,
     /// Smallest pass of the tenants that contended last.
     floor: StridePass,
+    anomalies: Anomalies,
 }
 
 impl Tenants {
+    pub fn anomalies(&mut self) -> &mut Anomalies {
+        &mut self.anomalies
+    }
+
+    #[track_caller]
+    pub fn note_missing(&mut self, number: TenantNumber, during: &'static str) {
+        self.anomalies.note(Anomaly::MissingTenant(number.0), during);
+    }
+
     /// The number of a tenant, new or known.
     pub fn intern(&mut self, name: &str, settings: &Settings) -> TenantNumber {
         if let Some(number) = self.by_name.get(name) {
@@ -103,7 +114,9 @@ impl Tenants {
 
     /// Counts a job that joins or leaves a wait queue.
     pub fn shift_waiting(&mut self, number: TenantNumber, joins: bool) {
-        let Some(tenant) = self.tenants.get_mut(number.0 as usize) else { return };
+        let Some(tenant) = self.tenants.get_mut(number.0 as usize) else {
+            return self.note_missing(number, "shift waiting");
+        };
         tenant.waiting = if joins { tenant.waiting + 1 } else { tenant.waiting.saturating_sub(1) };
     }
 
@@ -112,7 +125,9 @@ impl Tenants {
     }
 
     pub fn shift_running(&mut self, number: TenantNumber, starts: bool) {
-        let Some(tenant) = self.tenants.get_mut(number.0 as usize) else { return };
+        let Some(tenant) = self.tenants.get_mut(number.0 as usize) else {
+            return self.note_missing(number, "shift running");
+        };
         tenant.on_runner = if starts { tenant.on_runner + 1 } else { tenant.on_runner.saturating_sub(1) };
     }
 
@@ -132,7 +147,9 @@ impl Tenants {
     /// The tenant has waiting jobs in one more priority class with eligible runners.
     pub fn contend(&mut self, number: TenantNumber) {
         let floor = self.contending.first().map_or(self.floor, |(pass, _)| *pass);
-        let Some(tenant) = self.tenants.get_mut(number.0 as usize) else { return };
+        let Some(tenant) = self.tenants.get_mut(number.0 as usize) else {
+            return self.note_missing(number, "contend");
+        };
         if tenant.contends == 0 {
             tenant.pass = tenant.pass.max(floor);
             self.contending.insert((tenant.pass, number));
@@ -142,7 +159,9 @@ impl Tenants {
 
     /// Reverses one [`Tenants::contend`].
     pub fn withdraw(&mut self, number: TenantNumber) {
-        let Some(tenant) = self.tenants.get_mut(number.0 as usize) else { return };
+        let Some(tenant) = self.tenants.get_mut(number.0 as usize) else {
+            return self.note_missing(number, "withdraw");
+        };
         tenant.contends = tenant.contends.saturating_sub(1);
         if tenant.contends == 0 {
             self.contending.remove(&(tenant.pass, number));
@@ -154,7 +173,9 @@ impl Tenants {
         if let Some((pass, _)) = self.contending.first() {
             self.floor = self.floor.max(*pass);
         }
-        let Some(tenant) = self.tenants.get_mut(number.0 as usize) else { return };
+        let Some(tenant) = self.tenants.get_mut(number.0 as usize) else {
+            return self.note_missing(number, "charge");
+        };
         let contends = self.contending.remove(&(tenant.pass, number));
         tenant.pass.0 += 1;
         if contends {

@@ -36,7 +36,9 @@ pub(crate) fn is_unplaced(job: &Job) -> bool {
 impl Ready {
     /// Starts to arm retry timers for the waiting jobs of a candidate set.
     pub(crate) fn begin_arming_timers(&mut self, id: CandidateSetId) {
-        let Some(candidate_set) = self.candidate_sets.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
+        let Some(candidate_set) = self.candidate_sets.get_mut(id.0 as usize).and_then(Option::as_mut) else {
+            return self.anomalies.note(Anomaly::MissingCandidateSet(id.0), "begin arming timers");
+        };
         // From the last class to the first: jobs promoted meanwhile move to the first.
         candidate_set.timer_cursor = Some((candidate_set.classes.len() - 1, None));
         self.unarmed_sets.insert(id);

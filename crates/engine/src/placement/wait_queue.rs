@@ -105,7 +105,9 @@ impl PriorityClass {
     }
 
     fn file(&mut self, tenant: TenantNumber, tenants: &mut Tenants) {
-        let Some(rotation) = self.tenants.get_mut(&tenant) else { return };
+        let Some(rotation) = self.tenants.get_mut(&tenant) else {
+            return tenants.note_missing(tenant, "file of a wait queue");
+        };
         if self.contended {
             tenants.contend(tenant);
         }
@@ -115,7 +117,9 @@ impl PriorityClass {
     }
 
     fn unfile(&mut self, tenant: TenantNumber, tenants: &mut Tenants) {
-        let Some(rotation) = self.tenants.get_mut(&tenant) else { return };
+        let Some(rotation) = self.tenants.get_mut(&tenant) else {
+            return tenants.note_missing(tenant, "unfile of a wait queue");
+        };
         if let Some(filed) = rotation.filed.take() {
             self.order.remove(&(filed, tenant));
             if self.contended {
@@ -125,7 +129,9 @@ impl PriorityClass {
     }
 
     fn leave(&mut self, key: WaitQueueKey, tenant: TenantNumber, tenants: &mut Tenants) {
-        let Some(rotation) = self.tenants.get_mut(&tenant) else { return };
+        let Some(rotation) = self.tenants.get_mut(&tenant) else {
+            return tenants.note_missing(tenant, "leave of a wait queue");
+        };
         if rotation.wait_queues.front() == Some(&key) {
             rotation.wait_queues.pop_front();
         } else {

@@ -7,8 +7,8 @@ use utoipa::ToSchema;
 
 use crate::visibility::digest_as_text;
 use crate::{JobView, OriginView};
-use model::dead_letter::DeadLetter;
-use model::id::{Attempt, JobId, RunnerId};
+use model::dead_letter::{DeadLetter, UnsubmittedCompensation};
+use model::id::{Attempt, JobId, RunnerId, WorkflowId};
 use model::job::{Artifact, Job, LogRef, Original};
 use model::json::Json;
 use model::rejected::RejectedMessage;
@@ -216,26 +216,40 @@ pub struct ApprovalRequest {
     pub rule: Option<String>,
 }
 
-/// The record of a job that failed for good.
+/// The record of a job that failed for good, or of a compensation whose job could not be rendered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = DeadLetter)]
 pub struct DeadLetterView {
-    /// Id of the job.
+    /// Id of the job. A compensation without a job gets a job of this id when it is retried.
     pub id: JobId,
     /// When the job ended.
     pub at: Timestamp,
     pub state: State,
     pub reason: Option<String>,
     pub message: Option<String>,
+    /// Empty for a compensation without a job.
     pub topic: String,
     pub tenant: String,
+    /// The compensation that could not be submitted. Null for a job.
+    pub compensation: Option<UnsubmittedCompensationView>,
+}
+
+/// A compensation whose job could not be rendered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = UnsubmittedCompensation)]
+pub struct UnsubmittedCompensationView {
+    pub workflow: WorkflowId,
+    /// Name of the task, with the number of the item if any.
+    pub task: String,
 }
 
 impl DeadLetterView {
     pub fn new(id: JobId, letter: DeadLetter) -> Self {
-        let DeadLetter { at, state, reason, message, topic, tenant } = letter;
+        let DeadLetter { at, state, reason, message, topic, tenant, compensation } = letter;
         let reason = reason.map(|code| code.as_str().to_owned());
-        Self { id, at: Timestamp(at), state, reason, message, topic, tenant }
+        let compensation = compensation
+            .map(|UnsubmittedCompensation { workflow, task }| UnsubmittedCompensationView { workflow, task });
+        Self { id, at: Timestamp(at), state, reason, message, topic, tenant, compensation }
     }
 }
 
@@ -264,7 +278,8 @@ impl From<RejectedMessage> for RejectedMessageView {
 pub struct DeadLetterDetailView {
     #[serde(flatten)]
     pub letter: DeadLetterView,
-    pub job: JobView,
+    /// Null for a compensation without a job.
+    pub job: Option<JobView>,
 }
 
 /// Result of a purge.

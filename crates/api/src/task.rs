@@ -53,15 +53,18 @@ impl TaskKind {
 pub struct CompensationView {
     /// `running`, `done` or `failed`.
     pub state: String,
-    /// Null if a child workflow compensates its own tasks.
+    /// Null if a child workflow compensates its own tasks, or if the job could not be rendered.
     pub job: Option<JobId>,
     /// When the state was entered.
     pub at: Timestamp,
+    /// Dead letter of a job that could not be rendered.
+    pub dead_letter: Option<JobId>,
 }
 
 impl From<&Compensation> for CompensationView {
     fn from(compensation: &Compensation) -> Self {
-        Self { state: compensation.state.as_str().to_owned(), job: compensation.job, at: Timestamp(compensation.at) }
+        let Compensation { state, job, at, dead_letter } = *compensation;
+        Self { state: state.as_str().to_owned(), job, at: Timestamp(at), dead_letter }
     }
 }
 

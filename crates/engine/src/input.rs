@@ -208,6 +208,21 @@ pub enum Input {
         workflow: WorkflowId,
         by: Actor,
     },
+    /// Submits a compensation whose job could not be rendered before.
+    RetryCompensation {
+        request: RequestId,
+        workflow: WorkflowId,
+        /// Its dead letter.
+        letter: JobId,
+        by: Actor,
+    },
+    /// Deletes the dead letter of a compensation whose job could not be rendered.
+    PurgeCompensation {
+        request: RequestId,
+        workflow: WorkflowId,
+        letter: JobId,
+        by: Actor,
+    },
     /// Progress of a running task, reported through the API.
     Progress {
         request: RequestId,
@@ -399,6 +414,10 @@ pub enum Refusal {
     OtherTenant { tenant: String },
     #[error("the job is {0}: it has no dead letter")]
     NoDeadLetter(State),
+    #[error("there is no dead letter {0}: it was retried or purged")]
+    UnknownDeadLetter(JobId),
+    #[error("the compensation cannot be submitted: {message}")]
+    CompensationUnreadable { message: String },
     #[error("no original of the result is stored")]
     NoOriginal,
     #[error("the tenant has reached its limit of {max} active jobs: try again later")]

@@ -13,7 +13,7 @@ mod retract;
 mod retry;
 mod scan;
 #[cfg(test)]
-mod testing;
+mod support;
 
 use model::id::{Attempt, JobId};
 use model::job::{Job, Scan};

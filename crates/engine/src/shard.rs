@@ -34,7 +34,7 @@ use crate::step::Step;
 use crate::submit::Submits;
 use crate::tenancy::Tenancy;
 use crate::timers::Timers;
-use crate::workflows::Workflows;
+use crate::workflows::{LetterOperation, Workflows};
 
 /// Deterministic hashing: the simulation must replay.
 pub(crate) type Hasher = foldhash::fast::FixedState;
@@ -136,6 +136,12 @@ impl Shard {
                 self.signal_workflow(request, workflow, *signal, step);
             }
             Input::RemoveWorkflow { request, workflow, by } => self.remove_workflow(request, workflow, by, step),
+            Input::RetryCompensation { request, workflow, letter, by } => {
+                self.compensation_letter(request, workflow, letter, LetterOperation::Retry, by, step);
+            }
+            Input::PurgeCompensation { request, workflow, letter, by } => {
+                self.compensation_letter(request, workflow, letter, LetterOperation::Purge, by, step);
+            }
             Input::Progress { request, job, percent, message } => self.progress(request, job, percent, message, step),
             Input::Progressed { attempt_ref, percent, message } => self.progressed(attempt_ref, percent, message, step),
             Input::CreateSchedule { request, schedule } => self.create_schedule(request, *schedule, step),

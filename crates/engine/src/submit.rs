@@ -177,7 +177,8 @@ impl Shard {
             self.count_key(&spec.tenant, step)?;
         }
         let keyed = spec.key.map(|key| (key, spec.digest.within(queue_id)));
-        let id = self.enter_queue(queue_id, spec, submitter, None, step)?;
+        let id = JobId(self.ids.next(self.now, queue_id.slot()));
+        self.enter_queue(id, queue_id, spec, submitter, None, step)?;
         let entry = self.jobs.get(id).ok_or(Refusal::UnknownJob(id))?;
         let seq = entry.job.seq;
         if let Some((key, digest)) = keyed {
@@ -216,13 +217,13 @@ impl Shard {
     /// Creates the job's record and adds it to its queue.
     pub(crate) fn enter_queue(
         &mut self,
+        id: JobId,
         queue_id: QueueId,
         mut spec: PackedSpec,
         submitter: Actor,
         origin: Option<Box<Origin>>,
         step: &mut Step,
-    ) -> Result<JobId, Refusal> {
-        let id = JobId(self.ids.next(self.now, queue_id.slot()));
+    ) -> Result<(), Refusal> {
         let unknown = Refusal::UnknownQueue(QueueRef::Id(queue_id));
         let (seq, queue_max_retries) = self.queues.enter(queue_id, id).ok_or(unknown)?;
         let birth =
@@ -246,6 +247,6 @@ impl Shard {
         self.ready.count_received(requirement, &job);
         let bytes = self.jobs.create(job, requirement);
         self.backlog.add_written(bytes);
-        Ok(id)
+        Ok(())
     }
 }

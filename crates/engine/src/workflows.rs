@@ -24,6 +24,7 @@ mod signals;
 mod start;
 mod stop;
 mod timers;
+mod unsubmitted;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -35,6 +36,7 @@ use crate::shard::{Map, Shard};
 
 pub use counts::WorkflowStats;
 pub(crate) use live::LiveWorkflow;
+pub(crate) use unsubmitted::LetterOperation;
 
 /// All workflows of a shard that have not ended, and their sub-workflows.
 #[derive(Debug, Default)]

@@ -1,13 +1,16 @@
 //! Dead letters: records of jobs that failed for good, until an operator retries or purges them.
+//!
+//! A compensation whose job cannot be rendered has a dead letter without a job.
 
 use minicbor::{Decode, Encode};
 
+use crate::id::WorkflowId;
 use crate::job::Job;
-use crate::reason::ReasonCode;
+use crate::reason::{Reason, ReasonCode};
 use crate::state::State;
 use crate::time::Millis;
 
-/// A dead letter. The job stays on record as long as its dead letter.
+/// A dead letter. Its job, or its workflow, stays on record as long as the dead letter.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct DeadLetter {
     #[n(0)]
@@ -22,6 +25,19 @@ pub struct DeadLetter {
     pub topic: String,
     #[n(5)]
     pub tenant: String,
+    /// The compensation that could not be submitted. Absent for a job.
+    #[n(6)]
+    pub compensation: Option<UnsubmittedCompensation>,
+}
+
+/// A compensation whose job could not be rendered.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct UnsubmittedCompensation {
+    #[n(0)]
+    pub workflow: WorkflowId,
+    /// Name of the task, with the number of the item if any.
+    #[n(1)]
+    pub task: String,
 }
 
 /// Whether a job that ends in `state` gets a dead letter: all but success and cancel.
@@ -50,6 +66,21 @@ impl DeadLetter {
             message: job.reason.as_ref().and_then(|reason| reason.message.clone()),
             topic,
             tenant,
+            compensation: None,
+        }
+    }
+
+    /// Dead letter of a compensation without a job.
+    pub fn of_compensation(at: Millis, reason: Reason, tenant: String, compensation: UnsubmittedCompensation) -> Self {
+        Self {
+            at,
+            state: State::Failed,
+            reason: Some(reason.code),
+            message: reason.message,
+            // Part of the job that could not be rendered.
+            topic: String::new(),
+            tenant,
+            compensation: Some(compensation),
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::{duration, exit, ids};
 const PAGE_DEAD_LETTERS: usize = 500;
 const MESSAGE_WIDTH: usize = 60;
 
-/// List, inspect, retry and delete dead letters: jobs that failed for good.
+/// List, inspect, retry and delete dead letters: jobs that failed for good, compensations that could not be submitted.
 #[derive(Args)]
 pub struct Options {
     #[command(subcommand)]
@@ -101,7 +101,7 @@ pub async fn run(options: Options, context: &Context) -> Result<u8> {
                 .printer
                 .print(&page, |page: &Page<RejectedMessageView>, paint| rejected_table(&page.items, now(), paint))?;
         }
-        Command::Retry { ids } => return actions::run(JobAction::Retry, &ids, context).await,
+        Command::Retry { ids } => return actions::run(JobAction::RetryDeadLetter, &ids, context).await,
         Command::Purge { ids, filter, all } => return purge(&ids, filter.filter(), all, context).await,
     }
     Ok(exit::DONE)
@@ -196,7 +196,14 @@ fn page(detail: &DeadLetterDetailView, paint: Paint) -> String {
     pairs.add_cell("failed at", Cell::new(detail.letter.at).tone(Tone::Strong));
     pairs.add_option("reason", detail.letter.reason.as_ref());
     pairs.add_option("message", detail.letter.message.as_ref());
-    format!("{}\n{}", pairs.render(paint), facts(&detail.job).render(paint))
+    if let Some(compensation) = &detail.letter.compensation {
+        pairs.add_cell("compensation of", Cell::new(&compensation.task));
+        pairs.add_cell("workflow", Cell::new(compensation.workflow));
+    }
+    match &detail.job {
+        Some(job) => format!("{}\n{}", pairs.render(paint), facts(job).render(paint)),
+        None => pairs.render(paint),
+    }
 }
 
 #[cfg(test)]
@@ -217,6 +224,7 @@ mod tests {
             message: Some("exit code 3".to_owned()),
             topic: "reports".to_owned(),
             tenant: "default".to_owned(),
+            compensation: None,
         };
         let expected = "\
 ID                 STATE   TOPIC    TENANT     AGE  REASON             MESSAGE

@@ -111,6 +111,8 @@ requests! {
     SignalWorkflow { workflow: WorkflowId, signal: Box<Signal> } -> Box<Workflow> {
         Answer::Workflow(workflow) => workflow
     }
+    RetryCompensation { workflow: WorkflowId, letter: JobId, by: Actor } -> Box<Job> { Answer::Job(job) => job }
+    PurgeCompensation { workflow: WorkflowId, letter: JobId, by: Actor } -> () { Answer::Removed => () }
     RemoveWorkflow { workflow: WorkflowId, by: Actor } -> () { Answer::WorkflowRemoved => () }
 
     CreateSchedule { schedule: Box<NewSchedule> } -> Box<Schedule> { Answer::Schedule(schedule) => schedule }

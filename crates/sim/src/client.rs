@@ -330,6 +330,8 @@ fn refusal_name(refusal: &engine::Refusal) -> &'static str {
         Refusal::ApprovalExpired => "refused: approval expired",
         Refusal::OtherTenant { .. } => "refused: other tenant",
         Refusal::NoDeadLetter(_) => "refused: no dead letter",
+        Refusal::UnknownDeadLetter(_) => "refused: unknown dead letter",
+        Refusal::CompensationUnreadable { .. } => "refused: compensation unreadable",
         Refusal::NoOriginal => "refused: no original",
         Refusal::TenantFull { .. } => "refused: tenant full",
         Refusal::TenantTooFast { .. } => "refused: tenant too fast",

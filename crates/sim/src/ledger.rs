@@ -14,7 +14,7 @@ use model::audit::Action;
 use model::batch::{Batch, Keyspace, Op, ops};
 use model::codec;
 use model::dead_letter::{DeadLetter, is_dead};
-use model::id::{Attempt, Epoch, Incarnation, JobId, QueueId, RunnerId, ShardId};
+use model::id::{Attempt, Epoch, Incarnation, JobId, QueueId, RunnerId, ShardId, WorkflowId};
 use model::job::Job;
 use model::key::{self, KeyEntry, Made};
 use model::message::{AttemptRef, RunnerCursor};
@@ -93,6 +93,8 @@ pub struct Ledger {
     pub jobs: BTreeMap<JobId, KnownJob>,
     /// Jobs with a removal request.
     pub removal_requested: BTreeSet<JobId>,
+    /// Dead letters of compensations without a job, that were ever committed.
+    pub compensation_letters: BTreeMap<JobId, WorkflowId>,
     queues: BTreeMap<QueueId, KnownQueue>,
     tables: BTreeMap<(ShardId, Keyspace), Table>,
     newest_epochs: BTreeMap<ShardId, Epoch>,
@@ -292,7 +294,7 @@ impl Ledger {
         (touched, coverage): (&mut Touched, &mut Coverage),
     ) -> Checked {
         let Some(job) = self.read_job(commit.shard, id)? else {
-            self.check_dead_letter(commit.shard, id, None)?;
+            self.check_compensation_letter(commit.shard, id)?;
             return self.observe_removal(id, commit.now, context.config, coverage);
         };
         let before = self.jobs.get(&id);
@@ -325,7 +327,7 @@ impl Ledger {
             touched.dispatched.entry(job.queue).or_insert(id);
         }
         let was = record.map_or(TenantUsage::default(), TenantUsage::of);
-        self.workflows.job_changed(record, &job)?;
+        self.workflows.job_changed(record, &job, self.compensation_letters.contains_key(&id))?;
         self.count(record.map(|record| record.state), &job);
         self.update_usage(was, &job)?;
         self.jobs.insert(id, KnownJob { record: job, removed: false, max_retries, not_before });
@@ -374,11 +376,27 @@ impl Ledger {
         invariants::invariant_results_are_of_the_newest_attempt(job, scanner)
     }
 
-    fn check_dead_letter(&self, shard: ShardId, id: JobId, record: Option<&Job>) -> Checked {
+    fn dead_letter(&self, shard: ShardId, id: JobId) -> Result<Option<DeadLetter>, Violation> {
         let letter = self.get(shard, Keyspace::DeadLetters, &id.key());
-        let letter: Option<DeadLetter> =
-            letter.map(|bytes| codec::decode(bytes)).transpose().map_err(|error| unreadable(&error.to_string()))?;
+        letter.map(|bytes| codec::decode(bytes)).transpose().map_err(|error| unreadable(&error.to_string()))
+    }
+
+    fn check_dead_letter(&self, shard: ShardId, id: JobId, record: Option<&Job>) -> Checked {
+        let letter = self.dead_letter(shard, id)?;
         invariants::invariant_failed_jobs_have_a_dead_letter(id, record, letter.as_ref())
+    }
+
+    /// Checks a dead letter without a job: that of a compensation, if any.
+    fn check_compensation_letter(&mut self, shard: ShardId, id: JobId) -> Checked {
+        let letter = self.dead_letter(shard, id)?;
+        if let Some(compensation) = letter.as_ref().and_then(|letter| letter.compensation.as_ref()) {
+            self.compensation_letters.insert(id, compensation.workflow);
+        }
+        let Some(workflow) = self.compensation_letters.get(&id) else {
+            return invariants::invariant_failed_jobs_have_a_dead_letter(id, None, letter.as_ref());
+        };
+        let expected = self.workflows.known.get(workflow).and_then(|workflow| workflow.has_dead_letter(id));
+        invariants::invariant_unsubmitted_compensations_have_a_dead_letter(id, expected, letter.as_ref())
     }
 
     /// Number of shown results that wait for their scan.

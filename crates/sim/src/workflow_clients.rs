@@ -42,6 +42,8 @@ pub enum WorkflowOperation {
     Rerun { workflow: WorkflowId, from: Option<String> },
     Signal { workflow: WorkflowId, signal: Box<Signal> },
     Remove { workflow: WorkflowId },
+    RetryCompensation { workflow: WorkflowId, letter: JobId },
+    PurgeCompensation { workflow: WorkflowId, letter: JobId },
     Progress { job: JobId, percent: u8 },
     CreateSchedule { schedule: Box<NewSchedule> },
     PauseSchedule { schedule: ScheduleId, paused: bool },
@@ -60,6 +62,8 @@ impl WorkflowOperation {
             Self::Rerun { workflow, from } => Input::RerunWorkflow { request, workflow, from, by },
             Self::Signal { workflow, signal } => Input::SignalWorkflow { request, workflow, signal },
             Self::Remove { workflow } => Input::RemoveWorkflow { request, workflow, by },
+            Self::RetryCompensation { workflow, letter } => Input::RetryCompensation { request, workflow, letter, by },
+            Self::PurgeCompensation { workflow, letter } => Input::PurgeCompensation { request, workflow, letter, by },
             Self::Progress { job, percent } => Input::Progress { request, job, percent, message: None },
             Self::CreateSchedule { schedule } => Input::CreateSchedule { request, schedule },
             Self::PauseSchedule { schedule, paused } => Input::PauseSchedule { request, schedule, paused, by },
@@ -79,6 +83,8 @@ impl WorkflowOperation {
             Self::Rerun { from: Some(_), .. } => "rerun workflow from a task",
             Self::Signal { .. } => "signal workflow",
             Self::Remove { .. } => "remove workflow",
+            Self::RetryCompensation { .. } => "retry unsubmitted compensation",
+            Self::PurgeCompensation { .. } => "purge unsubmitted compensation",
             Self::Progress { .. } => "report progress",
             Self::CreateSchedule { .. } => "create schedule",
             Self::PauseSchedule { paused: true, .. } => "pause schedule",
@@ -97,6 +103,8 @@ impl WorkflowOperation {
             Self::Resume { .. } => Some(Action::WorkflowResumed),
             Self::Rerun { .. } => Some(Action::WorkflowRerun),
             Self::Remove { .. } => Some(Action::WorkflowRemoved),
+            Self::RetryCompensation { .. } => Some(Action::Retried),
+            Self::PurgeCompensation { .. } => Some(Action::DeadLetterPurged),
             Self::CreateSchedule { .. } => Some(Action::ScheduleCreated),
             Self::PauseSchedule { paused: true, .. } => Some(Action::SchedulePaused),
             Self::PauseSchedule { paused: false, .. } => Some(Action::ScheduleResumed),
@@ -113,6 +121,8 @@ impl WorkflowOperation {
             | Self::Resume { workflow }
             | Self::Rerun { workflow, .. }
             | Self::Signal { workflow, .. }
+            | Self::RetryCompensation { workflow, .. }
+            | Self::PurgeCompensation { workflow, .. }
             | Self::Remove { workflow } => Some(workflow.slot()),
             Self::Progress { job, .. } => Some(job.slot()),
             Self::PauseSchedule { schedule, .. }
@@ -190,6 +200,10 @@ impl World {
             | WorkflowOperation::Resume { workflow }
             | WorkflowOperation::Rerun { workflow, .. }
             | WorkflowOperation::Remove { workflow } => Some(workflow.to_string()),
+            WorkflowOperation::RetryCompensation { workflow, letter }
+            | WorkflowOperation::PurgeCompensation { workflow, letter } => {
+                Some(format!("compensation {letter} of {workflow}"))
+            }
             WorkflowOperation::CreateSchedule { schedule } => Some(schedule.name.clone()),
             WorkflowOperation::PauseSchedule { schedule, .. }
             | WorkflowOperation::RemoveSchedule { schedule }
@@ -351,6 +365,17 @@ impl World {
     }
 
     fn retry_compensation(&mut self) {
+        let letters: Vec<_> = self.ledger.compensation_letters.iter().map(|(id, workflow)| (*id, *workflow)).collect();
+        if self.rng.one_in(2)
+            && let Some((letter, workflow)) = self.rng.pick(&letters).copied()
+        {
+            let operation = if self.rng.one_in(4) {
+                WorkflowOperation::PurgeCompensation { workflow, letter }
+            } else {
+                WorkflowOperation::RetryCompensation { workflow, letter }
+            };
+            return self.request_workflow(operation, None, false);
+        }
         let failed = |state| matches!(state, State::Failed | State::TimedOut | State::Quarantined);
         let jobs = self.ledger.jobs.values().filter(|known| !known.removed).map(|known| &known.record);
         let compensating = jobs.filter(|job| job.origin.as_ref().is_some_and(|origin| origin.compensation));

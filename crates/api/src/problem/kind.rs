@@ -127,6 +127,10 @@ kinds! {
         "The queue belongs to another tenant: name that tenant in the job.";
     NoDeadLetter = 404 "no_dead_letter", "The job has no dead letter",
         "The job did not fail for good, so it has no dead letter.";
+    UnknownDeadLetter = 404 "unknown_dead_letter", "There is no such dead letter",
+        "The dead letter was retried or purged, or its workflow was run again.";
+    CompensationUnreadable = 409 "compensation_unreadable", "The compensation cannot be submitted",
+        "The job of the compensation cannot be rendered: release the results it needs, or compensate by hand and purge the dead letter.";
     NoOriginal = 404 "no_original", "The job has no original result",
         "Nothing was redacted from the result, or the original was not kept.";
     Quarantined = 409 "quarantined", "The policy withholds the job's result and output",

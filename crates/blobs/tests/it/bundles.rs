@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use model::blob::{BlobId, WorkerId};
 use tempfile::TempDir;
 
-use crate::common::{Fixture, files_below, much_later, noise};
+use crate::support::{Fixture, files_below, much_later, noise};
 
 /// Typical worker directory with a program, data and links.
 fn tools() -> TempDir {

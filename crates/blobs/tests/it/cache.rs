@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use model::blob::BlobId;
 
-use crate::common::{Fixture, files_below, noise};
+use crate::support::{Fixture, files_below, noise};
 
 fn cached(fixture: &Fixture) -> Vec<PathBuf> {
     files_below(&fixture.work().join("cache"))
@@ -160,7 +160,7 @@ async fn a_link_to_another_file_system_becomes_a_copy() {
     let fixture = Fixture::new();
     let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).unwrap_or_default();
     if !elsewhere.is_dir() || device(elsewhere) == device(fixture.directory.path()) {
-        return crate::common::skip("needs a second file system at /dev/shm");
+        return crate::support::skip("needs a second file system at /dev/shm");
     }
     let blobs = fixture.open().await;
     let id = put(&blobs, 10_000, 1).await;

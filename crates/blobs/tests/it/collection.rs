@@ -12,7 +12,7 @@ use model::blob::BlobId;
 use parking_lot::Mutex;
 use tokio::sync::RwLock;
 
-use crate::common::{Fixture, content, much_later, noise};
+use crate::support::{Fixture, content, much_later, noise};
 
 async fn sweep(blobs: &Blobs, in_use: &[BlobId]) -> SweepStats {
     blobs.begin_collection().unwrap().sweep(|id| in_use.contains(id), much_later()).await.unwrap()

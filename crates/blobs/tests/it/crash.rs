@@ -9,7 +9,7 @@ use std::time::Duration;
 use blobs::Blobs;
 use model::blob::BlobId;
 
-use crate::common::{Fixture, content, files_below, noise, options_at};
+use crate::support::{Fixture, content, files_below, noise, options_at};
 
 const CHILD_DIRECTORY: &str = "BLOBS_TEST_CHILD_DIRECTORY";
 const KILLS: u64 = 20;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use model::blob::BlobId;
 
-use crate::common::{Fixture, content, noise};
+use crate::support::{Fixture, content, noise};
 
 /// Every kind of read must fail, and none may return the full number of bytes.
 async fn assert_damaged(blobs: &Blobs, id: BlobId, bytes: usize, what: &str) {

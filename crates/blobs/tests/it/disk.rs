@@ -8,7 +8,7 @@ use blobs::{Blobs, Error};
 use model::blob::BlobId;
 use tempfile::TempDir;
 
-use crate::common::{content, files_below, noise, options_at, pieces, skip};
+use crate::support::{content, files_below, noise, options_at, pieces, skip};
 
 /// Mounted tmpfs, unmounted on drop.
 struct SmallDisk {

@@ -11,7 +11,7 @@ use blobs::{Blobs, Error, Globs, OutputLimits, Outputs, limits};
 use model::blob::BlobId;
 use tempfile::TempDir;
 
-use crate::common::{Fixture, content};
+use crate::support::{Fixture, content};
 
 const LIMITS: OutputLimits = OutputLimits { files: 1000, bytes: 1 << 30 };
 

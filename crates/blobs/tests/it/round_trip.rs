@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use futures_util::future::join_all;
 use model::blob::BlobId;
 
-use crate::common::{Fixture, content, files_below, noise, pieces, read_all};
+use crate::support::{Fixture, content, files_below, noise, pieces, read_all};
 
 // FEATURES: C11
 #[tokio::test]

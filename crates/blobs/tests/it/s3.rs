@@ -11,7 +11,7 @@ use model::blob::BlobId;
 use tempfile::TempDir;
 
 use crate::bucket::{self, Bucket};
-use crate::common::{content, files_below, much_later, noise, pieces, read_all};
+use crate::support::{content, files_below, much_later, noise, pieces, read_all};
 
 struct Remote {
     work: TempDir,

@@ -12,7 +12,7 @@ use futures_util::StreamExt;
 use model::blob::BlobId;
 use tokio::sync::{Notify, mpsc};
 
-use crate::common::{Fixture, content, noise, pieces};
+use crate::support::{Fixture, content, noise, pieces};
 
 // FEATURES: C11
 #[tokio::test]

@@ -69,7 +69,7 @@ fn undecidable(job: &Job, why: Ignored) -> Refusal {
 mod tests {
     use model::state::State;
 
-    use crate::operations::testing::Bench;
+    use crate::operations::support::Bench;
     use crate::{Answer, ApprovalDecision, Input, Refusal};
 
     fn decide(bench: &mut Bench, job: model::id::JobId, approved: bool) -> Answer {

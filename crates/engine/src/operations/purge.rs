@@ -23,7 +23,7 @@ impl Shard {
 mod tests {
     use model::state::State;
 
-    use crate::operations::testing::Bench;
+    use crate::operations::support::Bench;
     use crate::{Answer, Input, Refusal};
 
     #[test]

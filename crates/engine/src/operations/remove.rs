@@ -42,7 +42,7 @@ impl Shard {
 
 #[cfg(test)]
 mod tests {
-    use crate::operations::testing::Bench;
+    use crate::operations::support::Bench;
     use crate::{Answer, Input, Refusal};
 
     #[test]

@@ -47,7 +47,7 @@ impl Shard {
     }
 }
 
-/// A compensation that could not be read. Its job would succeed without compensating anything.
+/// The job of a compensation that could not be rendered, written by version 0.1. It would succeed without compensating.
 fn is_placeholder(job: &Job) -> bool {
     job.reason.as_ref().is_some_and(|reason| reason.code == ReasonCode::CompensationUnreadable)
 }
@@ -56,7 +56,7 @@ fn is_placeholder(job: &Job) -> bool {
 mod tests {
     use model::state::State;
 
-    use crate::operations::testing::Bench;
+    use crate::operations::support::Bench;
     use crate::{Answer, Input, Refusal};
 
     #[test]

@@ -52,7 +52,7 @@ impl Shard {
 mod tests {
     use model::state::State;
 
-    use crate::operations::testing::Bench;
+    use crate::operations::support::Bench;
 
     #[test]
     fn a_quarantined_result_is_a_dead_letter() {

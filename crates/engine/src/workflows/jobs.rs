@@ -70,6 +70,19 @@ impl Shard {
         compensation: bool,
         step: &mut Step,
     ) -> Option<JobId> {
+        let origin = Origin { workflow: id, task_key, compensation };
+        self.enter_workflow_job_as(None, origin, spec, step)
+    }
+
+    /// Creates the job of a task or compensation under a reserved id, or under a new one.
+    pub(super) fn enter_workflow_job_as(
+        &mut self,
+        reserved: Option<JobId>,
+        origin: Origin,
+        spec: PackedSpec,
+        step: &mut Step,
+    ) -> Option<JobId> {
+        let Origin { workflow: id, compensation, .. } = origin;
         let workflow = self.workflows.map.get(&id)?;
         let submitter = workflow.record.submitter.clone();
         if self.jobs.len() >= self.config.live_jobs_max {
@@ -86,14 +99,13 @@ impl Shard {
         if !self.admit_task(queue) {
             return None;
         }
-        let origin = Origin { workflow: id, task_key, compensation };
-        let entered = self.enter_queue(queue, spec, submitter, Some(Box::new(origin)), step);
-        if entered.is_err() {
+        let job = reserved.unwrap_or_else(|| JobId(self.ids.next(self.now, queue.slot())));
+        if self.enter_queue(job, queue, spec, submitter, Some(Box::new(origin)), step).is_err() {
             self.release_tenant_slot(queue);
-        } else {
-            self.stats.submitted += 1;
+            return None;
         }
-        entered.ok()
+        self.stats.submitted += 1;
+        Some(job)
     }
 
     /// Restores the workflow's queue if it has expired.

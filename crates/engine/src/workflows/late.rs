@@ -12,6 +12,7 @@ use workflow::plan::OnFailure;
 use super::jobs::JobUpdate;
 use super::live::LiveWorkflow;
 use super::scope::value_of;
+use super::unsubmitted::LetterOperation;
 use crate::anomaly::Anomaly;
 use crate::fetch::{Fetch, StoredWorkflow};
 use crate::input::{Actor, Answer, Effect, Refusal, RequestId};
@@ -29,6 +30,15 @@ pub(crate) enum Deferred {
     },
     Remove {
         request: RequestId,
+        by: Actor,
+    },
+    /// The workflow is past its retention.
+    Expire,
+    /// An operation on the dead letter of a compensation.
+    DeadLetter {
+        request: RequestId,
+        letter: JobId,
+        operation: LetterOperation,
         by: Actor,
     },
     /// A request that only live workflows accept. `what` is its participle for the refusal, such as "paused".
@@ -121,9 +131,12 @@ impl Shard {
             match deferred {
                 Deferred::Rerun { request, .. }
                 | Deferred::Remove { request, .. }
+                | Deferred::DeadLetter { request, .. }
                 | Deferred::LiveOnly { request, .. } => {
                     step.answer(request, Answer::Refused(Refusal::Unreadable));
                 }
+                // It stays until it can be read.
+                Deferred::Expire => {}
                 // The update can never be applied.
                 Deferred::Job { update, .. } => step.batch.delete(Keyspace::LateUpdates, &update.job.key()),
                 // An unreadable sub-workflow counts as a failed compensation.
@@ -161,6 +174,15 @@ impl Shard {
                 }
                 None => step.answer(request, Answer::Refused(Refusal::UnknownWorkflow(id))),
             },
+            Deferred::Expire => {
+                // It may have been rerun since.
+                if state.is_some_and(WorkflowState::is_terminal) {
+                    self.remove_fetched(id, None, step);
+                }
+            }
+            Deferred::DeadLetter { request, letter, operation, by } => {
+                self.operate_on_letter(request, id, letter, operation, &by, step);
+            }
             Deferred::LiveOnly { request, what } => {
                 let done = matches!((what, state), ("cancelled", Some(WorkflowState::Cancelled)));
                 match state {

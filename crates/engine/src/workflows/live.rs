@@ -358,6 +358,17 @@ impl LiveWorkflow {
         }
     }
 
+    /// The rows of all items and tasks that have begun.
+    pub fn rows(&self) -> impl Iterator<Item = (TaskKey, &TaskRecord)> {
+        self.tasks.iter().enumerate().flat_map(|(task, live_task)| {
+            let task = task as u32;
+            let items = live_task.for_each.iter().flat_map(|each| each.items.iter().enumerate());
+            let items = items.map(move |(item, live)| (TaskKey::item(task, item as u32), live.record.as_deref()));
+            let rows = items.chain([(TaskKey::of(task), live_task.record.as_deref())]);
+            rows.filter_map(|(task_key, row)| row.map(|row| (task_key, row)))
+        })
+    }
+
     /// The tasks and items merged into `leader`.
     pub fn merged_tasks(&self, leader: TaskKey) -> Vec<TaskKey> {
         let shares = |row: Option<&TaskRecord>| row.is_some_and(|row| row.merged_into == Some(leader));

@@ -140,6 +140,10 @@ impl Shard {
             return Err(Refusal::QueueClosed(model::queue::QueueState::Cancelled));
         }
         let Some(workflow) = self.workflows.touch(id) else { return Err(Refusal::UnknownWorkflow(id)) };
+        // The dead letters of compensations are void: their tasks run again.
+        for letter in workflow.unsubmitted(|task_key| again[task_key.task as usize]) {
+            step.batch.delete(Keyspace::DeadLetters, &letter.key());
+        }
         for task_key in workflow.reset(&again) {
             step.batch.delete(Keyspace::Tasks, &key::task(id, task_key));
         }

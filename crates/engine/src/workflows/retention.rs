@@ -10,6 +10,7 @@ use model::key;
 use model::time::Millis;
 use model::workflow::Workflow;
 
+use super::late::Deferred;
 use crate::fetch::Fetch;
 use crate::input::{Answer, Effect, RequestId};
 use crate::shard::Shard;
@@ -65,13 +66,22 @@ impl Shard {
     pub(crate) fn fetched_finished_workflows(&mut self, found: Vec<Workflow>, more: bool, step: &mut Step) {
         self.workflows.sweep.fetching = false;
         let expired = self.now.saturating_sub(self.config.retention);
+        let expired_letters = expired.min(self.now.saturating_sub(self.config.dead_letter_retention));
         let last = found.last().map(|record| (record.id, record.created_at >= expired));
         for record in found {
             let busy = self.workflows.map.contains_key(&record.id)
                 || self.workflows.awaiting_fetch.contains_key(&record.id)
                 || self.workflows.sweep.touched.contains(&record.id);
-            if !busy && record.ended_at().is_some_and(|ended| ended < expired) {
-                self.start_removal(record, None, step);
+            if busy {
+                continue;
+            }
+            let has_failed_compensations = record.rollback.as_ref().is_some_and(|rollback| rollback.failed > 0);
+            let due = if has_failed_compensations { expired_letters } else { expired };
+            match record.ended_at().is_some_and(|ended| ended < due) {
+                // Its rows tell which dead letters go with it.
+                true if has_failed_compensations => self.fetch_workflow(record.id, Deferred::Expire, step),
+                true => self.start_removal(record, None, step),
+                false => {}
             }
         }
         self.workflows.sweep.touched.clear();
@@ -85,9 +95,12 @@ impl Shard {
         };
     }
 
-    /// Removes a fetched workflow.
+    /// Removes a fetched workflow with the dead letters of its compensations.
     pub(super) fn remove_fetched(&mut self, id: WorkflowId, request: Option<RequestId>, step: &mut Step) {
         if let Some(workflow) = self.workflows.map.remove(&id) {
+            for letter in workflow.unsubmitted(|_| true) {
+                step.batch.delete(Keyspace::DeadLetters, &letter.key());
+            }
             self.start_removal(workflow.record, request, step);
         }
     }

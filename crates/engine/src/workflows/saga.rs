@@ -4,14 +4,10 @@
 //! commit. These numbers are the stack. A failed compensation leaves a dead letter, and the rollback continues.
 
 use model::id::{JobId, WorkflowId};
-use model::machine::Event;
-use model::reason::Reason;
-use model::spec::{EchoRun, JobSpec, Run};
 use model::state::State;
 use model::workflow::{
     AfterStop, Compensation, CompensationState, NoteKind, Rollback, RollbackState, TaskKey, TaskState, WorkflowState,
 };
-use serde_json::json;
 
 use super::late::Deferred;
 use super::live::LiveWorkflow;
@@ -23,20 +19,8 @@ use crate::step::Step;
 impl LiveWorkflow {
     /// Tasks and items still to compensate. The last is next.
     pub fn compensation_stack(&self) -> Vec<(u32, TaskKey)> {
-        let mut stack = Vec::new();
-        for (task, live_task) in self.tasks.iter().enumerate() {
-            let task = task as u32;
-            let items = live_task.for_each.iter().flat_map(|each| each.items.iter().enumerate());
-            let items = items.map(|(item, live)| (TaskKey::item(task, item as u32), live.record.as_deref()));
-            for (task_key, row) in items.chain([(TaskKey::of(task), live_task.record.as_deref())]) {
-                if let Some(row) = row
-                    && row.order > 0
-                    && row.compensation.is_none()
-                {
-                    stack.push((row.order, task_key));
-                }
-            }
-        }
+        let to_compensate = self.rows().filter(|(_, row)| row.order > 0 && row.compensation.is_none());
+        let mut stack: Vec<_> = to_compensate.map(|(task_key, row)| (row.order, task_key)).collect();
         stack.sort_unstable();
         stack
     }
@@ -86,17 +70,16 @@ impl Shard {
                 let Some(job) = self.enter_workflow_job(id, task_key, spec.pack(), true, step) else {
                     return WorkResult::NoRoom;
                 };
-                self.begin_compensation(id, task_key, Some(job));
+                self.begin_compensation(id, task_key, Some(job), None);
                 self.check_policy(job, step);
             }
             (Some(Err(reason)), _) => {
-                let Some(job) = self.dead_letter(id, task_key, reason, step) else { return WorkResult::NoRoom };
-                self.begin_compensation(id, task_key, Some(job));
-                // `dead_letter` dropped the job's update, so its failure is applied here.
+                let letter = self.dead_letter_compensation(id, task_key, reason, step);
+                self.begin_compensation(id, task_key, None, letter);
                 self.compensated(id, task_key, false, step);
             }
             (None, Some(child)) => {
-                self.begin_compensation(id, task_key, None);
+                self.begin_compensation(id, task_key, None, None);
                 self.compensate_child(id, task_key, child, step);
             }
             (None, None) => {
@@ -109,7 +92,13 @@ impl Shard {
     }
 
     /// Records the start of the compensation on top of the stack.
-    fn begin_compensation(&mut self, id: WorkflowId, task_key: TaskKey, job: Option<JobId>) {
+    fn begin_compensation(
+        &mut self,
+        id: WorkflowId,
+        task_key: TaskKey,
+        job: Option<JobId>,
+        dead_letter: Option<JobId>,
+    ) {
         let now = self.now;
         let Some(workflow) = self.workflows.touch(id) else {
             return self.anomalies.note(Anomaly::MissingWorkflow(id), "begin compensation");
@@ -117,24 +106,10 @@ impl Shard {
         workflow.stack.pop();
         workflow.compensating = Some(task_key);
         if let Some(row) = workflow.row_mut(task_key, now) {
-            row.compensation = Some(Box::new(Compensation { state: CompensationState::Running, job, at: now }));
+            let state = CompensationState::Running;
+            row.compensation = Some(Box::new(Compensation { state, job, at: now, dead_letter }));
         }
         self.backlog.add_written(super::flush::ROW_BYTES);
-    }
-
-    /// Creates a dead letter for a compensation whose job cannot be rendered.
-    fn dead_letter(&mut self, id: WorkflowId, task_key: TaskKey, reason: Reason, step: &mut Step) -> Option<JobId> {
-        let workflow = self.workflows.map.get(&id)?;
-        let task = workflow.name_of(task_key);
-        let value = model::json::Json::of(&json!({ "compensation_of": task, "workflow": id.to_string() }));
-        let run = Run::Echo(EchoRun { value, ..EchoRun::default() });
-        let spec = JobSpec { tenant: workflow.record.tenant.clone(), ..JobSpec::new(run) };
-        let job = self.enter_workflow_job(id, task_key, spec.pack(), true, step)?;
-        let message = reason.message.unwrap_or_default();
-        let _ = self.fire(job, Event::Unrunnable { code: reason.code, message }, step);
-        // The caller applies this end; the update must not be applied a second time.
-        self.workflows.pending_job_updates.retain(|pending| *pending != job);
-        Some(job)
     }
 
     /// Rolls back a sub-workflow.

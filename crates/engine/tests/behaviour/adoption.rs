@@ -9,7 +9,7 @@ use model::reason::ReasonCode;
 use model::spec::ExecutorKind;
 use model::state::State;
 
-use crate::common::{Fixture, RUNNER, SECOND, at, attempt_ref, config_of, echo, process, room};
+use crate::support::{Fixture, RUNNER, SECOND, at, attempt_ref, config_of, echo, process, room};
 
 /// Process jobs with dispatched attempts, started if `started`.
 fn processes(shard: &mut Fixture, count: usize, started: bool) -> Vec<AttemptRef> {

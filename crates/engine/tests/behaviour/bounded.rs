@@ -3,7 +3,7 @@
 use engine::{Answer, Input};
 use model::state::State;
 
-use crate::common::{Fixture, RUNNER, config_of, echo, keyed, room, submission};
+use crate::support::{Fixture, RUNNER, config_of, echo, keyed, room, submission};
 
 const STEP_BYTES: usize = 4_000;
 /// A step ends after the change that fills it.

@@ -6,7 +6,7 @@ use model::job::End;
 use model::reason::ReasonCode;
 use model::state::State;
 
-use crate::common::{Fixture, RUNNER, echo, job, process, room};
+use crate::support::{Fixture, RUNNER, echo, job, process, room};
 
 // FEATURES: C3
 #[test]

@@ -12,7 +12,7 @@ use model::state::State;
 use model::time::Millis;
 use model::verdict::{Constraints, OutputVerdict, Verdict};
 
-use crate::common::{Fixture, POLICY, RUNNER, SECOND, config_of, echo, job, room, scan};
+use crate::support::{Fixture, POLICY, RUNNER, SECOND, config_of, echo, job, room, scan};
 
 fn about(topic: &str) -> JobSpec {
     job(|spec| spec.topic = topic.to_owned())

@@ -8,7 +8,7 @@ use model::state::State;
 use model::time::Millis;
 use model::verdict::Verdict;
 
-use crate::common::{DAY, Fixture, POLICY, RUNNER, config_of, echo, job, room};
+use crate::support::{DAY, Fixture, POLICY, RUNNER, config_of, echo, job, room};
 
 fn gated() -> Fixture {
     let settings = Settings { policy: PolicyMode::Enforced(POLICY), ..Settings::default() };

@@ -8,7 +8,7 @@ use model::spec::{Digest, KeyHash};
 use model::state::State;
 use model::time::Millis;
 
-use crate::common::{DAY, Fixture, HOUR, RUNNER, config_of, echo, job, keyed, room};
+use crate::support::{DAY, Fixture, HOUR, RUNNER, config_of, echo, job, keyed, room};
 
 #[test]
 fn the_same_key_and_body_is_the_same_job() {

@@ -1,6 +1,6 @@
 //! Behaviour of a shard by its inputs, records and effects. One file per topic.
 
-mod common;
+mod support;
 
 mod adoption;
 mod bounded;

@@ -6,7 +6,7 @@ use model::queue::QueueRef;
 use model::spec::{JobSpec, Priority};
 use model::state::State;
 
-use crate::common::{Fixture, RUNNER, SECOND, at, config_of, echo, job, process, room};
+use crate::support::{Fixture, RUNNER, SECOND, at, config_of, echo, job, process, room};
 
 fn of(priority: Priority) -> JobSpec {
     job(|spec| spec.priority = priority)

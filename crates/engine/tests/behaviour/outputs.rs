@@ -10,7 +10,7 @@ use model::reason::ReasonCode;
 use model::state::State;
 use model::verdict::{OutputVerdict, Phase};
 
-use crate::common::{Fixture, RUNNER, SECOND, config_of, echo, room, scan};
+use crate::support::{Fixture, RUNNER, SECOND, config_of, echo, room, scan};
 
 fn scanning(hold_until_scanned: bool, fail_mode: FailMode) -> Fixture {
     let output = OutputRules { scan: true, hold_until_scanned, fail_mode };

@@ -9,7 +9,7 @@ use model::message::{Load, Profile};
 use model::spec::{ExecutorKind, JobSpec, Run, WasmRun};
 use model::state::State;
 
-use crate::common::{Fixture, RUNNER, config_of, echo, job, process, room};
+use crate::support::{Fixture, RUNNER, config_of, echo, job, process, room};
 
 fn wasm() -> JobSpec {
     let component = model::blob::BlobId::of(b"component");

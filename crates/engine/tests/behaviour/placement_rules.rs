@@ -12,7 +12,7 @@ use model::spec::{JobSpec, Requirements, decode_requirements};
 use model::state::State;
 use proptest::prelude::*;
 
-use crate::common::{Fixture, config_of, job, room};
+use crate::support::{Fixture, config_of, job, room};
 
 const POOLS: [&str; 3] = ["a", "b", DEFAULT_POOL];
 const CAPABILITIES: [&str; 2] = ["gpu", "avx"];

@@ -11,7 +11,7 @@ use model::state::State;
 use model::time::Millis;
 use model::verdict::{Approval, Constraints, Decision, PolicyVersion, Verdict};
 
-use crate::common::{Fixture, POLICY, RUNNER, SECOND, START, config_of, decision, echo, room};
+use crate::support::{Fixture, POLICY, RUNNER, SECOND, START, config_of, decision, echo, room};
 
 /// Longer than any timeout of a policy check.
 const LONG: u64 = 130 * SECOND;

@@ -10,7 +10,7 @@ use model::spec::JobSpec;
 use model::state::State;
 use model::verdict::OutputVerdict;
 
-use crate::common::{Fixture, RUNNER, config_of, echo, job, room, scan};
+use crate::support::{Fixture, RUNNER, config_of, echo, job, room, scan};
 
 fn into(queue: QueueId) -> JobSpec {
     job(|spec| spec.queue = Some(QueueRef::Id(queue)))

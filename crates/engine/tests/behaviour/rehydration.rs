@@ -8,7 +8,7 @@ use model::spec::JobSpec;
 use model::state::State;
 use model::verdict::Verdict;
 
-use crate::common::{Fixture, POLICY, RUNNER, SECOND, at, config_of, echo, job, keyed, process, room, submission};
+use crate::support::{Fixture, POLICY, RUNNER, SECOND, at, config_of, echo, job, keyed, process, room, submission};
 
 /// A client that repeats unanswered submits under the same key.
 struct Client {

@@ -8,7 +8,7 @@ use model::job::End;
 use model::state::State;
 use model::time::Millis;
 
-use crate::common::{DAY, Fixture, HOUR, RUNNER, config_of, echo, keyed, room};
+use crate::support::{DAY, Fixture, HOUR, RUNNER, config_of, echo, keyed, room};
 
 /// A shard with a short retention.
 fn keeping_for(retention: u64, config: Config) -> Fixture {

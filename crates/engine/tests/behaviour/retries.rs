@@ -8,7 +8,7 @@ use model::reason::ReasonCode;
 use model::state::State;
 use model::time::Millis;
 
-use crate::common::{Fixture, RUNNER, config_of, echo, job, process, room};
+use crate::support::{Fixture, RUNNER, config_of, echo, job, process, room};
 
 // FEATURES: C3
 #[test]

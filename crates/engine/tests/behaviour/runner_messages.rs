@@ -9,7 +9,7 @@ use model::message::{FromRunner, RunnerMessage};
 use model::state::State;
 use model::time::Millis;
 
-use crate::common::{Fixture, RUNNER, SECOND, attempt_ref, config_of, echo, process, room};
+use crate::support::{Fixture, RUNNER, SECOND, attempt_ref, config_of, echo, process, room};
 
 // FEATURES: B4, D16
 #[test]

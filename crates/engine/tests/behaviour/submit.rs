@@ -11,7 +11,7 @@ use model::queue::QueueRef;
 use model::spec::{EchoRun, Run};
 use model::state::State;
 
-use crate::common::{Fixture, RUNNER, config_of, echo, job, room, submission};
+use crate::support::{Fixture, RUNNER, config_of, echo, job, room, submission};
 
 // FEATURES: B2
 #[test]

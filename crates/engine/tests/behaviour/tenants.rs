@@ -6,7 +6,7 @@ use model::job::End;
 use model::spec::JobSpec;
 use model::state::State;
 
-use crate::common::{Fixture, RUNNER, SECOND, config_of, job, room};
+use crate::support::{Fixture, RUNNER, SECOND, config_of, job, room};
 
 fn limited(limits: TenantLimits) -> Settings {
     Settings { tenants: [("red".to_owned(), limits)].into(), ..Settings::default() }

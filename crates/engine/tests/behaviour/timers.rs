@@ -9,7 +9,7 @@ use model::reason::ReasonCode;
 use model::state::State;
 use model::time::Millis;
 
-use crate::common::{Fixture, RUNNER, SECOND, START, at, attempt_ref, config_of, echo, job, process, room};
+use crate::support::{Fixture, RUNNER, SECOND, START, at, attempt_ref, config_of, echo, job, process, room};
 
 // FEATURES: D11
 #[test]

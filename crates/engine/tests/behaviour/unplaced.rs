@@ -12,7 +12,7 @@ use model::state::State;
 use model::time::Millis;
 use model::verdict::{Constraints, Verdict};
 
-use crate::common::{Fixture, HOUR, POLICY, RUNNER, SECOND, config_of, echo, job, room};
+use crate::support::{Fixture, HOUR, POLICY, RUNNER, SECOND, config_of, echo, job, room};
 
 /// Upper bound of the first try, lower bound of the second.
 const FIRST_TRY: u64 = 1_500;

@@ -12,7 +12,7 @@ use model::message::{Load, Profile};
 use model::reason::ReasonCode;
 use model::state::State;
 
-use crate::common::{Fixture, RUNNER, SECOND, config_of, echo, job, room};
+use crate::support::{Fixture, RUNNER, SECOND, config_of, echo, job, room};
 
 #[track_caller]
 fn why(shard: &mut Fixture, job: JobId) -> Why {

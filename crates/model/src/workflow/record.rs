@@ -183,11 +183,14 @@ impl CompensationState {
 pub struct Compensation {
     #[n(0)]
     pub state: CompensationState,
-    /// Absent for a sub-workflow, which rolls itself back.
+    /// Absent for a sub-workflow, which rolls itself back, and for a job that could not be rendered.
     #[n(1)]
     pub job: Option<JobId>,
     #[n(2)]
     pub at: Millis,
+    /// Dead letter of a job that could not be rendered. If it is retried, the job gets this id.
+    #[n(3)]
+    pub dead_letter: Option<JobId>,
 }
 
 /// Progress reported by a running task.

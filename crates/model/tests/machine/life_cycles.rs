@@ -10,13 +10,13 @@ use model::reason::ReasonCode;
 use model::state::State;
 use model::time::Millis;
 
-use crate::fixture::{BACKOFF, Case, adopted, cancel, dispatch, ended, lost, started};
+use crate::support::{BACKOFF, Case, adopted, cancel, dispatch, ended, lost, started};
 
 // FEATURES: C1
 #[test]
 fn a_successful_job_records_each_state_with_its_time() {
     let case = Case::in_state(State::Blocked).then(Event::Due).is(State::Pending);
-    let case = case.then(crate::fixture::verdict(model::verdict::Verdict::Allow)).is(State::Scheduled);
+    let case = case.then(crate::support::verdict(model::verdict::Verdict::Allow)).is(State::Scheduled);
     let case = case.then(dispatch(4)).is(State::Dispatched).then(started(1)).is(State::Running);
     let case = case.then(ended(1, End::Succeeded)).is(State::Succeeded);
     let states: Vec<State> = case.job.states.iter().map(|entry| entry.state).collect();
@@ -31,7 +31,7 @@ fn a_successful_job_records_each_state_with_its_time() {
 // FEATURES: C3
 #[test]
 fn an_error_is_retried_with_growing_backoff_up_to_the_limit() {
-    let mut case = Case::with_retries(2).then(crate::fixture::verdict(model::verdict::Verdict::Allow));
+    let mut case = Case::with_retries(2).then(crate::support::verdict(model::verdict::Verdict::Allow));
     let mut delays = Vec::new();
     for attempt in 1..=2 {
         case = case.then(dispatch(1)).then(started(attempt)).then(ended(attempt, End::Error));
@@ -46,7 +46,7 @@ fn an_error_is_retried_with_growing_backoff_up_to_the_limit() {
 
 #[test]
 fn a_job_with_zero_retries_is_never_retried() {
-    let case = Case::with_retries(0).then(crate::fixture::verdict(model::verdict::Verdict::Allow));
+    let case = Case::with_retries(0).then(crate::support::verdict(model::verdict::Verdict::Allow));
     let case = case.then(dispatch(1)).then(started(1)).then(ended(1, End::Error)).is(State::Failed);
     case.ignores(Event::Reschedule, Ignored::BudgetExhausted);
 }

@@ -1,6 +1,6 @@
 //! State machine of a job: properties of any sequence of events, and examples of each transition.
 
-mod fixture;
 mod life_cycles;
 mod policy;
 mod properties;
+mod support;

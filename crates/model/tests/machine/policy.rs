@@ -8,7 +8,7 @@ use model::state::State;
 use model::time::Millis;
 use model::verdict::{Constraints, Verdict};
 
-use crate::fixture::{Case, OTHER_DIGEST, approval, dispatch, ended, scanned, started, verdict, verdict_of};
+use crate::support::{Case, OTHER_DIGEST, approval, dispatch, ended, scanned, started, verdict, verdict_of};
 
 #[test]
 fn a_denied_job_never_starts() {

@@ -14,7 +14,7 @@ use model::verdict::{Constraints, Verdict};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::fixture::{
+use crate::support::{
     BACKOFF, Case, OTHER_DIGEST, adopted, approval, dispatch, ended, lost, scanned, started, verdict,
 };
 

@@ -13,6 +13,8 @@ pub enum JobAction {
     Retract,
     Release,
     Remove,
+    /// Retries the job of a dead letter, or the compensation that could not be submitted.
+    RetryDeadLetter,
     /// Deletes the dead letter together with the job.
     Purge,
 }
@@ -36,6 +38,7 @@ async fn run_one(action: JobAction, text: &str, context: &Context) -> Result<Opt
         JobAction::Retry => Some(client.retry(id).await?),
         JobAction::Retract => Some(client.retract(id).await?),
         JobAction::Release => Some(client.release(id).await?),
+        JobAction::RetryDeadLetter => Some(client.retry_dead_letter(id).await?),
         JobAction::Purge => {
             client.purge_dead_letter(id).await?;
             None

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::fixture::Server;
+use crate::support::Server;
 
 #[test]
 fn every_workload_is_finished_and_counted() {

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::fixture::{Server, run_alone};
+use crate::support::{Server, run_alone};
 
 /// A small file system, unmounted on drop.
 struct SmallDisk {

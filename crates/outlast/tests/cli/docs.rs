@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::fixture::{Server, finish, run_alone};
+use crate::support::{Server, finish, run_alone};
 
 const SEPARATOR: &str = "--- end of output ---";
 

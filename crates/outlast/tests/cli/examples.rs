@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::fixture::{Server, run_alone};
+use crate::support::{Server, run_alone};
 use crate::workflows::{await_task, ended};
 
 fn example(name: &str) -> String {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::fixture::{Output, Server, finish, run_alone};
+use crate::support::{Output, Server, finish, run_alone};
 
 const RULES: &str = r#"
 package outlast.job

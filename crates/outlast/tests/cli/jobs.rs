@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 
-use crate::fixture::{Server, finish};
+use crate::support::{Server, finish};
 
 #[test]
 fn lists_have_no_colour_in_pipes_and_are_json_on_request() {

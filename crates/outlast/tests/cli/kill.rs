@@ -16,7 +16,7 @@ use model::time::{Millis, Timestamp};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use crate::fixture::Server;
+use crate::support::Server;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout};
 use std::thread::JoinHandle;
 
-use crate::fixture::{Server, finish};
+use crate::support::{Server, finish};
 
 /// Prints lines to both streams in three parts, the second and third on request ([`allow`]).
 const IN_PARTS: &str = "\

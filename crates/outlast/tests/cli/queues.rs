@@ -1,6 +1,6 @@
 //! Life cycle of queues.
 
-use crate::fixture::Server;
+use crate::support::Server;
 
 #[test]
 fn a_queue_is_created_used_drained_and_deleted() {

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
-use crate::fixture::{Server, finish, run_alone};
+use crate::support::{Server, finish, run_alone};
 
 #[test]
 fn submit_with_wait_streams_output_and_returns_the_exit_code() {

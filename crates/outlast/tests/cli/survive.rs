@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::fixture::Server;
+use crate::support::Server;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 

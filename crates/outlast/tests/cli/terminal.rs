@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-use crate::fixture::Server;
+use crate::support::Server;
 
 const ROWS: u16 = 10;
 const COLUMNS: u16 = 60;

@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use crate::fixture::{Server, run_alone};
+use crate::support::{Server, run_alone};
 
 #[test]
 fn invalid_usage_is_2_and_122_with_wait() {

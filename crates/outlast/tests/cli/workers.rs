@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::fixture::{Server, run_alone};
+use crate::support::{Server, run_alone};
 
 const SCRIPT: &str = "#!/bin/sh
 echo \"$GREETING $1\"

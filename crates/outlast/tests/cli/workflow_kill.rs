@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::fixture::Server;
+use crate::support::Server;
 use crate::workflows::{await_task, await_workflow, ended};
 
 /// Processes, echo jobs, items, a delay, epochs and a child workflow; `PAY` is the exit code of the last task.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::fixture::{Output, Server, finish, run_alone};
+use crate::support::{Output, Server, finish, run_alone};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 

@@ -9,7 +9,7 @@ use policy::{Cache, JobFacts, Policy};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use crate::common::{NOW, directory, echo, job_rules};
+use crate::support::{NOW, directory, echo, job_rules};
 
 fn policy(rules: &str) -> (TempDir, Policy) {
     let directory = directory(&[("a.rego", &format!("package outlast.job\n{rules}"))]);

@@ -3,7 +3,7 @@
 use policy::limits::CASES_MAX;
 use policy::{Report, run_cases};
 
-use crate::common::directory;
+use crate::support::directory;
 
 const RULES: &str = "package outlast.job
 deny contains {\"rule\": \"no-x\", \"reason\": \"x is not for you\"} if input.topic == \"x\"

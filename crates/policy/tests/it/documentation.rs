@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use policy::{Rules, run_cases};
 
-use crate::common::directory;
+use crate::support::directory;
 
 /// Code blocks of a language, in order.
 fn snippets(page: &str, language: &str) -> Vec<String> {

@@ -4,7 +4,7 @@ use model::limits::{DURATION_MAX, NAME_BYTES_MAX};
 use model::verdict::Verdict;
 use policy::limits::VERDICTS_MAX;
 
-use crate::common::{decide, echo, job_rules};
+use crate::support::{decide, echo, job_rules};
 
 fn denied_as_invalid(text: &str) -> String {
     let rules = job_rules(text);

@@ -7,7 +7,7 @@ use policy::limits::{
 };
 use policy::{LoadError, Rules};
 
-use crate::common::{decide, directory, echo, job_rules, load, load_error, write};
+use crate::support::{decide, directory, echo, job_rules, load, load_error, write};
 
 const DENY: &str = "package outlast.job\ndeny contains {\"rule\": \"d\", \"reason\": \"r\"}\n";
 

@@ -4,7 +4,6 @@
 
 mod caching;
 mod cases;
-mod common;
 mod documentation;
 mod examples;
 mod invalid_answers;
@@ -12,4 +11,5 @@ mod loading;
 mod output;
 mod reloading;
 mod resource_limits;
+mod support;
 mod verdicts;

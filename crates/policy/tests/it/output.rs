@@ -4,7 +4,7 @@ use model::limits::FINDINGS_MAX;
 use model::verdict::{OutputVerdict, Phase};
 use policy::{FindingFacts, FindingKind, JobFacts, OutcomeFacts, OutputCheck, OutputFacts, Rules};
 
-use crate::common::{NOW, echo, job_rules, load};
+use crate::support::{NOW, echo, job_rules, load};
 
 fn rules(text: &str) -> Rules {
     load(&[("o.rego", &format!("package outlast.output\n{text}"))]).unwrap()

@@ -6,7 +6,7 @@ use model::time::Millis;
 use policy::{Cache, JobFacts, LoadError, Policy, Reloaded};
 use tempfile::TempDir;
 
-use crate::common::{NOW, directory, echo, write};
+use crate::support::{NOW, directory, echo, write};
 
 fn deny(rule: &str) -> String {
     format!("package outlast.job\ndeny contains {{\"rule\": \"{rule}\", \"reason\": \"r\"}}\n")

@@ -7,7 +7,7 @@ use model::spec::{EchoRun, JobSpec, Run};
 use model::verdict::Verdict;
 use policy::limits::{BRACKET_DEPTH_MAX, EXPRESSION_LINKS_MAX, RULE_DEPTH_MAX};
 
-use crate::common::{decide, echo, job_rules, load_error};
+use crate::support::{decide, echo, job_rules, load_error};
 
 #[test]
 fn an_exponential_comprehension_times_out() {
@@ -128,6 +128,6 @@ proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
     #[test]
     fn arbitrary_text_never_panics(text in "[a-z{}\\[\\]():=.,\"|&+ \n]{0,120}") {
-        let _ = crate::common::load(&[("a.rego", &format!("package outlast.job\n{text}"))]);
+        let _ = crate::support::load(&[("a.rego", &format!("package outlast.job\n{text}"))]);
     }
 }

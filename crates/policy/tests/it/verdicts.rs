@@ -6,7 +6,7 @@ use model::time::Millis;
 use model::verdict::{Constraints, Verdict};
 use policy::JobFacts;
 
-use crate::common::{NOW, decide, echo, job_rules, load};
+use crate::support::{NOW, decide, echo, job_rules, load};
 
 const ALL: [(&str, &str); 5] = [
     ("deny", r#"deny contains {"rule": "d", "reason": "no"}"#),

@@ -4,7 +4,7 @@ use model::verdict::Verdict;
 use policy_service::breaker::State;
 use policy_service::{Client, Options, UnavailableReason};
 
-use crate::common::{ServiceProcess, job, options, wait_until};
+use crate::support::{ServiceProcess, job, options, wait_until};
 
 #[tokio::test]
 async fn all_waiting_calls_are_answered_with_few_in_flight() {

@@ -5,7 +5,7 @@ use model::time::Millis;
 use model::verdict::{Constraints, FindingCount, OutputVerdict, Phase, PolicyVersion, Verdict};
 use policy_service::{CheckFacts, Finding, FindingKind};
 
-use crate::common::{ServiceProcess, client, job, result, spec};
+use crate::support::{ServiceProcess, client, job, result, spec};
 
 // FEATURES: D1
 #[tokio::test]

@@ -7,7 +7,7 @@ use policy_service::{Client, Options, POLICY_ERROR, Unavailable, UnavailableReas
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 
-use crate::common::{SHORT_TIMEOUT, ServiceProcess, client, job, options, result, timed_client, wait_until};
+use crate::support::{SHORT_TIMEOUT, ServiceProcess, client, job, options, result, timed_client, wait_until};
 
 async fn unavailable(client: &Client) -> Unavailable {
     client.check(&job()).await.expect_err("the policy service is unavailable")

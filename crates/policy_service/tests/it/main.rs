@@ -4,7 +4,7 @@
 mod admission;
 mod answers;
 mod breaker_model;
-mod common;
 mod failures;
 mod recovery;
+mod support;
 mod tls;

@@ -10,7 +10,7 @@ use policy_service::breaker::State;
 use policy_service::{Client, UnavailableReason, limits};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::common::{LONG_TIMEOUT, SHORT_TIMEOUT, ServiceProcess, job, result, timed_client, wait_until};
+use crate::support::{LONG_TIMEOUT, SHORT_TIMEOUT, ServiceProcess, job, result, timed_client, wait_until};
 
 async fn assert_fails(client: &Client, times: usize) {
     for _ in 0..times {

@@ -7,7 +7,7 @@ use policy_service::{Client, Error, Identity, Options, Tls, UnavailableReason};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tempfile::TempDir;
 
-use crate::common::{ServiceProcess, client, job, options};
+use crate::support::{ServiceProcess, client, job, options};
 
 /// A CA with its files and those of the certificates it signed.
 struct Authority {

@@ -8,7 +8,7 @@ use runner::StopMode;
 use runner::logs::{Reader, Stream};
 use serde_json::json;
 
-use crate::common::{Fixture, attempt_ref, echo, endless, shell};
+use crate::support::{Fixture, attempt_ref, echo, endless, shell};
 
 #[tokio::test]
 async fn a_stop_of_an_unknown_attempt_is_confirmed_and_prevents_a_later_run() {

@@ -5,7 +5,7 @@ use model::job::End;
 use model::message::{Capacity, ToRunner};
 use serde_json::{Value, json};
 
-use crate::common::{Fixture, attempt_ref};
+use crate::support::{Fixture, attempt_ref};
 
 /// Component whose `wasi:cli/run` executes `body` (instructions that leave 0 or 1).
 fn component(body: &str) -> Vec<u8> {

@@ -2,8 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "in a test an unwrap that fails is a failed test")]
 
 mod attempts;
-mod common;
 mod components;
 mod messages;
 mod orphans;
 mod sandboxed;
+mod support;

@@ -4,7 +4,7 @@ use model::id::{Epoch, Incarnation, ShardId};
 use model::job::End;
 use model::message::{Capacity, RunnerMessage, ShardEpoch, ToRunner};
 
-use crate::common::{Fixture, INCARNATION, Received, attempt_ref, echo, endless, spec};
+use crate::support::{Fixture, INCARNATION, Received, attempt_ref, echo, endless, spec};
 
 // FEATURES: B10
 #[tokio::test]
@@ -119,7 +119,7 @@ async fn an_undecodable_job_ends_as_an_infrastructure_failure() {
 #[tokio::test]
 async fn without_a_free_slot_of_its_executor_an_attempt_ends_as_busy() {
     let mut fixture = Fixture::new(Capacity { process: 1, echo: 2, wasm: 0 }).await;
-    let process = crate::common::shell("exec sleep 600");
+    let process = crate::support::shell("exec sleep 600");
     fixture.run(attempt_ref(1), &process);
     fixture.started(attempt_ref(1)).await;
     fixture.run(attempt_ref(2), &process);

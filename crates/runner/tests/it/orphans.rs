@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 
 use model::id::NodeId;
 
-use crate::common::new_node;
+use crate::support::new_node;
 
 /// Process in its own session, with the environment variable of a node.
 fn orphan(node: NodeId) -> Child {

@@ -8,7 +8,7 @@ use model::spec::Sandbox;
 use model::verdict::Constraints;
 use serde_json::{Value, json};
 
-use crate::common::{Fixture, attempt_ref, sandboxed};
+use crate::support::{Fixture, attempt_ref, sandboxed};
 
 fn with(mut job: Value, more: &Value) -> Value {
     for (name, value) in more.as_object().unwrap() {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use scan::{Encoding, redact};
 
-use crate::common::{SCANNER, github_token, names, text};
+use crate::support::{SCANNER, github_token, names, text};
 
 fn utf16(text: &str, encoding: Encoding) -> Vec<u8> {
     let units = std::iter::once(0xfeff).chain(text.encode_utf16());

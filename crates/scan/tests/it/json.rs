@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use scan::{BASE64_BYTES_MAX, BASE64_BYTES_MIN, JSON_BYTES_MAX, JSON_DEPTH_MAX, JsonError, Scanner};
 use serde_json::{Value, json};
 
-use crate::common::{SCANNER, github_token, text};
+use crate::support::{SCANNER, github_token, text};
 
 fn redacted(json: &str) -> String {
     SCANNER.redact_json(json).expect("valid JSON within the limits").text

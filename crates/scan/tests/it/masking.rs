@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use scan::{Finding, Kind, Mask, Scanner, redact};
 
-use crate::common::{SCANNER, github_token, text};
+use crate::support::{SCANNER, github_token, text};
 
 fn finding(start: u64, end: u64) -> Finding {
     Finding { start, end, pattern: "email", kind: Kind::Personal }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use scan::{Error, Kind, Scanner};
 
-use crate::common::{SCANNER, found, github_token, names};
+use crate::support::{SCANNER, found, github_token, names};
 
 #[test]
 fn every_pattern_finds_its_example_and_not_its_counter_example() {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use scan::{BACK_BYTES_MAX, FINDINGS_MAX, Findings, Limits, MATCH_BYTES_MAX, WINDOW_BYTES};
 
-use crate::common::{SCANNER, github_token, text};
+use crate::support::{SCANNER, github_token, text};
 
 fn scan_in_chunks<'a>(chunks: impl IntoIterator<Item = &'a [u8]>, limits: Limits) -> Findings {
     let mut stream = SCANNER.stream(limits);

@@ -11,8 +11,8 @@ use engine::{Actor, Refusal};
 use futures_util::future::join_all;
 use model::batch::Keyspace;
 use model::codec;
-use model::dead_letter::DeadLetter;
-use model::id::{JobId, ShardId};
+use model::dead_letter::{DeadLetter, UnsubmittedCompensation};
+use model::id::{JobId, ShardId, WorkflowId};
 use model::time::Millis;
 use store::{Order, Store};
 
@@ -25,7 +25,7 @@ use super::problem::{ProblemKind, Refused};
 use super::{App, Core, jobs};
 use crate::clock;
 use crate::error::Error;
-use crate::request::{Purge, RequestError, Retry};
+use crate::request::{Purge, PurgeCompensation, RequestError, Retry, RetryCompensation};
 
 /// Dead letters purged concurrently. Their changes share commits.
 const PURGED_AT_ONCE: usize = 100;
@@ -97,13 +97,21 @@ pub(crate) async fn show(
 ) -> Result<JsonBody<DeadLetterDetailView>, Refused> {
     let core = app.core()?;
     let id = jobs::parse_id(&id)?;
-    let job = jobs::load(&core, id)?;
-    let shard = core.shard_of(id.slot());
-    let Some(value) = core.store.get(shard, Keyspace::DeadLetters, &id.key())? else {
+    let Some(letter) = find(&core, id)? else {
+        let job = jobs::load(&core, id)?;
         return Err(Refused::detailed(ProblemKind::NoDeadLetter, Refusal::NoDeadLetter(job.state).to_string()));
     };
-    let letter = DeadLetterView::new(id, decode(shard, &value)?);
-    Ok(JsonBody(DeadLetterDetailView { letter, job: jobs::view(&core, &job)? }))
+    let job = match letter.compensation {
+        Some(_) => None,
+        None => Some(jobs::view(&core, &jobs::load(&core, id)?)?),
+    };
+    Ok(JsonBody(DeadLetterDetailView { letter: DeadLetterView::new(id, letter), job }))
+}
+
+fn find(core: &Core, id: JobId) -> Result<Option<DeadLetter>, Error> {
+    let shard = core.shard_of(id.slot());
+    let value = core.store.get(shard, Keyspace::DeadLetters, &id.key())?;
+    value.map(|value| decode(shard, &value)).transpose()
 }
 
 pub(crate) async fn retry(
@@ -112,7 +120,14 @@ pub(crate) async fn retry(
     headers: HeaderMap,
     _: Parameters,
 ) -> Result<JsonBody<JobView>, Refused> {
-    jobs::act(&app, &id, &headers, |job, by| Retry { job, by }).await
+    let core = app.core()?;
+    let compensation = find(&core, jobs::parse_id(&id)?)?.and_then(|letter| letter.compensation);
+    match compensation {
+        None => jobs::act(&app, &id, &headers, |job, by| Retry { job, by }).await,
+        Some(UnsubmittedCompensation { workflow, .. }) => {
+            jobs::act(&app, &id, &headers, |letter, by| RetryCompensation { workflow, letter, by }).await
+        }
+    }
 }
 
 pub(crate) async fn purge(
@@ -121,7 +136,14 @@ pub(crate) async fn purge(
     headers: HeaderMap,
     _: Parameters,
 ) -> Result<StatusCode, Refused> {
-    jobs::remove_by(&app, &id, &headers, |job, by| Purge { job, by }).await
+    let core = app.core()?;
+    let compensation = find(&core, jobs::parse_id(&id)?)?.and_then(|letter| letter.compensation);
+    match compensation {
+        None => jobs::remove_by(&app, &id, &headers, |job, by| Purge { job, by }).await,
+        Some(UnsubmittedCompensation { workflow, .. }) => {
+            jobs::remove_by(&app, &id, &headers, |letter, by| PurgeCompensation { workflow, letter, by }).await
+        }
+    }
 }
 
 pub(crate) async fn purge_many(
@@ -142,27 +164,36 @@ pub(crate) async fn purge_many(
     };
     let reading = core.clone();
     let (ids, more) = blocking(move || {
-        records(&reading)
-            .merge(&reading, None)
-            .take(limit, READ_MAX, |shard, (id, value)| Ok(filter.accepts(&decode(shard, &value)?).then_some(id)))
+        records(&reading).merge(&reading, None).take(limit, READ_MAX, |shard, (id, value)| {
+            let letter = decode(shard, &value)?;
+            Ok(filter.accepts(&letter).then(|| (id, letter.compensation.map(|compensation| compensation.workflow))))
+        })
     })
     .await?;
     let mut purged = 0;
     for some in ids.chunks(PURGED_AT_ONCE) {
-        for done in join_all(some.iter().map(|id| purge_one(&core, *id, by.clone()))).await {
+        for done in join_all(some.iter().map(|(id, workflow)| purge_one(&core, *id, *workflow, by.clone()))).await {
             purged += u64::from(done?);
         }
     }
     Ok(JsonBody(PurgedView { purged, more }))
 }
 
-/// False if another request removed or retried the job first.
-async fn purge_one(core: &Core, job: JobId, by: Actor) -> Result<bool, Refused> {
-    match core.inbox_of(job).request(Purge { job, by }).await {
+/// `workflow`: that of a compensation without a job. False if another request removed or retried the dead letter first.
+async fn purge_one(core: &Core, id: JobId, workflow: Option<WorkflowId>, by: Actor) -> Result<bool, Refused> {
+    let inbox = core.inbox_of(id);
+    let purged = match workflow {
+        None => inbox.request(Purge { job: id, by }).await,
+        Some(workflow) => inbox.request(PurgeCompensation { workflow, letter: id, by }).await,
+    };
+    match purged {
         Ok(()) => Ok(true),
-        Err(RequestError::Refused(Refusal::UnknownJob(_) | Refusal::NoDeadLetter(_) | Refusal::WrongState { .. })) => {
-            Ok(false)
-        }
+        Err(RequestError::Refused(
+            Refusal::UnknownJob(_)
+            | Refusal::NoDeadLetter(_)
+            | Refusal::UnknownDeadLetter(_)
+            | Refusal::WrongState { .. },
+        )) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }

@@ -112,6 +112,8 @@ fn kind_of(refusal: &Refusal) -> ProblemKind {
         Refusal::ApprovalExpired => ProblemKind::ApprovalExpired,
         Refusal::OtherTenant { .. } => ProblemKind::OtherTenant,
         Refusal::NoDeadLetter(_) => ProblemKind::NoDeadLetter,
+        Refusal::UnknownDeadLetter(_) => ProblemKind::UnknownDeadLetter,
+        Refusal::CompensationUnreadable { .. } => ProblemKind::CompensationUnreadable,
         Refusal::NoOriginal => ProblemKind::NoOriginal,
         Refusal::TenantFull { .. } => ProblemKind::TenantFull,
         Refusal::TenantTooFast { .. } => ProblemKind::TenantTooFast,

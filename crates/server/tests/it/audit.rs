@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::common::{Server, echo, text, with};
 use crate::governance::{GATES, governed};
 use crate::http::Request;
+use crate::support::{Server, echo, text, with};
 
 async fn busy_server() -> (Server, tempfile::TempDir, String) {
     let (server, rules) = governed(GATES, |options| options.shards = 3).await;

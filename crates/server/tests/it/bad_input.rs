@@ -3,8 +3,8 @@
 use model::limits;
 use serde_json::{Value, json};
 
-use crate::common::{Server, echo, endless, from_now, text, with};
 use crate::http::Request;
+use crate::support::{Server, echo, endless, from_now, text, with};
 
 fn raw_job(body: impl Into<Vec<u8>>) -> Request {
     Request::post("/v1/jobs").header("content-type", "application/json").body(body)

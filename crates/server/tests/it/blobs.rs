@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::common::{Api, Server, process, text, with};
 use crate::http::{Reply, Request};
+use crate::support::{Api, Server, process, text, with};
 
 const OCTETS: &str = "application/octet-stream";
 
@@ -226,7 +226,7 @@ async fn a_job_reads_its_inputs_and_a_job_with_missing_blobs_is_refused() {
     server.post("/v1/jobs", &wasm).await.refused(409, "blob_missing");
     let job = server.run(&job_with(&known)).await;
     assert_eq!((&job["state"], &job["result"]), (&json!("succeeded"), &json!("from a blob")));
-    let batch = json!({"jobs": [job_with(&known), job_with(&absent), crate::common::echo(1), wasm, job_with(&known)]});
+    let batch = json!({"jobs": [job_with(&known), job_with(&absent), crate::support::echo(1), wasm, job_with(&known)]});
     let results = server.post("/v1/jobs", &batch).await.expect(200)["results"].clone();
     for index in [1, 3] {
         assert_eq!(results[index]["error"]["code"], "blob_missing", "{results}");

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::common::Server;
+use crate::support::Server;
 
 const PYTHON_CLIENT: [&str; 1] = ["openapi-python-client==0.29.1"];
 /// The generator with its Java archive, and the libraries of the clients it generates.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::common::{Api, Server, echo, text, with};
+use crate::support::{Api, Server, echo, text, with};
 
 fn failing(topic: &str) -> Value {
     json!({"run": {"echo": {"fail": "fatal"}}, "topic": topic, "max_retries": 5})

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::common::{Server, echo, endless, from_now, processes_of, shell, states, text, until, with};
+use crate::support::{Server, echo, endless, from_now, processes_of, shell, states, text, until, with};
 
 // FEATURES: C3
 #[tokio::test]

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::common::{Server, echo, endless, shell, text, with};
 use crate::governance::{GATES, governed};
 use crate::http::Request;
 use crate::schema::{check, resolve};
 use crate::subscription::{Subscription, Transport};
+use crate::support::{Server, echo, endless, shell, text, with};
 use crate::workflows;
 
 const ROUTER: &str = include_str!("../../src/api.rs");
@@ -73,7 +73,7 @@ async fn jobs_are_shown_as_described() {
     let server = Server::start().await;
     let document = document(&server).await;
     let full = json!({"topic": "t", "tenant": "x", "priority": "batch", "labels": {"a": "b"}, "timeout_ms": 60_000,
-                      "deadline": crate::common::from_now(600_000), "not_before": crate::common::from_now(-5),
+                      "deadline": crate::support::from_now(600_000), "not_before": crate::support::from_now(-5),
                       "max_retries": 1, "idempotency_key": "k"});
     let jobs = [
         with(echo(json!({"any": ["thing"]})), full),
@@ -333,9 +333,10 @@ async fn metrics_can_be_read_line_by_line() {
             ["#", "TYPE", name, "counter" | "gauge" | "histogram"] => {
                 assert!(typed.insert((*name).to_owned()), "{line}");
             }
+            ["#", "EOF"] => {}
             [sample, value] => {
                 let name = sample.split('{').next().unwrap();
-                let parts = ["_bucket", "_sum", "_count"].iter().find_map(|part| name.strip_suffix(part));
+                let parts = ["_bucket", "_sum", "_count", "_total"].iter().find_map(|part| name.strip_suffix(part));
                 let name = parts.filter(|family| typed.contains(*family)).unwrap_or(name);
                 assert!(typed.contains(name) && helped.contains(name), "{line}");
                 assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{line}");

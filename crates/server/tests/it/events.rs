@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::common::{Api, Server, echo, text, with};
 use crate::http::Request;
 use crate::subscription::{Subscription, Transport};
+use crate::support::{Api, Server, echo, text, with};
 
 /// The states in a list of events, in order.
 fn states_of(events: &[Value]) -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::common::{Server, echo, endless, text, with};
+use crate::support::{Server, echo, endless, text, with};
 
 #[tokio::test]
 async fn a_full_shard_refuses_jobs_with_retry_after_until_there_is_room() {

@@ -6,8 +6,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::common::{Server, echo, shell, states, text, until, with};
 use crate::http::Request;
+use crate::support::{Server, echo, shell, states, text, until, with};
 
 pub const GATES: &str = r#"
 package outlast.job
@@ -270,7 +270,7 @@ async fn tenants_are_listed_with_their_live_jobs_and_limits() {
     assert_eq!((&first["items"][0]["tenant"], &first["items"][0]["live"]), (&json!("guests"), &json!(0)));
     assert_eq!(first["items"][0]["limits"]["max_running"], 1);
     for tenant in ["guests", "guests", "other"] {
-        server.submit(&with(crate::common::endless(), json!({"tenant": tenant}))).await;
+        server.submit(&with(crate::support::endless(), json!({"tenant": tenant}))).await;
     }
     let shown = server.get("/v1/tenants").await.expect(200);
     let live: Vec<_> = shown["items"].as_array().unwrap().iter().map(|tenant| tenant["live"].clone()).collect();
@@ -309,7 +309,7 @@ async fn a_server_with_invalid_rules_does_not_start() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("rules.rego"), "package outlast.job\n\ndeny contains {").unwrap();
     let data = tempfile::tempdir().unwrap();
-    let options = crate::common::options(data.path(), |options| {
+    let options = crate::support::options(data.path(), |options| {
         options.policy.rules = Some(directory.path().to_owned());
     });
     let refused = server::Node::start(options).await.err().map(|error| error.to_string());

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::common::{Api, Server, echo, endless, text, with};
 use crate::http::{Reply, Request};
+use crate::support::{Api, Server, echo, endless, text, with};
 
 async fn submit(api: &Api, key: &str, job: &Value) -> Reply {
     api.send(Request::post("/v1/jobs").header("idempotency-key", key).json(job)).await

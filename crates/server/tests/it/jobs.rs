@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::common::{Server, echo, endless, is_terminal, states, text, with};
 use crate::http::Request;
+use crate::support::{Server, echo, endless, is_terminal, states, text, with};
 
 // FEATURES: C12, B10
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::common::{Server, echo, endless, text, with};
+use crate::support::{Server, echo, endless, text, with};
 
 async fn submit_batch(server: &Server, jobs: Vec<Value>) -> Vec<String> {
     let answer = server.post("/v1/jobs", &json!({"jobs": jobs})).await.expect(200);
@@ -63,7 +63,7 @@ async fn jobs_are_filtered_by_state() {
         let succeeded: BTreeSet<String> = submit_batch(&server, vec![echo(1); 5]).await.into_iter().collect();
         let failed = submit_batch(&server, vec![json!({"run": {"echo": {"fail": "fatal"}}}); 2]).await;
         let running = submit_batch(&server, vec![endless(); 3]).await;
-        let blocked = server.submit(&with(echo(1), json!({"not_before": crate::common::from_now(600_000)}))).await;
+        let blocked = server.submit(&with(echo(1), json!({"not_before": crate::support::from_now(600_000)}))).await;
         for id in succeeded.iter().chain(&failed) {
             server.ended(id).await;
         }

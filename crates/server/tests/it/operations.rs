@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::common::{Server, echo, endless, from_now, process, shell, states, text, with};
+use crate::support::{Server, echo, endless, from_now, process, shell, states, text, with};
 
 // FEATURES: C3
 #[tokio::test]

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::common::{Server, shell, states, text, with};
 use crate::governance::governed;
 use crate::http::Request;
+use crate::support::{Server, shell, states, text, with};
 
 /// Assembled at run time, so that source code scanners do not report it.
 fn secret() -> String {

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use server::PolicyServiceOptions;
 use tokio::task::JoinSet;
 
-use crate::common::{Api, Server, echo, endless, is_terminal, states, text, with};
 use crate::policy_service_process::{Port, ServiceProcess};
+use crate::support::{Api, Server, echo, endless, is_terminal, states, text, with};
 
 /// Call timeout. Half of the shortest delay before a job is checked again: a fault that ends once it is detected hits
 /// each job once.

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::common::{Api, Server, process, processes_of, shell, text, until, with};
 use crate::http::{Request, within};
+use crate::support::{Api, Server, process, processes_of, shell, text, until, with};
 
 /// Content of a file, once a process has written a whole line to it.
 async fn line_in(file: &Path) -> String {
@@ -92,10 +92,10 @@ async fn a_follower_gets_output_as_it_is_written_until_the_end() {
 #[tokio::test]
 async fn a_job_without_output_has_an_empty_log() {
     let server = Server::start().await;
-    let echo = server.run(&crate::common::echo(1)).await;
+    let echo = server.run(&crate::support::echo(1)).await;
     assert_eq!(logs(&server, &echo, "").await, "");
     assert_eq!(logs(&server, &echo, "follow=true").await, "");
-    let waiting = with(process(&["true"]), json!({"not_before": crate::common::from_now(600_000)}));
+    let waiting = with(process(&["true"]), json!({"not_before": crate::support::from_now(600_000)}));
     let waiting = server.submit(&waiting).await;
     assert_eq!(server.get(&format!("/v1/jobs/{waiting}/logs")).await.text(), "");
 }
@@ -164,7 +164,7 @@ async fn a_process_without_a_sandbox_needs_allow_unsandboxed() {
     assert_eq!(batch["results"][0]["error"], problem);
     server.works_with(0).await;
     // Echo jobs have no sandbox, so the field is accepted.
-    server.run(&with(crate::common::echo(1), json!({"sandbox": "none"}))).await;
+    server.run(&with(crate::support::echo(1), json!({"sandbox": "none"}))).await;
     for sandbox in [json!(null), json!("strict"), json!("standard")] {
         server.post("/v1/jobs", &with(process(&["true"]), json!({"sandbox": sandbox}))).await.expect(201);
     }
@@ -244,7 +244,7 @@ async fn concurrent_processes_do_not_exceed_the_slots() {
     }
     server.seen("/v1/jobs?state=running", |page| page["items"].as_array().unwrap().len() == 2).await;
     // Echo jobs need no process slot.
-    assert_eq!(server.run(&crate::common::echo(1)).await["state"], "succeeded");
+    assert_eq!(server.run(&crate::support::echo(1)).await["state"], "succeeded");
     assert_eq!(server.listed("/v1/jobs?state=scheduled", 10).await.len(), 3);
     fs::write(go, "").unwrap();
     for id in ids {

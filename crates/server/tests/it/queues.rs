@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::common::{Server, echo, endless, text, with};
 use crate::http::Request;
+use crate::support::{Server, echo, endless, text, with};
 
 // FEATURES: C4
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::common::{Server, echo, endless, from_now, states, text, with};
+use crate::support::{Server, echo, endless, from_now, states, text, with};
 
 /// All listed jobs and queues.
 async fn everything(server: &Server) -> (Value, Value) {

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::common::{Api, Server, text, with};
 use crate::http::{Reply, Request};
 use crate::subscription::{Subscription, Transport};
+use crate::support::{Api, Server, text, with};
 use crate::workflows::{ended, endless, of, says};
 
 /// A yearly schedule: in a test only a trigger starts it.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use server::{Error, Node};
 
-use crate::common::{Server, echo, options};
+use crate::support::{Server, echo, options};
 
 async fn refused(directory: &Path, change: impl FnOnce(&mut server::Options)) -> (Error, String) {
     match Node::start(options(directory, change)).await {

@@ -6,8 +6,8 @@ use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::common::{Api, text};
 use crate::http::{Answer, Request, within};
+use crate::support::{Api, text};
 
 #[derive(Debug, Clone, Copy)]
 pub enum Transport {

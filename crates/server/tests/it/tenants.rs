@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use server::TenantOptions;
 use tokio::task::JoinSet;
 
-use crate::common::{Api, Server, echo, endless, text, with};
 use crate::http::{DEADLINE, Reply};
+use crate::support::{Api, Server, echo, endless, text, with};
 
 const MAX_RUNNING: u32 = 3;
 const MAX_LIVE: u32 = 40;

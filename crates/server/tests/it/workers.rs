@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::common::{Api, Server, text, with};
 use crate::http::Request;
+use crate::support::{Api, Server, text, with};
 
 const SCRIPT: &str = "#!/bin/sh\necho \"$GREETING $1\"; cat worker/data.txt; echo made > outputs/made.txt\n";
 

@@ -14,7 +14,7 @@ mod wrong;
 
 use serde_json::{Value, json};
 
-use crate::common::{Api, text};
+use crate::support::{Api, text};
 
 /// A definition with these tasks. `json!` sorts them by name.
 pub fn of(tasks: Value) -> Value {

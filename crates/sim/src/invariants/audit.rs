@@ -32,6 +32,19 @@ pub fn invariant_failed_jobs_have_a_dead_letter(
     })
 }
 
+/// A compensation that could not be submitted has a dead letter until it is retried or purged. `expected`: according to
+/// its task; unknown while the workflow is being removed.
+pub fn invariant_unsubmitted_compensations_have_a_dead_letter(
+    id: JobId,
+    expected: Option<bool>,
+    letter: Option<&DeadLetter>,
+) -> Checked {
+    let holds = expected.is_none_or(|expected| expected == letter.is_some());
+    require(holds, "invariant_unsubmitted_compensations_have_a_dead_letter", || {
+        format!("{id} has the dead letter {letter:?}; expected one: {expected:?}")
+    })
+}
+
 /// The audit log of a shard is an unbroken hash chain, each entry under its own key.
 pub fn invariant_the_audit_chain_is_unbroken(
     shard: ShardId,

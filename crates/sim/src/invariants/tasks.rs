@@ -80,7 +80,7 @@ fn invariant_ended_tasks_stay_ended(
     let compensation_is_valid = before.compensation.is_none()
         || after.compensation.as_ref().zip(before.compensation.as_ref()).is_some_and(|(after, before)| {
             use model::workflow::CompensationState::{Done, Failed, Running};
-            after.job == before.job
+            (after.job == before.job || (before.dead_letter.is_some() && after.job == before.dead_letter))
                 && matches!((before.state, after.state), (Running, _) | (Done, Done) | (Failed, Failed | Done))
         });
     require(same_rest == *after && compensation_is_valid, "invariant_ended_tasks_stay_ended", || {

@@ -9,7 +9,6 @@ use model::codec;
 use model::id::{JobId, ScheduleId, ShardId, WorkflowId};
 use model::job::Job;
 use model::key;
-use model::reason::ReasonCode;
 use model::time::Millis;
 use model::workflow::{CatchUp, NoteKind, Overlap, Schedule, Tally, TaskKey, TaskRecord, Workflow, WorkflowSpec};
 use workflow::Plan;
@@ -245,24 +244,23 @@ impl Workflows {
         Ok(())
     }
 
-    /// Applies a committed job of a workflow.
-    pub fn job_changed(&mut self, before: Option<&Job>, after: &Job) -> Checked {
+    /// Applies a committed job of a workflow. `after_rollback`: a compensation submitted by a retry of its dead letter,
+    /// which the ended workflow no longer counts.
+    pub fn job_changed(&mut self, before: Option<&Job>, after: &Job, after_rollback: bool) -> Checked {
         let Some(origin) = after.origin.as_deref().copied() else { return Ok(()) };
         if before.is_none() {
             let row = self.known.get(&origin.workflow).and_then(|workflow| workflow.rows.get(&origin.task_key));
             invariants::invariant_jobs_belong_to_their_tasks(after, origin, row)?;
         }
-        let had_ended = self.ended.contains(&after.id);
+        let had_ended = after_rollback || self.ended.contains(&after.id);
         let was = before.is_some() && !had_ended;
         let is = !had_ended && !after.state.is_terminal();
         let ends = !had_ended && after.state.is_terminal();
         if ends {
             self.ended.insert(after.id);
         }
-        let never_ran = after.reason.as_ref().is_some_and(|reason| reason.code == ReasonCode::CompensationUnreadable);
         if let Some(workflow) = self.known.get_mut(&origin.workflow) {
-            // A compensation with an unreadable template never ran: it is not counted.
-            workflow.ended_jobs += u64::from(ends && !never_ran);
+            workflow.ended_jobs += u64::from(ends);
             workflow.own_live = workflow.own_live + u32::from(is) - u32::from(was);
         }
         let mut next = Some(origin.workflow);
@@ -399,6 +397,13 @@ impl Workflows {
 }
 
 impl KnownWorkflow {
+    /// Whether a compensation has this dead letter. None: its rows are being removed.
+    pub fn has_dead_letter(&self, letter: JobId) -> Option<bool> {
+        let removing = self.removed || self.being_removed || self.record.removing;
+        let compensations = || self.rows.values().filter_map(|row| row.compensation.as_ref());
+        (!removing).then(|| compensations().any(|compensation| compensation.dead_letter == Some(letter)))
+    }
+
     /// Stores a row. Returns the previous one.
     fn put(&mut self, task_key: TaskKey, row: Option<TaskRecord>) -> Option<TaskRecord> {
         let before = match &row {

@@ -189,7 +189,8 @@ impl World {
                     let behind = |other: &TaskRecord| other.order > row.order && other.compensation.is_none();
                     row.order > 0 && row.compensation.is_none() && workflow.rows.values().any(behind)
                 })?;
-                let compensation = Compensation { state: CompensationState::Done, job: None, at: Millis(1) };
+                let compensation =
+                    Compensation { state: CompensationState::Done, job: None, at: Millis(1), dead_letter: None };
                 (id, task_key, TaskRecord { compensation: Some(Box::new(compensation)), ..row })
             }
             WorkflowSabotage::StartTaskEarly => {

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 
 use spawner::protocol::{ExitStatus, Launch, Profile};
 
-use crate::fixture::{Fixture, exited, launch};
+use crate::support::{Fixture, exited, launch};
 
 const SANDBOXES: [Profile; 2] = [Profile::Strict, Profile::Standard];
 

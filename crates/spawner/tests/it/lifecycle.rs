@@ -3,7 +3,7 @@
 use spawner::log::Stream;
 use spawner::protocol::{AttemptKey, Command, ExitStatus, Launch, Profile};
 
-use crate::fixture::{Fixture, exited, launch};
+use crate::support::{Fixture, exited, launch};
 
 const PROFILES: [Profile; 3] = [Profile::Strict, Profile::Standard, Profile::None];
 
@@ -152,7 +152,7 @@ fn attempts_die_with_their_spawner() {
     assert!(alive());
     fixture.claimed.child.as_mut().unwrap().kill().unwrap();
     fixture.claimed.child.as_mut().unwrap().wait().unwrap();
-    let deadline = std::time::Instant::now() + crate::fixture::TIMEOUT;
+    let deadline = std::time::Instant::now() + crate::support::TIMEOUT;
     while alive() {
         assert!(std::time::Instant::now() < deadline);
         std::thread::sleep(std::time::Duration::from_millis(10));

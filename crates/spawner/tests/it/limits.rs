@@ -2,7 +2,7 @@
 
 use spawner::protocol::{ExitStatus, Limit, Profile};
 
-use crate::fixture::{Fixture, exited, launch};
+use crate::support::{Fixture, exited, launch};
 
 #[test]
 fn the_cpu_limit_covers_all_processes_together() {

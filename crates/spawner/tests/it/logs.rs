@@ -3,7 +3,7 @@
 use spawner::log::Stream;
 use spawner::protocol::Profile;
 
-use crate::fixture::{Fixture, chunks, exited, launch};
+use crate::support::{Fixture, chunks, exited, launch};
 
 #[test]
 fn chunks_have_times_and_stream_offsets() {

@@ -2,8 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "in a test an unwrap that fails is a failed test")]
 
 mod escape;
-mod fixture;
 mod lifecycle;
 mod limits;
 mod logs;
+mod support;
 mod unprivileged;

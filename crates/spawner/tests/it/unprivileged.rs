@@ -25,7 +25,7 @@ fn all_tests_pass_as_an_unprivileged_user() {
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let tests = copy(&std::env::current_exe().unwrap(), dir.path());
-    let spawner = copy(&crate::fixture::spawner_program(), dir.path());
+    let spawner = copy(&crate::support::spawner_program(), dir.path());
     let own = dir.path().join("own");
     std::fs::create_dir(&own).unwrap();
     std::os::unix::fs::chown(&own, Some(NOBODY), Some(NOBODY)).unwrap();

@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use wasm::{GuestExit, Limits, RunSpec};
 
-use crate::common::{Fixture, recording_spec};
 use crate::guests::{guest, noop, standalone};
+use crate::support::{Fixture, recording_spec};
 
 #[tokio::test]
 async fn a_guest_that_does_nothing_succeeds() {

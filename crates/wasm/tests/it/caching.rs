@@ -10,8 +10,8 @@ use bytes::Bytes;
 use model::blob::BlobId;
 use wasm::{Executor, GuestExit, Metering, Options, PrepareError, Program, Stop};
 
-use crate::common::{Fixture, spec};
 use crate::guests::{noop, standalone, wat};
+use crate::support::{Fixture, spec};
 
 /// Counts reads of a component's content, which equal its compilations.
 #[derive(Clone, Default)]

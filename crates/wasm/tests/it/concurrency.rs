@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::mpsc;
 use wasm::{GuestExit, Limits, MEMORIES_MAX, Metering, Run, RunSpec, Stop, SubmitError, TABLES_MAX};
 
-use crate::common::{Fixture, recording_spec, spec};
 use crate::guests::{endless, guest, noop, standalone};
+use crate::support::{Fixture, recording_spec, spec};
 
 #[tokio::test]
 async fn every_run_is_reported_once() {

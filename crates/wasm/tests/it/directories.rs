@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use wasm::{GuestExit, RunOutcome, RunSpec};
 
-use crate::common::{Fixture, recording_spec};
 use crate::guests::guest;
+use crate::support::{Fixture, recording_spec};
 
 /// WASI error code plus 100.
 const NOT_PERMITTED: u8 = 131;

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use wasm::{ENTRIES_MAX, GuestExit, HANDLES_MAX, Limits, Metering, RANDOM_BYTES_MAX, RunSpec, Stop};
 
-use crate::common::{Fixture, recording_spec, spec};
 use crate::guests::{guest, noop, standalone};
+use crate::support::{Fixture, recording_spec, spec};
 
 const PAGE: u64 = 64 << 10;
 

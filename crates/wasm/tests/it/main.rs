@@ -3,11 +3,11 @@
 
 mod basics;
 mod caching;
-mod common;
 mod concurrency;
 mod directories;
 mod guests;
 mod limits;
 mod refusals;
 mod stopping;
+mod support;
 mod traps;

@@ -7,8 +7,8 @@ use model::blob::BlobId;
 use proptest::prelude::*;
 use wasm::{CORE_INSTANCES_MAX, GuestExit, Limits, MEMORIES_MAX, Metering, PrepareError};
 
-use crate::common::Fixture;
 use crate::guests::{noop, standalone, wat};
+use crate::support::Fixture;
 
 async fn prepare_error(component: &Bytes) -> PrepareError {
     let fixture = Fixture::new();

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use wasm::{GuestExit, Metering, Stop};
 
-use crate::common::{Fixture, recording_spec, spec};
 use crate::guests::{endless, noop};
+use crate::support::{Fixture, recording_spec, spec};
 
 /// Maximum delay of a stop; generous, since ticks are late on a busy machine.
 const PROMPT: Duration = Duration::from_millis(500);

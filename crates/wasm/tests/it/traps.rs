@@ -2,8 +2,8 @@
 
 use wasm::{GuestExit, Limits, TEXT_BYTES_MAX};
 
-use crate::common::Fixture;
 use crate::guests::{guest, noop, standalone};
+use crate::support::Fixture;
 
 /// Text of the component's trap. Then runs a no-op on the same executor.
 async fn trap_of(fixture: &Fixture, component: &bytes::Bytes) -> String {

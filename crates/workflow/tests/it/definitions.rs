@@ -4,7 +4,7 @@ use model::time::Millis;
 use workflow::plan::{InputType, OnFailure, TaskWork};
 use workflow::{Plan, Source, compile};
 
-use crate::fixture::plan;
+use crate::support::plan;
 
 /// Uses every field of the language.
 pub const EVERYTHING: &str = r#"

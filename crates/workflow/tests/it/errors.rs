@@ -2,7 +2,7 @@
 
 use workflow::{Source, compile};
 
-use crate::fixture::{codes, problems, report};
+use crate::support::{codes, problems, report};
 
 // FEATURES: B1
 #[test]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use workflow::{Plan, Source, compile};
 
-use crate::fixture::World;
+use crate::support::World;
 
 /// A plan whose output is one template, with tasks `a`, `b-c` and `d.e` and an input of each type.
 fn output(text: &str) -> std::sync::Arc<Plan> {

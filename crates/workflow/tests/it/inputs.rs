@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::fixture::plan;
+use crate::support::plan;
 
 fn bind(given: Value) -> Result<Value, String> {
     let plan = plan(

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use workflow::plan::{JobTemplate, TaskWork};
 use workflow::scope::JobContext;
 
-use crate::fixture::{World, job_context, plan};
+use crate::support::{World, job_context, plan};
 
 /// Job spec of the first task.
 fn render(yaml: &str, world: &World) -> Result<JobSpec, String> {

@@ -7,7 +7,7 @@ use workflow::limits::*;
 use workflow::plan::TaskWork;
 use workflow::{Source, compile};
 
-use crate::fixture::{World, codes, plan};
+use crate::support::{World, codes, plan};
 
 /// A definition with this expression as its output.
 fn expression(text: &str) -> String {

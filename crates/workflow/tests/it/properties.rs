@@ -6,7 +6,7 @@ use workflow::plan::TaskWork;
 use workflow::{Plan, Source, compile};
 
 use crate::definitions::EVERYTHING;
-use crate::fixture::{World, job_context};
+use crate::support::{World, job_context};
 
 /// Concatenated tokens of definitions and templates.
 fn tokens() -> impl Strategy<Value = String> {

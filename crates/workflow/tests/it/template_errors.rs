@@ -122,7 +122,7 @@ fn syntax_errors_are_reported() {
 #[test]
 fn conditions_and_lists_are_type_checked() {
     let report = |task: &str| {
-        crate::fixture::report(&format!("name: w\ninputs: {{n: integer}}\ntasks:\n  a:\n    run: x\n    {task}\n"))
+        crate::support::report(&format!("name: w\ninputs: {{n: integer}}\ntasks:\n  a:\n    run: x\n    {task}\n"))
     };
     insta::assert_snapshot!(report("when: ${inputs.n}"), @"w.yaml:6:11: tasks.a.when: a condition must be a boolean, not an integer");
     insta::assert_snapshot!(report("when: inputs.n == 1"), @r#"
@@ -139,5 +139,5 @@ fn conditions_and_lists_are_type_checked() {
 #[test]
 fn an_item_is_not_available_in_when() {
     let yaml = "name: w\ntasks:\n  a: {run: '${item}', for_each: [1], when: '${index == 0}'}\n";
-    insta::assert_snapshot!(crate::fixture::report(yaml), @"w.yaml:3:44: tasks.a.when: `${index == 0}`: `index` is not available here: only the work of a task with `for_each` has it");
+    insta::assert_snapshot!(crate::support::report(yaml), @"w.yaml:3:44: tasks.a.when: `${index == 0}`: `index` is not available here: only the work of a task with `for_each` has it");
 }

@@ -6,7 +6,7 @@ use model::state::State;
 use model::workflow::{TaskState, WorkflowState};
 use serde_json::json;
 
-use crate::common::Fixture;
+use crate::support::Fixture;
 
 const DEPLOY: &str = r#"
 name: deploy

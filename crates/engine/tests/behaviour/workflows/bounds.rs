@@ -6,7 +6,7 @@ use engine::Input;
 use model::workflow::{TaskState, WorkflowState};
 use serde_json::json;
 
-use crate::common::{Fixture, RUNNER, config_of, room};
+use crate::support::{Fixture, RUNNER, config_of, room};
 
 #[test]
 fn a_failed_epoch_cancels_later_epochs_in_small_steps_even_after_a_crash() {

@@ -1,6 +1,8 @@
 //! Compensations in special cases: unreadable, quarantined, unknown progress.
 
-use engine::{Input, Refusal};
+use engine::{Answer, Input, Refusal};
+use model::dead_letter::UnsubmittedCompensation;
+use model::id::{JobId, WorkflowId};
 use model::job::End;
 use model::reason::ReasonCode;
 use model::state::State;
@@ -8,7 +10,7 @@ use model::verdict::OutputVerdict;
 use model::workflow::{RollbackState, TaskState, WorkflowState};
 use serde_json::json;
 
-use crate::common::{Fixture, scan};
+use crate::support::{Fixture, scan};
 
 fn rollback(fixture: &Fixture, id: model::id::WorkflowId) -> (RollbackState, u32, u32, u32) {
     let rollback = fixture.workflow(id).rollback.expect("a rollback");
@@ -17,7 +19,7 @@ fn rollback(fixture: &Fixture, id: model::id::WorkflowId) -> (RollbackState, u32
 
 // FEATURES: D5
 #[test]
-fn retrying_the_dead_letter_of_an_unreadable_compensation_does_not_compensate() {
+fn an_unreadable_compensation_leaves_a_dead_letter_without_a_job() {
     let mut fixture = Fixture::with_runner(10);
     let id = fixture.start_workflow(
         r#"
@@ -29,10 +31,89 @@ tasks:
 "#,
     );
     assert_eq!(fixture.run_to_end(id), WorkflowState::Failed);
-    let letter = fixture.compensations(id)[0].0;
-    assert_eq!(fixture.reason(letter), Some(ReasonCode::CompensationUnreadable));
-    assert_eq!(fixture.retry(letter), Err(Refusal::JobOfWorkflow(id)));
+    assert_eq!(fixture.compensations(id), []);
+    let letter = fixture.compensation_letter(id, "a");
+    let record = fixture.records.dead_letter(letter).unwrap();
+    assert_eq!(record.reason, Some(ReasonCode::CompensationUnreadable));
+    assert_eq!(record.compensation, Some(UnsubmittedCompensation { workflow: id, task: "a".to_owned() }));
+    assert!(matches!(fixture.retry_compensation(id, letter), Err(Refusal::CompensationUnreadable { .. })));
     assert_eq!(rollback(&fixture, id), (RollbackState::PartiallyRolledBack, 1, 0, 1));
+    assert_eq!(fixture.purge_compensation(id, letter), Ok(()));
+    assert_eq!(fixture.records.dead_letter(letter), None);
+    assert_eq!(fixture.retry_compensation(id, letter), Err(Refusal::UnknownDeadLetter(letter)));
+    assert_eq!(fixture.purge_compensation(id, letter), Err(Refusal::UnknownDeadLetter(letter)));
+}
+
+/// A saga whose compensation of `pay` needs a quarantined result.
+fn quarantined_saga(fixture: &mut Fixture) -> (WorkflowId, JobId) {
+    let id = fixture.start_workflow(
+        r#"
+name: saga
+on_failure: compensate
+tasks:
+  pay: {run: {echo: {value: {id: 7}}}, compensation: {run: {echo: {value: "refund ${result.id}"}}}}
+  listener: {wait_for: go}
+  bad: {needs: listener, run: {echo: {value: 1, fail: fatal}}}
+"#,
+    );
+    fixture.settle();
+    let job = fixture.task_job(id, "pay");
+    let attempt = fixture.job(job).attempt;
+    fixture.input(Input::Scanned { job, attempt, scan: scan(OutputVerdict::Quarantine) });
+    fixture.signal(id, "go", &json!(1)).unwrap();
+    assert_eq!(fixture.run_to_end(id), WorkflowState::Failed);
+    (id, job)
+}
+
+// FEATURES: D5, D8
+#[test]
+fn a_dead_letter_is_retried_after_the_release_of_the_result_it_needs() {
+    let mut fixture = Fixture::with_runner(10);
+    let (id, job) = quarantined_saga(&mut fixture);
+    let letter = fixture.compensation_letter(id, "pay");
+    assert!(matches!(fixture.retry_compensation(id, letter), Err(Refusal::CompensationUnreadable { .. })));
+    let released = fixture.request(|request| Input::Release { request, job, by: None });
+    assert!(matches!(released, Answer::Job(_)), "{released:?}");
+    assert_eq!(fixture.retry_compensation(id, letter), Ok(letter));
+    assert_eq!(fixture.records.dead_letter(letter), None);
+    assert_eq!(fixture.compensations(id), [(letter, State::Dispatched, json!("refund 7"))]);
+    fixture.run_attempt(letter, End::Succeeded);
+    assert_eq!(rollback(&fixture, id), (RollbackState::RolledBack, 1, 1, 0));
+}
+
+#[test]
+fn the_dead_letter_of_a_compensation_goes_with_its_workflow() {
+    for rerun in [false, true] {
+        let mut fixture = Fixture::with_runner(10);
+        let (id, _) = quarantined_saga(&mut fixture);
+        let letter = fixture.compensation_letter(id, "pay");
+        let answer = if rerun {
+            fixture.request(|request| Input::RerunWorkflow { request, workflow: id, from: None, by: None })
+        } else {
+            fixture.request(|request| Input::RemoveWorkflow { request, workflow: id, by: None })
+        };
+        assert!(matches!(answer, Answer::Workflow(_) | Answer::WorkflowRemoved), "{answer:?}");
+        assert_eq!(fixture.records.dead_letter(letter), None, "rerun: {rerun}");
+    }
+}
+
+#[test]
+fn a_workflow_with_failed_compensations_stays_as_long_as_dead_letters() {
+    let mut fixture = Fixture::with_runner(10);
+    let (id, _) = quarantined_saga(&mut fixture);
+    let letter = fixture.compensation_letter(id, "pay");
+    let (retention, letters) = (fixture.config.retention, fixture.config.dead_letter_retention);
+    assert!(retention < letters);
+    // Jobs are removed with their retention.
+    fixture.exact_counters = false;
+    let sweeps = 2 * fixture.config.sweep_interval.0;
+    fixture.now = fixture.now + retention;
+    fixture.advance(sweeps);
+    assert!(fixture.records.dead_letter(letter).is_some());
+    fixture.now = fixture.now + (letters - retention);
+    fixture.advance(sweeps);
+    assert_eq!(fixture.records.dead_letter(letter), None);
+    assert!(fixture.records.workflow(id).is_none());
 }
 
 // FEATURES: D5

@@ -3,7 +3,7 @@
 use model::reason::ReasonCode;
 use model::workflow::{TaskState, WorkflowState};
 
-use crate::common::Fixture;
+use crate::support::Fixture;
 
 #[test]
 fn a_failure_cancels_its_dependents_and_lets_other_tasks_finish() {

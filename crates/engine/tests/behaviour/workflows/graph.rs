@@ -3,7 +3,7 @@
 use model::workflow::{TaskState, WorkflowState};
 use serde_json::json;
 
-use crate::common::Fixture;
+use crate::support::Fixture;
 
 // FEATURES: B1
 #[test]

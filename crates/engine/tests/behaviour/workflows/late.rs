@@ -9,7 +9,7 @@ use model::verdict::OutputVerdict;
 use model::workflow::{NoteKind, RollbackState, TaskState, WorkflowState};
 use serde_json::json;
 
-use crate::common::{Fixture, scan};
+use crate::support::{Fixture, scan};
 
 fn scanned(fixture: &mut Fixture, job: JobId, verdict: OutputVerdict) {
     let attempt = fixture.job(job).attempt;

@@ -6,15 +6,15 @@ use engine::Answer;
 use model::workflow::{TaskState, WorkflowState};
 use serde_json::json;
 
-use crate::common::workflows::new_workflow;
-use crate::common::{Fixture, config_of};
+use crate::support::workflows::new_workflow;
+use crate::support::{Fixture, config_of};
 
 #[test]
 fn tasks_wait_for_room_in_the_shard_and_none_is_lost() {
     let mut config = config_of(0, 1);
     config.live_jobs_max = 3;
     let mut fixture = Fixture::with(config);
-    fixture.runner(crate::common::RUNNER, crate::common::room(10));
+    fixture.runner(crate::support::RUNNER, crate::support::room(10));
     let id = fixture.start_workflow("name: many\ntasks: {a: {for_each: \"${range(10)}\", run: {echo: {value: 1}}}}");
     assert_eq!(fixture.shard.live_jobs(), 3);
     assert_eq!(fixture.run_to_end(id), WorkflowState::Succeeded);
@@ -37,7 +37,7 @@ fn a_large_fan_out_begins_and_is_cancelled_in_steps_of_bounded_size() {
     let mut config = config_of(0, 1);
     config.step_bytes_max = 30_000;
     let mut fixture = Fixture::with(config);
-    fixture.runner(crate::common::RUNNER, crate::common::room(100));
+    fixture.runner(crate::support::RUNNER, crate::support::room(100));
     let mut yaml = "name: wide\ntasks:\n  first: {run: {echo: {value: 1}}}\n".to_owned();
     for n in 0..1_000 {
         writeln!(yaml, "  t{n}: {{needs: first, run: {{echo: {{value: {n}}}}}}}").unwrap();
@@ -59,7 +59,7 @@ fn a_failure_cancels_very_many_dependents_in_steps() {
     let mut config = config_of(0, 1);
     config.step_bytes_max = 30_000;
     let mut fixture = Fixture::with(config);
-    fixture.runner(crate::common::RUNNER, crate::common::room(100));
+    fixture.runner(crate::support::RUNNER, crate::support::room(100));
     let mut yaml = "name: wide\ntasks:\n  first: {run: {echo: {value: 1, fail: fatal}}}\n".to_owned();
     for n in 0..1_000 {
         writeln!(yaml, "  t{n}: {{needs: first, run: {{echo: {{value: {n}}}}}}}").unwrap();

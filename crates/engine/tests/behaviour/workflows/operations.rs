@@ -7,8 +7,8 @@ use model::state::State;
 use model::workflow::{TaskState, WorkflowState};
 use serde_json::json;
 
-use crate::common::workflows::new_workflow;
-use crate::common::{DAY, Fixture};
+use crate::support::workflows::new_workflow;
+use crate::support::{DAY, Fixture};
 
 const MIXED: &str = r#"
 name: mixed

@@ -4,7 +4,7 @@ use engine::{Answer, Refusal};
 use model::workflow::{TaskState, WorkflowState};
 use serde_json::json;
 
-use crate::common::Fixture;
+use crate::support::Fixture;
 
 const CHAIN: &str = r#"
 name: chain

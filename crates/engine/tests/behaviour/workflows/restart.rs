@@ -5,8 +5,8 @@ use model::batch::Keyspace;
 use model::workflow::{TaskRecord, WorkflowState};
 use serde_json::json;
 
-use crate::common::Fixture;
-use crate::common::workflows::new_workflow;
+use crate::support::Fixture;
+use crate::support::workflows::new_workflow;
 
 const EVERYTHING: &str = r#"
 name: everything

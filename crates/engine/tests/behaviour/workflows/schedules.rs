@@ -10,8 +10,8 @@ use model::time::Millis;
 use model::workflow::{CatchUp, Overlap, Schedule, ScheduleSpec, WorkflowState};
 use workflow::cron::Cron;
 
-use crate::common::workflows::plan;
-use crate::common::{Fixture, START};
+use crate::support::workflows::plan;
+use crate::support::{Fixture, START};
 
 const MINUTE: u64 = 60_000;
 

@@ -7,7 +7,7 @@ use model::reason::ReasonCode;
 use model::workflow::{TaskState, WorkflowState};
 use serde_json::json;
 
-use crate::common::Fixture;
+use crate::support::Fixture;
 
 const WAITS: &str = r#"
 name: waits

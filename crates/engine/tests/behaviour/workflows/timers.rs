@@ -4,7 +4,7 @@ use model::reason::ReasonCode;
 use model::time::Millis;
 use model::workflow::{TaskState, WorkflowState};
 
-use crate::common::{Fixture, HOUR, START};
+use crate::support::{Fixture, HOUR, START};
 
 // FEATURES: D11
 #[test]

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{ended, of, says, start};
-use crate::common::{Server, text};
 use crate::subscription::{Subscription, Transport};
+use crate::support::{Server, text};
 
 // FEATURES: B4
 #[tokio::test]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{ended, endless, of, run, start, task, task_in};
-use crate::common::{Server, text};
+use crate::support::{Server, text};
 
 /// Appends a line to a file. The file shows the order of execution.
 fn append(file: &std::path::Path, line: &str) -> Value {

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{ended, of, run, start, task_in};
-use crate::common::{Server, text};
 use crate::http::Request;
+use crate::support::{Server, text};
 
 fn kinds(history: &Value) -> Vec<String> {
     let events = history["items"].as_array().unwrap();

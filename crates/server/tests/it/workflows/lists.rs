@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{endless, of, run, says, start};
-use crate::common::{Server, text};
+use crate::support::{Server, text};
 
 #[tokio::test]
 async fn live_and_terminal_workflows_are_listed_together_newest_first() {

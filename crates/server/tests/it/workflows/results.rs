@@ -4,7 +4,7 @@ use model::limits::TASK_RESULT_BYTES_MAX;
 use serde_json::{Value, json};
 
 use super::{of, run, start, task, task_in};
-use crate::common::{Server, text};
+use crate::support::{Server, text};
 
 /// A definition whose first task has a result of this many bytes as JSON.
 fn large(bytes: usize) -> Value {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{ended, of, run, says, start, states, task, task_in, when};
-use crate::common::{Server, echo, text};
+use crate::support::{Server, echo, text};
 
 // FEATURES: B2, B3, B7
 #[tokio::test]

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{ended, of, run, says, start, states, task, task_in, when};
-use crate::common::{Server, shell, text, with};
 use crate::http::Request;
+use crate::support::{Server, shell, text, with};
 
 // FEATURES: B1
 #[tokio::test]
@@ -198,7 +198,7 @@ async fn a_process_knows_its_workflow_task_and_item_and_reports_progress() {
     let fields: Vec<&str> = result.split_whitespace().collect();
     assert_eq!(fields[..3], [id.as_str(), "work", "0"]);
     assert_eq!(fields[3].len(), 32);
-    let plain = server.submit(&crate::common::endless()).await;
+    let plain = server.submit(&crate::support::endless()).await;
     server.post(&format!("/v1/jobs/{plain}/progress"), &json!({"percent": 1})).await.refused(409, "no_progress");
 }
 

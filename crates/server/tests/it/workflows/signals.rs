@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{ended, of, run, says, start, task, task_in};
-use crate::common::{Server, text};
 use crate::http::Request;
+use crate::support::{Server, text};
 
 // FEATURES: B1
 #[tokio::test]

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{ended, endless, of, says, start, states, task};
-use crate::common::{Api, Server, text};
 use crate::http::{Reply, Request};
+use crate::support::{Api, Server, text};
 
 const GREETING: &str = "
 name: greeting
@@ -109,7 +109,7 @@ async fn an_idempotency_key_starts_one_workflow() {
             server.restart().await;
         }
         // Jobs have their own key space.
-        let job = Request::post("/v1/jobs").header("idempotency-key", "k").json(&crate::common::echo(1));
+        let job = Request::post("/v1/jobs").header("idempotency-key", "k").json(&crate::support::echo(1));
         server.send(job).await.expect(201);
         let id = text(&first["id"]);
         assert_eq!(server.listed("/v1/workflows", 10).await, std::slice::from_ref(&id));

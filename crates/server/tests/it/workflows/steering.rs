@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{ended, endless, of, run, says, start, states, task, task_in, when};
-use crate::common::{Server, text};
 use crate::http::Request;
+use crate::support::{Server, text};
 
 // FEATURES: B1
 #[tokio::test]

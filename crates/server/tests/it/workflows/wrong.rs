@@ -5,8 +5,8 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::{ended, of, run, says};
-use crate::common::{Server, text};
 use crate::http::Request;
+use crate::support::{Server, text};
 
 async fn refused(server: &Server, body: &Value, code: &str) -> Value {
     server.post("/v1/workflows", body).await.refused(400, code)

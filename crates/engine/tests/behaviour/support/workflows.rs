@@ -196,6 +196,31 @@ impl Fixture {
         panic!("the workflow does not end: {:?}", self.workflow(id));
     }
 
+    /// The dead letter of a task's compensation that could not be submitted.
+    #[track_caller]
+    pub fn compensation_letter(&self, id: WorkflowId, task: &str) -> JobId {
+        let task_key = TaskKey::of(self.records.plan(id).task(task).expect("a task of this name"));
+        let row = self.records.row(id, task_key).expect("the task has begun");
+        row.compensation.and_then(|compensation| compensation.dead_letter).expect("a dead letter")
+    }
+
+    /// Returns the job of the compensation.
+    pub fn retry_compensation(&mut self, workflow: WorkflowId, letter: JobId) -> Result<JobId, Refusal> {
+        match self.request(|request| Input::RetryCompensation { request, workflow, letter, by: None }) {
+            Answer::Job(job) => Ok(job.id),
+            Answer::Refused(refusal) => Err(refusal),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn purge_compensation(&mut self, workflow: WorkflowId, letter: JobId) -> Result<(), Refusal> {
+        match self.request(|request| Input::PurgeCompensation { request, workflow, letter, by: None }) {
+            Answer::Removed => Ok(()),
+            Answer::Refused(refusal) => Err(refusal),
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// The compensation jobs in order of creation.
     pub fn compensations(&self, id: WorkflowId) -> Vec<(JobId, State, Value)> {
         let jobs = self.records.jobs(Keyspace::Live).into_iter().chain(self.records.jobs(Keyspace::Done));

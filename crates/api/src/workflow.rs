@@ -241,6 +241,10 @@ pub struct WorkflowView {
     pub usage: UsageView,
     pub rollback: Option<RollbackView>,
     pub deadline: Option<Timestamp>,
+    /// Why this version of the server cannot continue the workflow. Its jobs go on; another version continues it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub suspended: Option<String>,
     /// The workflow was started before, under the same idempotency key.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deduplicated: bool,
@@ -286,6 +290,7 @@ impl WorkflowView {
             usage: workflow.totals.into(),
             rollback: workflow.rollback.as_ref().map(Into::into),
             deadline: workflow.deadline.map(Timestamp),
+            suspended: None,
             deduplicated: false,
             tasks: None,
             tasks_left_out: 0,

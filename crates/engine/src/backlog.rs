@@ -6,15 +6,11 @@
 use std::collections::VecDeque;
 
 use model::id::JobId;
-use model::job::Job;
 use model::key::KeyEntry;
 use model::spec::KeyHash;
 
 use crate::shard::Shard;
 use crate::step::Step;
-
-/// Estimated size of a record without its spec and result.
-const RECORD_BYTES: usize = 300;
 
 /// Work for the next step.
 #[derive(Debug, Default)]
@@ -25,7 +21,7 @@ pub(crate) struct Backlog {
     keys: VecDeque<(KeyHash, Option<KeyEntry>)>,
     /// Jobs and runners are left to match, but the step was full.
     unfilled: bool,
-    /// Estimated size of the records that the flush will write.
+    /// Estimated size of the jobs and task rows that the flush will write.
     written_bytes: usize,
 }
 
@@ -55,16 +51,13 @@ impl Backlog {
     }
 }
 
-/// Estimated size of a job's record.
-pub(crate) fn record_bytes(job: &Job) -> usize {
-    let spec = if job.has_large_spec() { 0 } else { job.spec.len() };
-    RECORD_BYTES + spec
-}
-
 impl Shard {
     /// Estimated size of the step's commit. The shell stops adding inputs when it is large.
     pub fn pending_bytes(&self, step: &Step) -> usize {
-        self.backlog.written_bytes + step.batch.as_bytes().len()
+        self.backlog.written_bytes
+            + self.workflows.dirty_bytes()
+            + self.queues.dirty_bytes()
+            + step.batch.as_bytes().len()
     }
 
     pub(crate) fn is_full(&self, step: &Step) -> bool {

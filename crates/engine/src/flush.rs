@@ -48,7 +48,14 @@ impl Shard {
         let (job, key) = (&entry.job, id.key());
         let now_done = job.state.is_terminal();
         let keyspace = if now_done { Keyspace::Done } else { Keyspace::Live };
-        step.batch.put_with(keyspace, &key, |buffer| job.encode_into(buffer));
+        step.batch.put_with(keyspace, &key, |buffer| {
+            let before = buffer.len();
+            job.encode_into(buffer);
+            debug_assert!(
+                buffer.len() - before <= job.record_bytes(),
+                "the record of {id} is larger than its estimate"
+            );
+        });
         if let Some(was) = moved.from_done {
             if !now_done {
                 step.batch.delete(Keyspace::Done, &key);

@@ -424,6 +424,10 @@ pub enum Refusal {
     TenantFull { max: u32, retry_after: Millis },
     #[error("there is no workflow {0}")]
     UnknownWorkflow(WorkflowId),
+    #[error(
+        "{0} is suspended: this version of the server cannot read it. Start the version that wrote it, or a newer one"
+    )]
+    WorkflowSuspended(WorkflowId),
     #[error("the workflow is {state}: it cannot be {what}")]
     WorkflowState { state: WorkflowState, what: &'static str },
     #[error("the workflow has no task `{name}`")]

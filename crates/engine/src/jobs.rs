@@ -12,7 +12,6 @@ use model::machine::Fault;
 use model::state::State;
 use model::time::Millis;
 
-use crate::backlog::record_bytes;
 use crate::placement::requirement::RequirementId;
 use crate::shard::Map;
 
@@ -230,7 +229,7 @@ impl Jobs {
 
     /// Adds a new job, to be written by the next flush. Returns the estimated size of its record.
     pub fn create(&mut self, job: Job, requirement: RequirementId) -> usize {
-        let bytes = record_bytes(&job);
+        let bytes = job.record_bytes();
         self.dirty.push(job.id);
         self.insert(LiveJob { dirty: true, requirement: Some(requirement), ..LiveJob::new(job) });
         bytes

@@ -17,6 +17,9 @@ use crate::input::Refusal;
 use crate::shard::Map;
 use crate::step::Step;
 
+/// Upper bound of the size of a queue's record: names and numbers.
+const QUEUE_BYTES: usize = 512;
+
 /// A queue with what is derived from its jobs.
 #[derive(Debug)]
 pub(crate) struct QueueEntry {
@@ -300,6 +303,11 @@ impl Queues {
             self.cancelling.remove(&id);
         }
         jobs
+    }
+
+    /// Upper bound of the size of the queues that [`Queues::flush`] writes.
+    pub fn dirty_bytes(&self) -> usize {
+        self.dirty.len() * QUEUE_BYTES
     }
 
     /// Writes the queues that changed.

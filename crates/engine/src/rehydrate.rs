@@ -1,7 +1,9 @@
 //! Rehydration: rebuilds a shard's memory from its records and reissues effects lost in a crash.
 
+use std::collections::VecDeque;
+
 use model::codec::DecodeError;
-use model::id::RunnerId;
+use model::id::{JobId, RunnerId, WorkflowId};
 use model::job::Job;
 use model::key::{KeyEntry, Made};
 use model::message::{AttemptRef, RunnerCursor, ToRunner};
@@ -16,6 +18,22 @@ use crate::jobs::LiveJob;
 use crate::runners::Runner;
 use crate::shard::Shard;
 use crate::step::Step;
+
+/// Limit of effects in one step of [`Shard::resume`].
+const RESUME_EFFECTS_MAX: usize = 10_000;
+
+/// The next thing that [`Shard::resume`] does.
+#[derive(Debug)]
+pub(crate) enum Resuming {
+    /// Counters and expiry of queues. Nothing is written.
+    Queues,
+    Job(JobId),
+    /// What all workflows need before one of them is resumed. Nothing is written.
+    AllWorkflows,
+    Workflow(WorkflowId),
+    /// Schedules, scans and runners. Nothing is written.
+    Rest,
+}
 
 impl Shard {
     /// Restores a queue. Restore all queues before the jobs.
@@ -60,40 +78,76 @@ impl Shard {
         self.jobs.insert(LiveJob::restored(job));
     }
 
-    /// Starts a restored shard. Overdue timers fire with the first tick. Every effect that the records imply is issued
-    /// again.
-    pub fn resume(&mut self, now: Millis, step: &mut Step) {
+    /// Resumes a restored shard: every effect that the records imply is issued again. Overdue timers fire with the
+    /// first tick.
+    ///
+    /// Returns whether it is finished. If not, the step is full: commit it and call this again. Inputs wait until then.
+    #[must_use]
+    pub fn resume(&mut self, now: Millis, step: &mut Step) -> bool {
         self.now = self.now.max(now);
-        for id in self.jobs.sorted_ids() {
-            let Some(entry) = self.jobs.get_mut(id) else {
-                self.anomalies.note(Anomaly::MissingJob(id), "resume");
-                continue;
-            };
-            if entry.job.retracting {
-                self.timers.wake(entry, self.now + self.config.stop_timeout);
-            }
-            match entry.job.state {
-                State::Pending => self.check_policy(id, step),
-                State::Scheduled => self.make_ready(id, step),
-                State::Dispatched | State::Running | State::Cancelling => resend(&entry.job, step),
-                State::Scanning => self.request_scan(id, step),
-                State::Blocked
-                | State::ApprovalRequired
-                | State::Succeeded
-                | State::Failed
-                | State::TimedOut
-                | State::Cancelled
-                | State::Denied
-                | State::Quarantined
-                | State::Abandoned => {}
+        let mut left = std::mem::take(&mut self.resuming).unwrap_or_else(|| self.things_to_resume());
+        while !self.is_full(step) && step.effects.len() < RESUME_EFFECTS_MAX {
+            match left.pop_front() {
+                Some(next) => self.resume_next(next, step),
+                None => return true,
             }
         }
-        self.resume_leases();
-        self.resume_workflows(step);
-        self.resume_scans(step);
-        self.resume_runners(step);
-        for queue in self.queues.resume() {
-            self.arm_expiry(queue);
+        self.resuming = Some(left);
+        false
+    }
+
+    fn things_to_resume(&self) -> VecDeque<Resuming> {
+        let jobs = self.jobs.sorted_ids().into_iter().map(Resuming::Job);
+        let workflows = self.workflows.sorted_ids().into_iter().map(Resuming::Workflow);
+        let queues = std::iter::once(Resuming::Queues);
+        queues.chain(jobs).chain([Resuming::AllWorkflows]).chain(workflows).chain([Resuming::Rest]).collect()
+    }
+
+    fn resume_next(&mut self, next: Resuming, step: &mut Step) {
+        match next {
+            Resuming::Queues => {
+                for queue in self.queues.resume() {
+                    self.arm_expiry(queue);
+                }
+            }
+            Resuming::Job(id) => self.resume_job(id, step),
+            Resuming::AllWorkflows => {
+                self.resume_leases();
+                self.link_workflows();
+            }
+            Resuming::Workflow(id) => self.resume_workflow_by_id(id, step),
+            Resuming::Rest => {
+                self.resume_schedules();
+                self.apply_job_updates(step);
+                self.fetch_rows_to_remove(step);
+                self.resume_late_updates(step);
+                self.resume_scans(step);
+                self.resume_runners(step);
+            }
+        }
+    }
+
+    fn resume_job(&mut self, id: JobId, step: &mut Step) {
+        let Some(entry) = self.jobs.get_mut(id) else {
+            return self.anomalies.note(Anomaly::MissingJob(id), "resume");
+        };
+        if entry.job.retracting {
+            self.timers.wake(entry, self.now + self.config.stop_timeout);
+        }
+        match entry.job.state {
+            State::Pending => self.check_policy(id, step),
+            State::Scheduled => self.make_ready(id, step),
+            State::Dispatched | State::Running | State::Cancelling => resend(&entry.job, step),
+            State::Scanning => self.request_scan(id, step),
+            State::Blocked
+            | State::ApprovalRequired
+            | State::Succeeded
+            | State::Failed
+            | State::TimedOut
+            | State::Cancelled
+            | State::Denied
+            | State::Quarantined
+            | State::Abandoned => {}
         }
     }
 

@@ -3,6 +3,7 @@
 //! Each component owns its state privately. An operation on several components is a method of the shard, in the module
 //! of the component it is mainly about.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
@@ -26,6 +27,7 @@ use crate::output::Scans;
 use crate::placement::Ready;
 use crate::placement::runner_list::Runners;
 use crate::queues::Queues;
+use crate::rehydrate::Resuming;
 use crate::rejected::RejectedMessages;
 use crate::retention::Sweep;
 use crate::settings::Settings;
@@ -66,6 +68,8 @@ pub struct Shard {
     pub(crate) rejected: RejectedMessages,
     pub(crate) stats: Stats,
     pub(crate) anomalies: Anomalies,
+    /// What [`Shard::resume`] has not done yet.
+    pub(crate) resuming: Option<VecDeque<Resuming>>,
 }
 
 impl Shard {
@@ -94,6 +98,7 @@ impl Shard {
             rejected: RejectedMessages::default(),
             stats: Stats::default(),
             anomalies: Anomalies::default(),
+            resuming: None,
             settings,
             config,
         }
@@ -101,6 +106,7 @@ impl Shard {
 
     /// Handles one input. Its outcome is in `step` after [`Shard::flush`].
     pub fn handle(&mut self, now: Millis, input: Input, step: &mut Step) {
+        debug_assert!(self.resuming.is_none(), "inputs wait until the shard has resumed");
         // The engine's time never goes back. After a backward jump of the clock it stands still.
         self.now = self.now.max(now);
         self.ready.tick(self.now);

@@ -38,6 +38,9 @@ pub use counts::WorkflowStats;
 pub(crate) use live::LiveWorkflow;
 pub(crate) use unsubmitted::LetterOperation;
 
+/// Upper bound of the size of a schedule's record without its inputs.
+const SCHEDULE_BYTES: usize = 2_048;
+
 /// All workflows of a shard that have not ended, and their sub-workflows.
 #[derive(Debug, Default)]
 pub(crate) struct Workflows {
@@ -64,12 +67,26 @@ pub(crate) struct Workflows {
     dirty_schedules: BTreeSet<ScheduleId>,
     sweep: retention::WorkflowSweep,
     /// Restored marks of jobs whose updates have not been applied to their workflows.
-    late_updates: Vec<JobId>,
-    /// Restored workflows with unreadable definitions.
-    unreadable: Vec<model::workflow::Workflow>,
+    late_updates: BTreeSet<JobId>,
+    /// Upper bound of the size of the changed records.
+    dirty_bytes: usize,
+    /// Workflows that this version cannot read. Nothing is done to them; another version continues them.
+    suspended: BTreeSet<WorkflowId>,
 }
 
 impl Workflows {
+    /// Ids in the order of creation.
+    pub fn sorted_ids(&self) -> Vec<WorkflowId> {
+        let mut ids: Vec<WorkflowId> = self.map.keys().copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Upper bound of the size of the records that the flush writes.
+    pub fn dirty_bytes(&self) -> usize {
+        self.dirty_bytes + self.dirty_schedules.len() * SCHEDULE_BYTES
+    }
+
     /// Time of the next work. Absent: no work.
     pub fn next(&self) -> Option<Millis> {
         if !self.busy.is_empty() || !self.children_to_finish.is_empty() || !self.to_stop.is_empty() {
@@ -99,6 +116,7 @@ impl Workflows {
         if !workflow.dirty {
             workflow.dirty = true;
             self.dirty.push(id);
+            self.dirty_bytes += workflow.record.record_bytes();
         }
         Some(workflow)
     }
@@ -112,6 +130,11 @@ impl Shard {
         {
             self.queues.hold(workflow.record.queue);
         }
+    }
+
+    /// Number of workflows that this version cannot read.
+    pub fn suspended_workflows(&self) -> usize {
+        self.workflows.suspended.len()
     }
 
     /// Number of workflows in memory.

@@ -1,5 +1,7 @@
 //! Record of a job, as stored on disk.
 
+mod size;
+
 use bytes::Bytes;
 use minicbor::{Decode, Decoder, Encode, Encoder};
 use serde::{Deserialize, Serialize};

@@ -68,6 +68,7 @@ pub(crate) struct Status {
     pub topics: TopicStats,
     pub live_jobs: usize,
     pub live_workflows: usize,
+    pub suspended_workflows: usize,
     pub open_scans: usize,
     pub runners: u32,
     pub ready: [usize; ExecutorKind::ALL.len()],

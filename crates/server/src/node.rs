@@ -366,8 +366,8 @@ fn start_thread(
 
 fn run_shard(id: ShardId, start: ShardStart) -> Result<(), Error> {
     let ShardStart { config, store, inbox, runner, fetches, policy, peers, scanning, plans, spiller, ready } = start;
-    let (shard, step) = rehydrate::rehydrate(store.as_ref(), store.node(), config, policy.settings(), &plans)?;
-    let parts = ShardParts { id, shard, step, store, inbox, runner, fetches, policy, peers, scanning, spiller };
+    let shard = rehydrate::rehydrate(store.as_ref(), store.node(), config, policy.settings(), &plans)?;
+    let parts = ShardParts { id, shard, store, inbox, runner, fetches, policy, peers, scanning, spiller };
     let mut shard_loop = ShardLoop::new(parts);
     shard_loop.resume()?;
     let _ = ready.send(());

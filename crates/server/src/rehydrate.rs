@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use engine::{Config, Settings, Shard, Step};
+use engine::{Config, Settings, Shard};
 use model::batch::{Batch, Keyspace};
 use model::codec::{self, DecodeError};
-use model::id::{Epoch, NodeId, QueueId, RunnerId, ShardId, Shards};
+use model::id::{Epoch, NodeId, QueueId, RunnerId, ShardId, Shards, WorkflowId};
 use model::key;
 use model::workflow::{Schedule, Workflow};
 use store::{Order, Range, Store};
@@ -27,7 +27,7 @@ pub(crate) fn rehydrate(
     config: Config,
     settings: Arc<Settings>,
     plans: &Plans,
-) -> Result<(Shard, Step), Error> {
+) -> Result<Shard, Error> {
     let id = config.shard;
     let epoch = store.open_shard(id, node)?;
     let now = clock::now();
@@ -70,16 +70,21 @@ pub(crate) fn rehydrate(
         shard.restore_audit(head);
     }
     shard.reserve_ids_up_to(last_id(store, id)?);
-    let mut step = Step::new();
-    shard.resume(now, &mut step);
-    Ok((shard, step))
+    Ok(shard)
 }
 
 /// Restores live workflows with their tasks and signals, and schedules. Ended workflows are not read.
 fn restore_workflows(store: &dyn Store, plans: &Plans, id: ShardId, shard: &mut Shard) -> Result<(), Error> {
     let mut workflows: Vec<Workflow> = Vec::new();
-    for_each_record(store, id, Keyspace::Workflows, |_, value| {
-        workflows.push(codec::decode(value)?);
+    for_each_record(store, id, Keyspace::Workflows, |key, value| {
+        match codec::decode(value) {
+            Ok(workflow) => workflows.push(workflow),
+            Err(error) => {
+                let workflow = WorkflowId::from_key(key).ok_or(DecodeError::Truncated)?;
+                tracing::error!(%workflow, %error, "unreadable workflow; it is suspended until a version that can read it starts");
+                shard.suspend_workflow(workflow);
+            }
+        }
         Ok(())
     })?;
     for workflow in workflows {
@@ -112,35 +117,27 @@ fn restore_workflow(
     workflow: Workflow,
 ) -> Result<(), Error> {
     let workflow_id = workflow.id;
-    let (spec, plan) = match workflows::spec(store, id, workflow_id)? {
-        Some(spec) => match plans.load(&spec) {
-            Ok(plan) => (spec, plan),
-            Err(diagnostics) => {
-                tracing::error!(workflow = %workflow_id, %diagnostics, "unreadable workflow definition; the workflow fails");
-                shard.restore_unreadable_workflow(workflow);
-                return Ok(());
-            }
-        },
-        None => {
-            tracing::error!(workflow = %workflow_id, "missing workflow definition; the workflow fails");
+    if workflow.removing {
+        // Its rows are removed without being read.
+        shard.restore_unreadable_workflow(workflow);
+        return Ok(());
+    }
+    let stored = match workflows::live(store, plans, id, workflow_id) {
+        Ok(stored) => stored,
+        Err(error @ Error::Record { .. }) => {
+            tracing::error!(workflow = %workflow_id, %error, "unreadable workflow; it is suspended until a version that can read it starts");
             shard.restore_unreadable_workflow(workflow);
             return Ok(());
         }
+        Err(error) => return Err(error),
     };
-    let (has_signals, is_removing) = (workflow.next_signal > 0, workflow.removing);
+    let workflows::Live { spec, plan, tasks, signals } = stored;
     shard.restore_workflow(workflow, &spec, plan);
-    if is_removing {
-        // Its rows are removed without being read.
-        return Ok(());
-    }
-    let mut rows = workflows::Rows::new(store, id, workflow_id);
-    while let Some((task_key, record)) = rows.next()? {
+    for (task_key, record) in tasks {
         shard.restore_task(workflow_id, task_key, record);
     }
-    if has_signals {
-        for (number, signal) in workflows::signals(store, id, workflow_id)? {
-            shard.restore_signal(workflow_id, number, signal);
-        }
+    for (number, signal) in signals {
+        shard.restore_signal(workflow_id, number, signal);
     }
     Ok(())
 }

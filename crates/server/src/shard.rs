@@ -69,8 +69,6 @@ pub(crate) struct ShardLoop {
 pub(crate) struct ShardParts {
     pub id: ShardId,
     pub shard: Shard,
-    /// Effects of rehydration; performed after the first commit.
-    pub step: Step,
     pub store: Arc<dyn Store>,
     pub inbox: InboxReceiver,
     pub runner: runner::Handle,
@@ -84,11 +82,11 @@ pub(crate) struct ShardParts {
 
 impl ShardLoop {
     pub fn new(parts: ShardParts) -> Self {
-        let ShardParts { id, shard, step, store, inbox, runner, fetches, policy, peers, scanning, spiller } = parts;
+        let ShardParts { id, shard, store, inbox, runner, fetches, policy, peers, scanning, spiller } = parts;
         Self {
             id,
             shard,
-            step,
+            step: Step::new(),
             store,
             inbox,
             runner,
@@ -108,9 +106,16 @@ impl ShardLoop {
         }
     }
 
-    /// Commits and performs the step of rehydration; then the shard is ready. Errors are those of [`ShardLoop::run`].
+    /// Resumes the rehydrated shard, in as many rounds as it takes; then it is ready. Errors are those of
+    /// [`ShardLoop::run`].
     pub fn resume(&mut self) -> Result<(), Error> {
-        self.finish_round()
+        loop {
+            let finished = self.shard.resume(clock::now(), &mut self.step);
+            self.finish_round()?;
+            if finished {
+                return Ok(());
+            }
+        }
     }
 
     /// Runs rounds until [`Message::Stop`]. After an error memory may be ahead of the disk: the shard must not be used
@@ -342,6 +347,7 @@ impl ShardLoop {
         status.topics.clone_from(self.shard.topics());
         status.live_jobs = self.shard.live_jobs();
         status.live_workflows = self.shard.live_workflows();
+        status.suspended_workflows = self.shard.suspended_workflows();
         status.open_scans = self.shard.open_scans();
         status.runners = self.shard.connected_runners();
         status.commits = self.commits;

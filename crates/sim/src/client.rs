@@ -337,6 +337,7 @@ fn refusal_name(refusal: &engine::Refusal) -> &'static str {
         Refusal::TenantTooFast { .. } => "refused: tenant too fast",
         Refusal::Unreadable => "refused: unreadable",
         Refusal::UnknownWorkflow(_) => "refused: unknown workflow",
+        Refusal::WorkflowSuspended(_) => "refused: workflow suspended",
         Refusal::WorkflowState { .. } => "refused: state of the workflow",
         Refusal::UnknownTask { .. } => "refused: unknown task",
         Refusal::NothingToRerun => "refused: nothing to rerun",

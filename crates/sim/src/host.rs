@@ -40,6 +40,8 @@ pub struct Process {
     pub number: u64,
     pub shard: Shard,
     step: Step,
+    /// Inputs wait until the shard has resumed.
+    is_resuming: bool,
     inbox: VecDeque<Inbound>,
     /// Time of the next round.
     next_round: Option<Time>,
@@ -54,18 +56,25 @@ pub struct Process {
 }
 
 impl Process {
-    fn new(number: u64, shard: Shard, step: Step, settings_number: usize) -> Self {
+    fn new(number: u64, shard: Shard, settings_number: usize) -> Self {
         Self {
             number,
             settings: vec![shard.settings().clone()],
             shard,
-            step,
+            step: Step::new(),
+            is_resuming: true,
             inbox: VecDeque::new(),
             next_round: None,
             settings_number,
             dispatched: BTreeMap::new(),
             effects_seen: 0,
         }
+    }
+
+    /// Resumes the shard as far as one step allows.
+    fn resume(&mut self, now: Millis) {
+        self.is_resuming = !self.shard.resume(now, &mut self.step);
+        self.inspect_effects();
     }
 
     fn handle(&mut self, now: Millis, inbound: Inbound) {
@@ -84,6 +93,11 @@ impl Process {
 
     fn handle_input(&mut self, now: Millis, input: Input) {
         self.shard.handle(now, input, &mut self.step);
+        self.inspect_effects();
+    }
+
+    /// Notes the attempts that the last input has dispatched.
+    fn inspect_effects(&mut self) {
         let policy = self.shard.settings().policy;
         for effect in &self.step.effects[self.effects_seen..] {
             if let Effect::Send { message: ToRunner::Run { attempt_ref, .. }, .. } = effect
@@ -185,11 +199,11 @@ impl World {
         let settings = self.operators.newest_settings();
         let restored =
             rehydrate::rehydrate(&self.store, &self.plans, NodeId(number), self.scenario.config(id), settings, now);
-        let (shard_state, step) =
+        let shard_state =
             restored.map_err(|detail| invariants::Violation { invariant: "records_can_be_read", detail })?;
         trace!(self, "shard {shard} process {number} epoch {} {} jobs", shard_state.epoch().0, shard_state.live_jobs());
         self.ledger.opened(id, shard_state.epoch(), number)?;
-        let process = Process::new(number, shard_state, step, self.operators.newest());
+        let process = Process::new(number, shard_state, self.operators.newest());
         self.hosts[shard].processes.push(process);
         self.notify_of_lost_runners(shard);
         self.wake(shard, number, 0);
@@ -249,12 +263,20 @@ impl World {
         let mut process = processes.remove(index);
         process.next_round = None;
         let now = self.clock(shard);
-        for _ in 0..self.rng.between(1, self.scenario.inputs_per_round_max) {
-            let Some(inbound) = process.inbox.pop_front() else { break };
-            self.count_late_inbound(&process, &inbound);
-            process.handle(now, inbound);
+        if process.is_resuming {
+            process.resume(now);
+        } else {
+            let step_bytes_max = self.scenario.config(self.shard_id(shard)).step_bytes_max;
+            for _ in 0..self.rng.between(1, self.scenario.inputs_per_round_max) {
+                if process.shard.pending_bytes(&process.step) >= step_bytes_max {
+                    break;
+                }
+                let Some(inbound) = process.inbox.pop_front() else { break };
+                self.count_late_inbound(&process, &inbound);
+                process.handle(now, inbound);
+            }
         }
-        if process.shard.next_tick() <= now {
+        if !process.is_resuming && process.shard.next_tick() <= now {
             process.handle_input(now, Input::Tick);
         }
         invariants::invariant_engine_counters_equal_a_recount(process.shard.recount())?;
@@ -271,7 +293,9 @@ impl World {
     }
 
     fn sleep(&mut self, process: &Process, now: Millis) -> Time {
-        if process.inbox.is_empty() {
+        if process.is_resuming {
+            1
+        } else if process.inbox.is_empty() {
             process.shard.next_tick().saturating_sub(now).0.clamp(1, SLEEP_MAX)
         } else {
             self.rng.between(1, 3)
@@ -345,6 +369,8 @@ impl World {
         let fault = if let RoundFault::Store(fault) = round_fault { fault } else { store::Fault::None };
         self.store_faults.set_next(fault);
         let epoch = self.sabotaged_epoch(shard, process.shard.epoch());
+        let limit = self.scenario.config(id).step_bytes_max;
+        invariants::invariant_commits_are_bounded(step.batch.as_bytes().len(), limit)?;
         let result = self.store.commit(id, epoch, &step.batch);
         self.store_faults.set_next(store::Fault::None);
         let landed = match &result {

@@ -51,6 +51,14 @@ pub fn invariant_no_anomalies(found: &[(Anomaly, &'static str)]) -> Checked {
     require(found.is_empty(), "invariant_no_anomalies", || format!("{found:?}"))
 }
 
+/// A step writes little more than its limit: what the input that filled it writes.
+pub fn invariant_commits_are_bounded(bytes: usize, step_bytes_max: usize) -> Checked {
+    const INPUT_BYTES_MAX: usize = 512 << 10;
+    require(bytes <= step_bytes_max + INPUT_BYTES_MAX, "invariant_commits_are_bounded", || {
+        format!("a commit of {bytes} bytes, although steps end at {step_bytes_max} bytes")
+    })
+}
+
 /// The jobs of a tenant on all shards together stay within its limits.
 pub fn invariant_tenants_stay_within_their_limits(tenant: &str, limits: TenantLimits, usage: TenantUsage) -> Checked {
     let within = |used: i64, most: Option<u32>| most.is_none_or(|most| used <= i64::from(most));

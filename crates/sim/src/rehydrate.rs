@@ -4,7 +4,7 @@ mod workflows;
 
 use std::sync::Arc;
 
-use engine::{Config, Fetch, Fetched, Settings, Shard, Step};
+use engine::{Config, Fetch, Fetched, Settings, Shard};
 use model::batch::Keyspace;
 use model::codec::{self, DecodeError};
 use model::id::{JobId, NodeId, RunnerId, ShardId};
@@ -27,7 +27,7 @@ pub fn rehydrate(
     config: Config,
     settings: Arc<Settings>,
     now: Millis,
-) -> Result<(Shard, Step), String> {
+) -> Result<Shard, String> {
     let id = config.shard;
     let epoch = store.open_shard(id, owner).map_err(|error| unreadable(&error))?;
     let mut shard = Shard::new(config, settings, epoch, now);
@@ -61,9 +61,7 @@ pub fn rehydrate(
     }
     let removed = store.get(id, Keyspace::Meta, key::META_LAST_ID).map_err(|error| unreadable(&error))?;
     shard.reserve_ids_up_to(removed.and_then(|value| JobId::from_key(&value)).map_or(0, |id| id.0));
-    let mut step = Step::new();
-    shard.resume(now, &mut step);
-    Ok((shard, step))
+    Ok(shard)
 }
 
 fn scan(store: &dyn Store, shard: ShardId, keyspace: Keyspace) -> Result<Vec<(Key, bytes::Bytes)>, String> {

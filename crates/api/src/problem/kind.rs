@@ -157,6 +157,8 @@ kinds! {
         "The workflow's state does not allow this. The detail names the state.";
     NothingToRerun = 409 "nothing_to_rerun", "All tasks have succeeded",
         "All tasks have succeeded: name the task to rerun from.";
+    WorkflowSuspended = 409 "workflow_suspended", "The workflow is suspended",
+        "This version of the server cannot read the workflow. Start the version that wrote it, or a newer one.";
     PartOfWorkflow = 409 "part_of_workflow", "The workflow is a child of another",
         "The workflow is a child of another: use the parent.";
     JobOfWorkflow = 409 "job_of_workflow", "The job belongs to a workflow",

@@ -9,7 +9,6 @@ use model::state::State;
 
 use super::PendingDecision;
 use crate::anomaly::Anomaly;
-use crate::backlog::record_bytes;
 use crate::input::Effect;
 use crate::shard::Shard;
 use crate::stats::count_transition;
@@ -108,7 +107,7 @@ impl Shard {
         if !entry.dirty {
             entry.dirty = true;
             self.jobs.dirty.push(id);
-            self.backlog.add_written(record_bytes(&entry.job));
+            self.backlog.add_written(entry.job.record_bytes());
         }
         self.backlog.add_written(result_bytes);
         let (queue, executor) = (entry.job.queue, entry.job.executor);

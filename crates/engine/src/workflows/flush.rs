@@ -4,7 +4,6 @@ use model::batch::Keyspace;
 use model::codec;
 use model::id::WorkflowId;
 use model::key;
-use model::workflow::Workflow;
 
 use super::live::LiveWorkflow;
 use crate::anomaly::Anomaly;
@@ -15,13 +14,6 @@ use crate::step::Step;
 pub(super) const ROW_BYTES: usize = 80;
 /// Approximate size of a workflow's record, in bytes.
 pub(super) const WORKFLOW_BYTES: usize = 300;
-
-/// Writes a record to the finished workflows.
-pub(super) fn put_finished(record: &Workflow, step: &mut Step) {
-    let key = record.id.key();
-    step.batch.put_with(Keyspace::WorkflowsDone, &key, |buffer| codec::encode_into(record, buffer));
-    step.batch.delete(Keyspace::Workflows, &key);
-}
 
 impl LiveWorkflow {
     /// Writes the changed rows of tasks and items.
@@ -51,6 +43,7 @@ impl LiveWorkflow {
 impl Shard {
     /// Writes all changed workflows and schedules to the step's batch.
     pub(crate) fn flush_workflows(&mut self, step: &mut Step) {
+        self.workflows.dirty_bytes = 0;
         for id in std::mem::take(&mut self.workflows.dirty) {
             let Some(workflow) = self.workflows.map.get_mut(&id) else {
                 self.anomalies.note(Anomaly::MissingWorkflow(id), "flush workflows");

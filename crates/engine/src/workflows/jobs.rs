@@ -128,24 +128,32 @@ impl Shard {
             return;
         }
         let update = JobUpdate::of(job, id);
-        let Some(workflow) = self.workflows.map.get(&origin.workflow) else {
-            return self.job_changed_late(origin, update, step);
-        };
+        if self.workflows.map.contains_key(&origin.workflow) {
+            self.apply_update(origin, &update, step);
+        } else {
+            self.job_changed_late(origin, update, step);
+        }
+    }
+
+    /// Applies a job's terminal state to its workflow in memory.
+    pub(super) fn apply_update(&mut self, origin: Origin, update: &JobUpdate, step: &mut Step) {
+        // The workflow may have been removed since it was fetched.
+        let Some(workflow) = self.workflows.map.get(&origin.workflow) else { return };
         let row = workflow.row(origin.task_key);
         let is_current = if origin.compensation {
             workflow.compensating == Some(origin.task_key)
-                && row.and_then(|row| row.compensation.as_ref()).is_some_and(|undo| undo.job == Some(id))
+                && row.and_then(|row| row.compensation.as_ref()).is_some_and(|undo| undo.job == Some(update.job))
         } else {
-            workflow.state(origin.task_key) == TaskState::Running && row.is_some_and(|row| row.job == Some(id))
+            workflow.state(origin.task_key) == TaskState::Running && row.is_some_and(|row| row.job == Some(update.job))
         };
         match (is_current, origin.compensation) {
-            (false, _) => self.job_changed_late(origin, update, step),
+            (false, _) => self.apply_late_update(origin, update, step),
             (true, true) => {
-                self.add_usage(origin.workflow, &update);
+                self.add_usage(origin.workflow, update);
                 self.compensated(origin.workflow, origin.task_key, update.state == State::Succeeded, step);
             }
             (true, false) => {
-                self.add_usage(origin.workflow, &update);
+                self.add_usage(origin.workflow, update);
                 self.settle(origin.workflow, origin.task_key, update.end(), step);
                 // A cancelled queue cancels the whole workflow.
                 if update.reason.as_ref().is_some_and(|reason| reason.code == ReasonCode::QueueCancelled) {

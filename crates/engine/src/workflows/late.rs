@@ -58,9 +58,24 @@ pub(crate) enum Deferred {
     },
 }
 
+/// Refuses what waits for a workflow that cannot be read. Everything without a request is done later: the update of a
+/// job keeps its mark, a parent's rollback waits, and the workflow expires when it can be read.
+fn refuse(deferred: Deferred, refusal: Refusal, step: &mut Step) {
+    match deferred {
+        Deferred::Rerun { request, .. }
+        | Deferred::Remove { request, .. }
+        | Deferred::DeadLetter { request, .. }
+        | Deferred::LiveOnly { request, .. } => step.answer(request, Answer::Refused(refusal)),
+        Deferred::Job { .. } | Deferred::RollBack { .. } | Deferred::Expire => {}
+    }
+}
+
 impl Shard {
     /// Fetches a workflow from the store and defers `deferred` until it is in memory.
     pub(super) fn fetch_workflow(&mut self, id: WorkflowId, deferred: Deferred, step: &mut Step) {
+        if self.workflows.suspended.contains(&id) {
+            return refuse(deferred, Refusal::WorkflowSuspended(id), step);
+        }
         let waiting = self.workflows.awaiting_fetch.entry(id).or_default();
         if waiting.is_empty() {
             step.effects.push(Effect::Fetch(Fetch::Workflow { id }));
@@ -76,7 +91,8 @@ impl Shard {
     /// Applies a job's update after its task has ended, fetching the workflow if needed.
     pub(super) fn job_changed_late(&mut self, origin: Origin, update: JobUpdate, step: &mut Step) {
         if self.workflows.map.contains_key(&origin.workflow) {
-            self.apply_late_update(origin, &update, step);
+            step.batch.delete(Keyspace::LateUpdates, &update.job.key());
+            self.apply_update(origin, &update, step);
         } else {
             // The mark survives a crash until the update has been applied.
             step.batch.put(Keyspace::LateUpdates, &update.job.key(), &[]);
@@ -90,7 +106,7 @@ impl Shard {
     }
 
     /// Fetches the jobs whose updates have not been applied to their workflows.
-    pub(super) fn resume_late_updates(&mut self, step: &mut Step) {
+    pub(crate) fn resume_late_updates(&mut self, step: &mut Step) {
         for job in std::mem::take(&mut self.workflows.late_updates) {
             self.operate(None, job, None, Operation::NotifyWorkflow, step);
         }
@@ -128,20 +144,7 @@ impl Shard {
     /// Refuses what waited for a workflow that cannot be decoded.
     pub(crate) fn unreadable_workflow(&mut self, id: WorkflowId, step: &mut Step) {
         for deferred in self.workflows.awaiting_fetch.remove(&id).unwrap_or_default() {
-            match deferred {
-                Deferred::Rerun { request, .. }
-                | Deferred::Remove { request, .. }
-                | Deferred::DeadLetter { request, .. }
-                | Deferred::LiveOnly { request, .. } => {
-                    step.answer(request, Answer::Refused(Refusal::Unreadable));
-                }
-                // It stays until it can be read.
-                Deferred::Expire => {}
-                // The update can never be applied.
-                Deferred::Job { update, .. } => step.batch.delete(Keyspace::LateUpdates, &update.job.key()),
-                // An unreadable sub-workflow counts as a failed compensation.
-                Deferred::RollBack { parent, task_key } => self.compensated(parent, task_key, false, step),
-            }
+            refuse(deferred, Refusal::Unreadable, step);
         }
     }
 
@@ -193,7 +196,7 @@ impl Shard {
             }
             Deferred::Job { origin, update } => {
                 step.batch.delete(Keyspace::LateUpdates, &update.job.key());
-                self.apply_late_update(origin, &update, step);
+                self.apply_update(origin, &update, step);
             }
             Deferred::RollBack { parent, task_key } => {
                 if state.is_none() {
@@ -214,7 +217,7 @@ impl Shard {
     }
 
     /// Applies a job's change after its task, or its compensation, had ended.
-    fn apply_late_update(&mut self, origin: Origin, update: &JobUpdate, step: &mut Step) {
+    pub(super) fn apply_late_update(&mut self, origin: Origin, update: &JobUpdate, step: &mut Step) {
         let Origin { workflow: id, task_key, compensation } = origin;
         if compensation {
             if self.compensated_late(id, task_key, update.job, update.state) {

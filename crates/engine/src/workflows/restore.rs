@@ -3,12 +3,9 @@
 use std::sync::Arc;
 
 use model::id::{JobId, WorkflowId};
-use model::job::Job;
-use model::machine::Event;
 use model::reason::{Reason, ReasonCode};
 use model::workflow::{
-    AfterStop, CompensationState, RollbackState, Signal, TaskKey, TaskRecord, TaskState, Workflow, WorkflowSpec,
-    WorkflowState,
+    CompensationState, Signal, TaskKey, TaskRecord, TaskState, Workflow, WorkflowSpec, WorkflowState,
 };
 use serde_json::Value;
 use workflow::Plan;
@@ -201,45 +198,53 @@ impl Shard {
         }
     }
 
-    /// Restores a workflow with an unreadable definition: it fails when the shard is resumed.
+    /// Restores a workflow that this version cannot read: it is suspended, and its jobs are left alone. Call after all
+    /// queues.
     pub fn restore_unreadable_workflow(&mut self, record: Workflow) {
-        self.reserve_ids_up_to(record.id.0);
         if record.removing {
+            self.reserve_ids_up_to(record.id.0);
             return self.workflows.sweep.resume_removal(record);
         }
-        self.workflows.unreadable.push(record);
+        self.queues.hold(record.queue);
+        self.suspend_workflow(record.id);
     }
 
-    /// Resumes restored workflows.
-    pub(crate) fn resume_workflows(&mut self, step: &mut Step) {
-        let mut ids: Vec<WorkflowId> = self.workflows.map.keys().copied().collect();
-        ids.sort_unstable();
-        for id in &ids {
-            let Some(workflow) = self.workflows.map.get_mut(id) else {
-                self.anomalies.note(Anomaly::MissingWorkflow(*id), "resume workflows");
+    /// Restores a workflow whose record this version cannot read.
+    pub fn suspend_workflow(&mut self, id: WorkflowId) {
+        self.reserve_ids_up_to(id.0);
+        self.workflows.suspended.insert(id);
+    }
+
+    /// Derives the state of all restored workflows in memory, and links sub-workflows to their parents.
+    pub(crate) fn link_workflows(&mut self) {
+        for id in self.workflows.sorted_ids() {
+            let Some(workflow) = self.workflows.map.get_mut(&id) else {
+                self.anomalies.note(Anomaly::MissingWorkflow(id), "link workflows");
                 continue;
             };
             workflow.derive();
             let is_terminal = workflow.record.state.is_terminal();
             if let Some((parent, _)) = workflow.record.parent {
                 match self.workflows.map.get_mut(&parent) {
-                    Some(parent) => drop(parent.children.insert(*id)),
+                    Some(parent) => drop(parent.children.insert(id)),
+                    None if self.workflows.suspended.contains(&parent) => {}
                     // The parent has finished: the sub-workflow is moved once it has ended too.
-                    None if is_terminal => self.workflows.children_to_finish.push_back(*id),
+                    None if is_terminal => self.workflows.children_to_finish.push_back(id),
                     None => {}
                 }
             }
         }
-        for id in ids {
+    }
+
+    /// Resumes a restored workflow.
+    pub(crate) fn resume_workflow_by_id(&mut self, id: WorkflowId, step: &mut Step) {
+        // Resuming another workflow may have finished this one.
+        if self.workflows.map.contains_key(&id) {
             self.arm_workflow(id);
             self.fail_lost_tasks(id, step);
             self.resume_one(id, step);
+            self.backlog.add_written(super::flush::WORKFLOW_BYTES);
         }
-        self.fail_unreadable(step);
-        self.resume_schedules();
-        self.apply_job_updates(step);
-        self.fetch_rows_to_remove(step);
-        self.resume_late_updates(step);
     }
 
     /// Sets the timers of a workflow from its rows.
@@ -264,6 +269,11 @@ impl Shard {
         }
     }
 
+    /// Whether a job of a workflow is live, or its end has not been applied to the workflow yet.
+    fn has_job_of_workflow(&self, job: JobId) -> bool {
+        self.jobs.contains(job) || self.workflows.late_updates.contains(&job)
+    }
+
     /// Fails running tasks whose job or sub-workflow has no record: damage, which would make them wait for ever.
     fn fail_lost_tasks(&mut self, id: WorkflowId, step: &mut Step) {
         let Some(workflow) = self.workflows.map.get(&id) else {
@@ -279,8 +289,10 @@ impl Shard {
                     continue;
                 };
                 let found = match (row.job, row.child) {
-                    (Some(job), _) => self.jobs.contains(job),
-                    (None, Some(child)) => self.workflows.map.contains_key(&child),
+                    (Some(job), _) => self.has_job_of_workflow(job),
+                    (None, Some(child)) => {
+                        self.workflows.map.contains_key(&child) || self.workflows.suspended.contains(&child)
+                    }
                     (None, None) => false,
                 };
                 if !found {
@@ -323,8 +335,15 @@ impl Shard {
                 }
             }
             WorkflowState::Succeeded | WorkflowState::Failed | WorkflowState::Cancelled => {
-                if workflow.record.parent.is_none() {
-                    self.move_to_finished(id);
+                match workflow.record.parent {
+                    None => self.move_to_finished(id),
+                    // It may have ended while its parent was suspended.
+                    Some((parent, task_key)) => {
+                        let parent = self.workflows.map.get(&parent);
+                        if parent.is_some_and(|parent| parent.state(task_key) == TaskState::Running) {
+                            self.workflows.pending_child_updates.push_back(id);
+                        }
+                    }
                 }
             }
         }
@@ -335,7 +354,7 @@ impl Shard {
         let Some(row) = self.workflows.map.get(&id).and_then(|workflow| workflow.row(task_key)) else { return };
         let job = row.compensation.as_ref().and_then(|compensation| compensation.job);
         match (job, row.child) {
-            (Some(job), _) if self.jobs.contains(job) => {}
+            (Some(job), _) if self.has_job_of_workflow(job) => {}
             (Some(_), _) | (None, None) => self.compensated(id, task_key, false, step),
             (None, Some(child)) => {
                 let in_progress = self
@@ -347,43 +366,6 @@ impl Shard {
                     self.compensate_child(id, task_key, child, step);
                 }
             }
-        }
-    }
-
-    /// Cancels the jobs and sub-workflows of an unreadable workflow.
-    fn cancel_jobs_of(&mut self, id: WorkflowId, step: &mut Step) {
-        let own = |job: &Job| job.origin.as_ref().is_some_and(|origin| origin.workflow == id);
-        let jobs = self.jobs.iter().map(|entry| &entry.job);
-        let mut jobs: Vec<JobId> = jobs.filter(|job| own(job)).map(|job| job.id).collect();
-        jobs.sort_unstable();
-        for job in jobs {
-            let _ = self.fire(job, Event::Cancel(ReasonCode::WorkflowStopped), step);
-        }
-        let mut children: Vec<WorkflowId> = self.workflows.map.values().map(|workflow| workflow.record.id).collect();
-        children.retain(|child| {
-            let parent = self.workflows.map.get(child).and_then(|workflow| workflow.record.parent);
-            parent.is_some_and(|(parent, _)| parent == id)
-        });
-        children.sort_unstable();
-        for child in children {
-            self.stop(child, AfterStop::Cancelled, Reason::new(ReasonCode::WorkflowStopped), step);
-        }
-    }
-
-    /// Fails workflows with unreadable definitions.
-    fn fail_unreadable(&mut self, step: &mut Step) {
-        for mut record in std::mem::take(&mut self.workflows.unreadable) {
-            let message = "this version of the server cannot read the workflow's definition";
-            if let Some(rollback) = record.rollback.as_mut().filter(|rollback| rollback.ended_at.is_none()) {
-                rollback.state = RollbackState::PartiallyRolledBack;
-                rollback.ended_at = Some(self.now);
-            }
-            self.cancel_jobs_of(record.id, step);
-            record.enter(WorkflowState::Failed, self.now);
-            record.reason = Some(Reason::with(ReasonCode::DefinitionUnreadable, message));
-            super::flush::put_finished(&record, step);
-            self.stats.workflows.end(WorkflowState::Failed);
-            step.ended_workflows.push(record);
         }
     }
 }

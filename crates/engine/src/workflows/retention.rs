@@ -123,7 +123,7 @@ impl Shard {
     }
 
     /// Fetches rows of the first workflow being removed.
-    pub(super) fn fetch_rows_to_remove(&mut self, step: &mut Step) {
+    pub(crate) fn fetch_rows_to_remove(&mut self, step: &mut Step) {
         if let Some((record, _)) = self.workflows.sweep.removing.front() {
             let limit = self.config.cancel_chunk;
             step.effects.push(Effect::Fetch(Fetch::WorkflowRows { id: record.id, limit }));

@@ -123,7 +123,7 @@ impl Shard {
     }
 
     /// Sets the timers of restored schedules.
-    pub(super) fn resume_schedules(&mut self) {
+    pub(crate) fn resume_schedules(&mut self) {
         for workflow in self.workflows.map.values().filter(|workflow| !workflow.record.state.is_terminal()) {
             if let Some(from) = workflow.record.schedule
                 && let Some(entry) = self.workflows.schedules.get_mut(&from.id)

@@ -283,6 +283,10 @@ impl Shard {
         let Some((parent, task_key)) = record.parent else { return };
         let (state, reason, result) = (record.state, record.reason.clone(), record.result.clone());
         let (rollback, totals) = (record.rollback.clone(), record.totals);
+        if self.workflows.suspended.contains(&parent) {
+            // Applied when another version resumes the parent.
+            return;
+        }
         let Some(parent_workflow) = self.workflows.touch(parent) else {
             self.anomalies.note(Anomaly::MissingWorkflow(parent), "child changed");
             return self.move_to_finished(child);

@@ -1,9 +1,11 @@
 //! Bounded steps: the consequences of large inputs are spread over many steps.
 
-use engine::{Answer, Input};
+use std::sync::Arc;
+
+use engine::{Answer, Input, PolicyMode, Settings};
 use model::state::State;
 
-use crate::support::{Fixture, RUNNER, config_of, echo, keyed, room, submission};
+use crate::support::{Fixture, POLICY, RUNNER, config_of, echo, keyed, room, submission};
 
 const STEP_BYTES: usize = 4_000;
 /// A step ends after the change that fills it.
@@ -98,4 +100,20 @@ fn many_key_lookups_answered_together_are_accepted_a_few_per_step() {
     let Some(Answer::Submitted(results)) = shard.answer(request) else { panic!("no answer") };
     assert_eq!(results.iter().filter(|result| result.is_ok()).count(), JOBS);
     shard.submit(&echo());
+}
+
+/// A policy that was removed while the server was down allows all pending jobs at once.
+#[test]
+fn pending_jobs_are_allowed_a_few_per_step_after_a_restart_without_a_policy() {
+    let mut config = config_of(0, 1);
+    config.step_bytes_max = STEP_BYTES;
+    let policy = PolicyMode::Enforced(POLICY);
+    let mut shard = Fixture::governed(config, Settings { policy, ..Settings::default() });
+    let jobs = shard.submit_some(JOBS);
+    assert!(jobs.iter().all(|job| shard.state(*job) == State::Pending));
+    shard.largest_commit = 0;
+    shard.settings = Arc::default();
+    shard.crash();
+    expect_small_steps(&shard);
+    assert!(jobs.iter().all(|job| shard.state(*job) == State::Scheduled));
 }

@@ -439,6 +439,24 @@ pub struct Workflow {
 }
 
 impl Workflow {
+    /// Upper bound of the size of the record.
+    pub fn record_bytes(&self) -> usize {
+        const FIXED_BYTES: usize = 400;
+        const NOTE_BYTES: usize = 64;
+        let text = |text: Option<&String>| text.map_or(0, String::len);
+        let name = |name: Option<&Box<str>>| name.map_or(0, |name| name.len());
+        let notes = self.notes.iter().map(|note| NOTE_BYTES + name(note.by.as_ref()) + text(note.text.as_ref()));
+        let labels = self.labels.iter().map(|(name, value)| 16 + name.len() + value.len());
+        FIXED_BYTES
+            + self.name.len()
+            + self.tenant.len()
+            + name(self.submitter.as_ref())
+            + self.reason.as_ref().map_or(0, |reason| text(reason.message.as_ref()))
+            + self.result.as_ref().map_or(0, |result| result.as_bytes().len())
+            + notes.sum::<usize>()
+            + labels.sum::<usize>()
+    }
+
     pub fn note(&mut self, note: Note) {
         if self.notes.len() >= limits::HISTORY_ENTRIES_MAX {
             self.notes.remove(limits::HISTORY_ENTRIES_MAX / 2);

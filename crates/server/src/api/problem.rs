@@ -119,6 +119,7 @@ fn kind_of(refusal: &Refusal) -> ProblemKind {
         Refusal::TenantTooFast { .. } => ProblemKind::TenantTooFast,
         Refusal::Unreadable => ProblemKind::Internal,
         Refusal::UnknownWorkflow(_) => ProblemKind::UnknownWorkflow,
+        Refusal::WorkflowSuspended(_) => ProblemKind::WorkflowSuspended,
         Refusal::WorkflowState { .. } => ProblemKind::WorkflowState,
         Refusal::UnknownTask { .. } => ProblemKind::UnknownTask,
         Refusal::NothingToRerun => ProblemKind::NothingToRerun,

@@ -1,6 +1,7 @@
 //! Reads of workflows, their tasks and signals, and of schedules.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use engine::StoredWorkflow;
 use minicbor::Decode;
@@ -10,6 +11,7 @@ use model::id::{ScheduleId, ShardId, WorkflowId};
 use model::key;
 use model::workflow::{Schedule, Signal, TaskKey, TaskRecord, Workflow, WorkflowSpec};
 use store::{Key, Order, Range, Store};
+use workflow::Plan;
 
 use crate::error::Error;
 use crate::plans::Plans;
@@ -49,14 +51,16 @@ pub(crate) fn schedule(store: &dyn Store, shard: ShardId, id: ScheduleId) -> Res
     value.map(|value| decode(shard, &value)).transpose()
 }
 
-/// All records of an ended workflow. An unreadable definition is the same error as a damaged record.
-pub(crate) fn stored(
-    store: &dyn Store,
-    plans: &Plans,
-    shard: ShardId,
-    id: WorkflowId,
-) -> Result<Option<StoredWorkflow>, Error> {
-    let Some(record) = read(store, shard, Keyspace::WorkflowsDone, id)? else { return Ok(None) };
+/// Everything of a workflow but its record.
+pub(crate) struct Live {
+    pub spec: WorkflowSpec,
+    pub plan: Arc<Plan>,
+    pub tasks: Vec<(TaskKey, TaskRecord)>,
+    pub signals: Vec<(u32, Signal)>,
+}
+
+/// Everything of a workflow but its record. An unreadable definition is the same error as a damaged record.
+pub(crate) fn live(store: &dyn Store, plans: &Plans, shard: ShardId, id: WorkflowId) -> Result<Live, Error> {
     let damaged = |message: String| Error::Record { shard: shard.0, source: codec::DecodeError::Malformed(message) };
     let Some(spec) = spec(store, shard, id)? else {
         return Err(damaged(format!("the definition of {id} is missing")));
@@ -68,6 +72,18 @@ pub(crate) fn stored(
         tasks.push(row);
     }
     let signals = signals(store, shard, id)?;
+    Ok(Live { spec, plan, tasks, signals })
+}
+
+/// All records of an ended workflow.
+pub(crate) fn stored(
+    store: &dyn Store,
+    plans: &Plans,
+    shard: ShardId,
+    id: WorkflowId,
+) -> Result<Option<StoredWorkflow>, Error> {
+    let Some(record) = read(store, shard, Keyspace::WorkflowsDone, id)? else { return Ok(None) };
+    let Live { spec, plan, tasks, signals } = live(store, plans, shard, id)?;
     Ok(Some(StoredWorkflow { record, spec, plan, tasks, signals }))
 }
 

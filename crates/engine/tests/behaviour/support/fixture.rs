@@ -205,10 +205,13 @@ impl Fixture {
         self.fetches.clear();
         self.epoch += 1;
         self.shard = self.records.restore(self.config, self.settings.clone(), Epoch(self.epoch), self.now);
-        let mut step = Step::new();
-        self.shard.resume(self.now, &mut step);
-        self.shard.flush(&mut step);
-        self.finish(step);
+        let mut finished = false;
+        while !finished {
+            let mut step = Step::new();
+            finished = self.shard.resume(self.now, &mut step);
+            self.shard.flush(&mut step);
+            self.finish(step);
+        }
         self.input_together(Vec::new());
     }
 

@@ -1,6 +1,6 @@
 //! The committed records of a shard.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use engine::{Config, Fetch, Fetched, Settings, Shard};
@@ -9,7 +9,7 @@ use model::batch::{Batch, Keyspace, Op, ops};
 use model::change::Change;
 use model::codec;
 use model::dead_letter::DeadLetter;
-use model::id::{Epoch, JobId, QueueId, RunnerId};
+use model::id::{Epoch, JobId, QueueId, RunnerId, WorkflowId};
 use model::job::Job;
 use model::key;
 use model::queue::{Counters, Queue};
@@ -21,6 +21,8 @@ type Table = BTreeMap<Vec<u8>, Vec<u8>>;
 #[derive(Debug, Clone, Default)]
 pub struct Records {
     tables: BTreeMap<Keyspace, Table>,
+    /// Workflows that the next owner of the shard cannot read.
+    pub unreadable: BTreeSet<WorkflowId>,
 }
 
 impl Records {

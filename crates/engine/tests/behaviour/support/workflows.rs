@@ -283,6 +283,10 @@ impl Records {
     pub(super) fn restore_workflows(&self, shard: &mut Shard) {
         for record in self.workflows(Keyspace::Workflows) {
             let id = record.id;
+            if self.unreadable.contains(&id) {
+                shard.restore_unreadable_workflow(record);
+                continue;
+            }
             shard.restore_workflow(record, &self.workflow_spec(id), self.plan(id));
             for (task_key, row) in self.rows(id) {
                 shard.restore_task(id, task_key, row);

@@ -1,7 +1,8 @@
 //! A crash at every commit: the workflow's outcome is the same as without.
 
-use engine::Input;
+use engine::{Answer, Input, Refusal};
 use model::batch::Keyspace;
+use model::state::State;
 use model::workflow::{TaskRecord, WorkflowState};
 use serde_json::json;
 
@@ -89,4 +90,38 @@ fn a_crash_at_any_commit_does_not_change_the_outcome() {
             }
         }
     }
+}
+
+/// Written by a newer version, and read by an older one for a while.
+#[test]
+fn an_unreadable_workflow_is_suspended_and_goes_on_when_it_can_be_read() {
+    let mut fixture = Fixture::with_runner(10);
+    let id = fixture.start_workflow(
+        r#"
+name: newer
+workflows: {c: {name: c, tasks: {x: {run: {echo: {value: 2}}}}}}
+tasks:
+  a: {run: {echo: {value: 1}}}
+  sub: {workflow: c}
+  b: {needs: [a, sub], run: {echo: {value: 3}}}
+"#,
+    );
+    let job = fixture.task_job(id, "a");
+    fixture.records.unreadable.insert(id);
+    fixture.crash();
+    assert_eq!(fixture.shard.suspended_workflows(), 1);
+    let refused = fixture.request(|request| Input::PauseWorkflow { request, workflow: id, by: None });
+    assert_eq!(refused, Answer::Refused(Refusal::WorkflowSuspended(id)));
+    // Jobs and sub-workflows go on.
+    fixture.settle();
+    assert_eq!(fixture.state(job), State::Succeeded);
+    assert_eq!(fixture.records.workflow(id).unwrap().state, WorkflowState::Running);
+    fixture.crash();
+    fixture.settle();
+    assert_eq!(fixture.records.workflow(id).unwrap().state, WorkflowState::Running);
+    fixture.records.unreadable.clear();
+    fixture.crash();
+    assert_eq!(fixture.run_to_end(id), WorkflowState::Succeeded);
+    assert_eq!(fixture.records.len(Keyspace::LateUpdates), 0);
+    assert_eq!(fixture.workflow(id).totals.jobs, 3);
 }

@@ -63,6 +63,9 @@ fn notices(view: &WorkflowView) -> Vec<(Tone, String)> {
         let tone = if view.state == WorkflowState::Failed { Tone::Bad } else { Tone::Plain };
         notices.push((tone, describe_reason(reason)));
     }
+    if let Some(why) = &view.suspended {
+        notices.push((Tone::Bad, format!("suspended, {why}; start the version that wrote it, or a newer one")));
+    }
     if view.state == WorkflowState::Paused {
         notices.push((Tone::Plain, format!("no new tasks start until `outlast workflows resume {}`", view.id)));
     }

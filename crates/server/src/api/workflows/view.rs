@@ -27,6 +27,12 @@ pub(crate) fn with_definition(workflow: &Workflow, plan: &Plan, inputs: Json) ->
     WorkflowView { inputs: Some(inputs), epoch, ..WorkflowView::new(workflow, clock::now()) }
 }
 
+/// View of a workflow whose definition cannot be read. One that has not ended is suspended.
+fn unreadable(workflow: &Workflow, why: &str) -> WorkflowView {
+    let suspended = (!workflow.state.is_terminal()).then(|| format!("its definition cannot be read: {why}"));
+    WorkflowView { suspended, ..WorkflowView::new(workflow, clock::now()) }
+}
+
 /// View of a workflow without its tasks. Blocks on the store.
 pub(crate) fn of(core: &Core, workflow: &Workflow) -> Result<WorkflowView, Refused> {
     let (store, shard) = (core.store.as_ref(), shard_of(core, workflow.id));
@@ -36,9 +42,11 @@ pub(crate) fn of(core: &Core, workflow: &Workflow) -> Result<WorkflowView, Refus
                 core.plans.map_workflow(workflow.id, spec.digest);
                 with_definition(workflow, &plan, spec.inputs)
             }
-            Err(_) => WorkflowView { inputs: Some(spec.inputs), ..WorkflowView::new(workflow, clock::now()) },
+            Err(diagnostics) => {
+                WorkflowView { inputs: Some(spec.inputs), ..unreadable(workflow, &diagnostics.to_string()) }
+            }
         },
-        None => WorkflowView::new(workflow, clock::now()),
+        None => unreadable(workflow, "it is missing"),
     };
     if let (Some(shown), Some((parent, task_key))) = (&mut shown.parent, workflow.parent) {
         shown.task = name_of(core, parent, task_key)?;

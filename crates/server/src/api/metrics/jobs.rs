@@ -13,9 +13,9 @@ use super::text::{Buckets, Family, Kind, Text};
 impl Reading<'_> {
     pub(super) fn jobs(&self, text: &mut Text) {
         text.counter("outlast_jobs_submitted_total", "Jobs accepted.", self.sum(|s| s.stats.submitted));
-        let deduplicated = self.sum(|s| s.stats.deduplicated);
-        text.counter("outlast_jobs_deduplicated_total", "Submits deduplicated by their idempotency key.", deduplicated);
-        text.counter("outlast_jobs_refused_total", "Submits refused by a shard.", self.sum(|s| s.stats.refused));
+        let help = "Submissions deduplicated by their idempotency key.";
+        text.counter("outlast_jobs_deduplicated_total", help, self.sum(|s| s.stats.deduplicated));
+        text.counter("outlast_jobs_refused_total", "Submissions refused by a shard.", self.sum(|s| s.stats.refused));
         text.gauge("outlast_jobs_live", "Jobs that have not ended.", self.sum(|s| s.live_jobs as u64));
         let states = text.family("outlast_jobs_state", Kind::Gauge, "Jobs that have not ended, by state.");
         for state in State::ALL.into_iter().filter(|state| !state.is_terminal()) {

@@ -11,7 +11,7 @@ const ENDS: [WorkflowState; 3] = [WorkflowState::Succeeded, WorkflowState::Faile
 impl Reading<'_> {
     pub(super) fn workflows(&self, text: &mut Text) {
         let live = self.sum(|s| s.live_workflows as u64);
-        text.gauge("outlast_workflows_live", "Workflows that have not ended, including children.", live);
+        text.gauge("outlast_workflows_live", "Workflows that have not ended, including sub-workflows.", live);
         let started = self.sum(|s| s.stats.workflows.started);
         text.counter("outlast_workflows_started_total", "Workflows started or rerun.", started);
         let ended = text.family("outlast_workflows_ended_total", Kind::Counter, "Workflows that ended, by state.");

@@ -21,7 +21,7 @@ pub const OUTPUT_CLOSED: u8 = 141;
 /// Added to Outlast's own exit codes with `--wait`, where small numbers are the job's.
 pub const WAIT_OFFSET: u8 = 120;
 
-/// InvalidDefinition usage that the command line parser cannot detect.
+/// Invalid usage that the command line parser cannot detect.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage(pub String);

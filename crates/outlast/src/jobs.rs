@@ -73,7 +73,7 @@ enum Command {
     Completed(list::Options),
     /// Download the artifacts of a job.
     Artifacts(artifacts::Options),
-    /// List jobs by their last change, or show the history of one job.
+    /// List jobs, newest first, or show the history of one job.
     History {
         /// Job id.
         id: Option<String>,

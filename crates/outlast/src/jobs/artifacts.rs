@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use clap::Args;
 use model::job::Artifact;
+use model::state::State;
 use serde::Serialize;
 
 use crate::context::Context;
@@ -36,7 +37,13 @@ struct Fetched<'a> {
 pub async fn fetch(options: &Options, context: &Context) -> Result<u8> {
     let job = context.client.job(ids::job(&options.id)?).await?;
     if job.artifacts.is_empty() && context.printer.is_human_readable() {
-        let why = if job.state.is_terminal() { "no file matched its outputs" } else { "it is not terminal yet" };
+        let why = if job.state == State::Succeeded {
+            "no file matched its outputs"
+        } else if job.state.is_terminal() {
+            "only succeeded jobs have artifacts"
+        } else {
+            "it has not ended yet"
+        };
         eprintln!("{}", Paint::for_stderr().apply(Tone::Quiet, &format!("{} has no artifacts: {why}", job.id)));
     }
     std::fs::create_dir_all(&options.to).with_context(|| format!("cannot create {}", options.to.display()))?;

@@ -22,7 +22,7 @@ pub fn table(schedules: &[ScheduleView], now: Duration, paint: Paint) -> String 
         ("STARTED", Align::Right),
         ("SKIPPED", Align::Right),
         ("LAST", Align::Left),
-        ("TROUBLE", Align::Left),
+        ("LAST ERROR", Align::Left),
     ]);
     for schedule in schedules {
         let next = schedule.next_slot.map(|next| Duration::from_millis(next.0.0).saturating_sub(now));
@@ -57,7 +57,7 @@ pub fn page(schedule: &ScheduleView, paint: Paint) -> String {
     pairs.add_cell("name", Cell::new(&schedule.name).tone(Tone::Strong));
     pairs.add("id", schedule.id);
     pairs.add_cell("state", Cell::new(state).tone(tone));
-    pairs.add_option("trouble", schedule.trouble.as_ref());
+    pairs.add_option("last error", schedule.trouble.as_ref());
     pairs.add("cron", &schedule.cron);
     pairs.add("timezone", &schedule.timezone);
     pairs.add_option("next", schedule.next_slot);
@@ -122,7 +122,7 @@ mod tests {
         let trouble =
             ScheduleView { trouble: Some("no such queue".to_owned()), paused: true, next_slot: None, ..schedule() };
         insta::assert_snapshot!(table(&[schedule(), trouble], now, Paint::NONE), @"
-        NAME     STATE   CRON        TIMEZONE       WORKFLOW  NEXT IN  STARTED  SKIPPED  LAST  TROUBLE
+        NAME     STATE   CRON        TIMEZONE       WORKFLOW  NEXT IN  STARTED  SKIPPED  LAST  LAST ERROR
         nightly  active  30 2 * * *  Europe/Berlin  report      1d01h        0        0  -     -
         nightly  paused  30 2 * * *  Europe/Berlin  report          -        0        0  -     no such queue
         ");

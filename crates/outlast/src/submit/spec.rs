@@ -65,7 +65,7 @@ pub struct Options {
     /// Limit of concurrent processes and threads.
     #[arg(long, value_name = "N")]
     pids: Option<u64>,
-    /// Limit of stored output and artifacts.
+    /// Limit of the total size of the files in outputs/.
     #[arg(long, value_parser = size::parse, value_name = "BYTES")]
     output_bytes: Option<u64>,
     /// Limit of open files.

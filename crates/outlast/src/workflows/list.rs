@@ -34,7 +34,7 @@ pub struct Options {
     /// Only workflows started by this schedule, by id.
     #[arg(long, value_name = "SCHEDULE")]
     schedule: Option<String>,
-    /// Include child workflows.
+    /// Include sub-workflows.
     #[arg(long)]
     children: bool,
     /// Maximum number of workflows.

@@ -1,4 +1,4 @@
-//! A workflow as a tree of lines: tasks, items and child workflows.
+//! A workflow as a tree of lines: tasks, items and sub-workflows.
 //!
 //! [`branches`] builds the tree, [`fit`] shortens it to the height of the terminal, [`mod@draw`] renders the lines. All
 //! functions are pure: nothing here reads a clock or a terminal.

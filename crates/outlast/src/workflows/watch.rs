@@ -31,7 +31,7 @@ const STEP_MAX: Duration = Duration::from_secs(5);
 /// The interval between two polls is at least this many times the duration of one, to limit the load on the server.
 const COST_FACTOR: u32 = 10;
 const FRAME: Duration = Duration::from_millis(120);
-/// Limit of child workflows fetched per poll.
+/// Limit of sub-workflows fetched per poll.
 const CHILDREN_MAX: usize = 16;
 /// Limit of tasks fetched in addition to those included in a large workflow.
 const URGENT_MAX: usize = 50;
@@ -61,17 +61,22 @@ pub async fn watch(id: WorkflowId, shows: bool, context: &Context) -> Result<Wat
     match or_interrupt(work).await {
         Ok(OrInterrupt::Done(view)) => Ok(Watched::Ended(Box::new(view))),
         Ok(OrInterrupt::Interrupted) => {
-            print_stderr(&format!(
-                "\nstill running: outlast workflows show {id}\nto stop it: outlast workflows cancel {id}"
-            ));
+            print_stderr(&format!("\n{}", continues_message(id)));
             Ok(Watched::Interrupted)
         }
         Err(error) if crate::exit::is_broken_pipe(&error) => {
-            print_stderr(&format!("still running: outlast workflows show {id}"));
+            print_stderr(&continues_message(id));
             Ok(Watched::OutputClosed)
         }
         Err(error) => Err(error),
     }
+}
+
+fn continues_message(id: WorkflowId) -> String {
+    format!(
+        "{id} continues. Watch it with `outlast workflows show --watch {id}`, \
+         or cancel it with `outlast workflows cancel {id}`."
+    )
 }
 
 /// Unlike `eprintln!`, does not panic if standard error is closed.
@@ -122,7 +127,7 @@ async fn until_end(id: WorkflowId, client: &Client, display: &mut Display) -> Re
     }
 }
 
-/// Fetches the workflow and its child workflows. Ended ones of the `known` children are not fetched again.
+/// Fetches the workflow and its sub-workflows. Ended ones among the `known` are not fetched again.
 async fn fetch(
     client: &Client,
     id: WorkflowId,
@@ -141,7 +146,7 @@ async fn fetch(
     Ok((view, children))
 }
 
-/// Child workflows at all levels, up to a limit.
+/// Sub-workflows at all levels, up to a limit.
 pub async fn children_of(client: &Client, view: &WorkflowView, mut known: Children) -> Result<Children, Error> {
     let mut children = Children::new();
     let mut pending: VecDeque<WorkflowId> = started_by(view).collect();
@@ -248,7 +253,7 @@ impl Display {
         }
     }
 
-    /// Child workflows of the last poll.
+    /// Sub-workflows of the last poll.
     fn children(&self) -> Children {
         match self {
             Self::Silent { .. } => Children::new(),

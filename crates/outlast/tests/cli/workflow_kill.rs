@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::support::Server;
 use crate::workflows::{await_task, await_workflow, ended};
 
-/// Processes, echo jobs, items, a delay, epochs and a child workflow; `PAY` is the exit code of the last task.
+/// Processes, echo jobs, items, a delay, epochs and a sub-workflow; `PAY` is the exit code of the last task.
 const ORDER: &str = r#"
 name: order
 on_failure: compensate

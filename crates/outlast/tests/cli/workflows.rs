@@ -165,7 +165,7 @@ fn child_workflows_are_embedded_from_files_and_drawn_with_their_tasks() {
     assert!(ran.stdout.contains("  part/double succeeded") && ran.stdout.ends_with("\n42\n"), "{}", ran.stdout);
     let list = server.run(["workflows", "list", "--output", "json"]).expect(0).json();
     let id = list["items"][0]["id"].as_str().unwrap();
-    assert_eq!(list["items"].as_array().unwrap().len(), 1, "child workflows are not listed: {list}");
+    assert_eq!(list["items"].as_array().unwrap().len(), 1, "sub-workflows are not listed: {list}");
     let all = server.run(["workflows", "list", "--children"]).expect(0).stdout;
     assert_eq!(all.lines().count(), 3, "{all}");
     let page = server.run(["workflows", "show", id]).expect(0).stdout;
@@ -183,7 +183,8 @@ fn an_interrupted_wait_leaves_the_workflow_running() {
     Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     let ran = finish(child).expect(130);
     let id = first.split_whitespace().find(|word| word.starts_with("wf_")).unwrap();
-    assert!(ran.stderr.contains(&format!("still running: outlast workflows show {id}")), "{}", ran.stderr);
+    let expected = format!("{id} continues. Watch it with `outlast workflows show --watch {id}`");
+    assert!(ran.stderr.contains(&expected), "{}", ran.stderr);
     let workflow = server.run(["workflows", "show", id, "--output", "json"]).expect(0).json();
     assert_eq!(workflow["state"], "running");
 }
@@ -197,7 +198,7 @@ fn a_wait_ends_when_its_output_is_closed() {
     stdout.read_line(&mut String::new()).unwrap();
     drop(stdout);
     let ran = finish(child).expect(141);
-    assert!(ran.stderr.contains("still running: outlast workflows show wf_"), "{}", ran.stderr);
+    assert!(ran.stderr.contains(" continues. Watch it with `outlast workflows show --watch wf_"), "{}", ran.stderr);
 }
 
 #[test]
@@ -256,7 +257,7 @@ fn a_cancelled_workflow_can_be_rolled_back() {
     let workflow = ended(&server, &id);
     assert_eq!((&workflow["state"], &workflow["rollback"]["compensated"]), (&"cancelled".into(), &1.into()));
     let page = server.run(["workflows", "show", &id]).expect(0).stdout;
-    assert!(page.contains("rolled back: 1 of 1 steps compensated") && page.contains("  compensated"), "{page}");
+    assert!(page.contains("rolled back: 1 of 1 tasks compensated") && page.contains("  compensated"), "{page}");
 }
 
 #[test]

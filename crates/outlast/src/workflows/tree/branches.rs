@@ -14,10 +14,10 @@ use crate::paint::Tone;
 
 /// Limit of items with their own line, per task.
 const ITEMS_MAX: usize = 5;
-/// Depth limit of child workflows.
+/// Depth limit of sub-workflows.
 const DEPTH_MAX: usize = 4;
 
-/// Fetched child workflows.
+/// Fetched sub-workflows.
 pub type Children = BTreeMap<WorkflowId, WorkflowView>;
 
 /// A workflow prepared for drawing.
@@ -86,7 +86,7 @@ fn describe_rollback(rollback: &RollbackView) -> (Tone, String) {
         (None, 0) => Tone::Busy,
         (Some(_), 0) => Tone::Plain,
     };
-    (tone, format!("{}: {compensated} of {total} steps compensated{failures}", state.replace('_', " ")))
+    (tone, format!("{}: {compensated} of {total} tasks compensated{failures}", state.replace('_', " ")))
 }
 
 /// Branches of the tasks, and counts per state of the tasks that were not fetched.

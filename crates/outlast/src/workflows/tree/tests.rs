@@ -163,7 +163,7 @@ fn a_rollback_is_shown_with_each_compensated_step() {
     insta::assert_snapshot!(drawn(&workflow_of("rolling_back", tasks, more), 80, None), @"
     build-and-test  rolling back  12s  4/4 tasks  wf_0000000000001
     task failed: ship
-    rolling back: 1 of 3 steps compensated, 1 failed: see `outlast dlq`
+    rolling back: 1 of 3 tasks compensated, 1 failed: see `outlast dlq`
     run 2
     ├─ ✓ reserve  succeeded  100ms  compensated
     ├─ ✓ charge   succeeded  200ms  compensating

@@ -53,7 +53,7 @@ impl TaskKind {
 pub struct CompensationView {
     /// `running`, `done` or `failed`.
     pub state: String,
-    /// Null if a child workflow compensates its own tasks, or if the job could not be rendered.
+    /// Null if a sub-workflow compensates its own tasks, or if the job could not be rendered.
     pub job: Option<JobId>,
     /// When the state was entered.
     pub at: Timestamp,
@@ -98,7 +98,7 @@ pub struct TaskView {
     pub job: Option<JobId>,
     /// Current state of the job. A task that waits for an approval has a job that does.
     pub job_state: Option<State>,
-    /// The child workflow.
+    /// The sub-workflow.
     pub child: Option<WorkflowId>,
     pub began_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,

@@ -46,7 +46,7 @@ pub struct DiagnosticView {
     pub suggestion: Option<String>,
 }
 
-/// The task that started a child workflow.
+/// The task that started a sub-workflow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = WorkflowParent)]
 pub struct ParentView {

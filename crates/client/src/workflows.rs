@@ -26,7 +26,7 @@ pub struct Filter {
     pub tenant: Option<String>,
     pub queue: Option<QueueRef>,
     pub schedule: Option<ScheduleId>,
-    /// Includes child workflows.
+    /// Includes sub-workflows.
     pub children: bool,
     pub limit: Option<usize>,
     pub cursor: Option<String>,

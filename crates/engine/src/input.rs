@@ -361,12 +361,12 @@ pub enum Answer {
     Removed,
     Why(Box<Why>),
     Queue(Box<Queue>),
-    /// The queue was created earlier under the same key. It may have been removed since.
+    /// The queue was created earlier under the same key. It may have been deleted since.
     QueueExists(QueueId),
     QueueRemoved,
     /// The workflow as it is now.
     Workflow(Box<Workflow>),
-    /// The workflow was started earlier under the same key. It may have been removed since.
+    /// The workflow was started earlier under the same key. It may have been deleted since.
     WorkflowExists(WorkflowId),
     WorkflowRemoved,
     Schedule(Box<Schedule>),
@@ -384,9 +384,9 @@ pub enum Refusal {
     UnknownQueue(QueueRef),
     #[error("the queue is {} and accepts no new jobs: submit to another queue", .0.as_str())]
     QueueClosed(QueueState),
-    #[error("the queue has {0} active jobs or workflows: cancel it, or drain it and wait")]
+    #[error("the queue has {0} live jobs or workflows: cancel it, or drain it and wait")]
     QueueNotEmpty(u64),
-    #[error("the implicit queue of a tenant cannot be changed or removed")]
+    #[error("the implicit queue of a tenant cannot be changed or deleted")]
     QueueImplicit,
     #[error("the job is {state}: it cannot be {what}")]
     WrongState { state: State, what: &'static str, why: Ignored },
@@ -396,11 +396,11 @@ pub enum Refusal {
     KeyConflict,
     #[error("the tenant has reached its limit of {max} idempotency keys a day: send fewer keys or try again tomorrow")]
     TooManyKeys { max: u64 },
-    #[error("the server has too many active jobs: try again later")]
+    #[error("the server has too many live jobs: try again later")]
     Full { retry_after: Millis },
-    #[error("the limit of {max} queues is reached: remove unused queues first")]
+    #[error("the limit of {max} queues is reached: delete unused queues first")]
     TooManyQueues { max: usize },
-    #[error("its record is damaged: stop the server and run `outlast doctor --verify`")]
+    #[error("a record that the request needs is damaged: stop the server and run `outlast doctor --verify`")]
     Unreadable,
     #[error("the job has changed since it was reviewed: review it again")]
     OtherContent,
@@ -420,7 +420,7 @@ pub enum Refusal {
     CompensationUnreadable { message: String },
     #[error("no original of the result is stored")]
     NoOriginal,
-    #[error("the tenant has reached its limit of {max} active jobs: try again later")]
+    #[error("the tenant has reached its limit of {max} live jobs: try again later")]
     TenantFull { max: u32, retry_after: Millis },
     #[error("there is no workflow {0}")]
     UnknownWorkflow(WorkflowId),
@@ -434,7 +434,7 @@ pub enum Refusal {
     UnknownTask { name: String },
     #[error("all tasks of the workflow have succeeded: name the task to rerun from")]
     NothingToRerun,
-    #[error("the workflow is a child of {0}: use the parent instead")]
+    #[error("the workflow is a sub-workflow of {0}: use the parent instead")]
     PartOfWorkflow(WorkflowId),
     #[error("the job belongs to {0}: rerun the workflow from the job's task instead")]
     JobOfWorkflow(WorkflowId),
@@ -442,12 +442,12 @@ pub enum Refusal {
     TooManySignals { max: usize },
     #[error("there is no schedule {0}")]
     UnknownSchedule(ScheduleId),
-    #[error("a schedule named `{name}` exists already: remove it first, or choose another name")]
+    #[error("a schedule named `{name}` exists already: delete it first, or choose another name")]
     ScheduleNameTaken { name: String },
-    #[error("the limit of {max} schedules is reached: remove some first")]
+    #[error("the limit of {max} schedules is reached: delete some first")]
     TooManySchedules { max: usize },
     #[error("the job is not a running task of a workflow: only those report progress")]
     NoProgress,
-    #[error("the tenant has reached its limit of {max} submitted jobs per second: try again later")]
+    #[error("the tenant has reached its limit of {max} submissions per second: try again later")]
     TenantTooFast { max: u32, retry_after: Millis },
 }

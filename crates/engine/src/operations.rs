@@ -107,7 +107,7 @@ impl Shard {
             Operation::ReadOriginal => self.read_original(id, by, step),
             Operation::Scanned { attempt, scan } => self.apply_scan(id, attempt, scan, step),
             Operation::ScanFailed { attempt, message } => self.apply_failed_scan(id, attempt, message, step),
-            Operation::Remove => self.refuse_live(id, "removed"),
+            Operation::Remove => self.refuse_live(id, "deleted"),
             Operation::Purge => self.refuse_live(id, "purged"),
             // A live job's workflow is in memory and up to date.
             Operation::NotifyWorkflow => Ok(()),

@@ -48,7 +48,7 @@ kinds! {
     UnknownField = 400 "unknown_field", "The body has an unknown field",
         "The body has an unknown field or variant. The detail suggests a known one.";
     InvalidField = 400 "invalid_field", "A field has an invalid value",
-        "A value is outside its limits.";
+        "A value is malformed or outside its limits. The detail says why.";
     UnsupportedField = 400 "unsupported_field", "This version does not support the field",
         "The field is part of the API, but this version does not support it.";
     InvalidId = 400 "invalid_id", "The id is malformed or of another kind",
@@ -78,7 +78,7 @@ kinds! {
 
     // Jobs and queues.
     UnknownJob = 404 "unknown_job", "There is no such job",
-        "There is no such job, or it was removed.";
+        "There is no such job, or it was deleted.";
     UnknownNode = 404 "unknown_node", "There is no such node",
         "There is no such node.";
     UnknownQueue = 404 "unknown_queue", "There is no such queue",
@@ -93,36 +93,36 @@ kinds! {
         "The job has no retries left.";
     QueueClosed = 409 "queue_closed", "The queue accepts no new jobs",
         "The queue is draining or cancelled.";
-    QueueNotEmpty = 409 "queue_not_empty", "The queue has jobs that have not ended",
+    QueueNotEmpty = 409 "queue_not_empty", "The queue has live jobs or workflows",
         "Cancel or drain the queue first.";
-    QueueImplicit = 409 "queue_implicit", "The implicit queue of a tenant cannot be changed",
-        "The implicit queue of a tenant cannot be changed or removed.";
+    QueueImplicit = 409 "queue_implicit", "The implicit queue of a tenant cannot be changed or deleted",
+        "The implicit queue of a tenant cannot be changed or deleted.";
     IdempotencyConflict = 409 "idempotency_conflict", "The idempotency key was used with another body",
         "The idempotency key was used with another body.";
-    IdempotencyGone = 409 "idempotency_gone", "The result of the idempotency key was removed",
-        "The job, queue or workflow of the key was removed: use a new key.";
+    IdempotencyGone = 409 "idempotency_gone", "The resource of the idempotency key was deleted",
+        "The job, queue or workflow that the key created was deleted: use a new key.";
     TooManyKeys = 429 "too_many_keys", "The tenant has used too many idempotency keys",
         "The tenant has used too many idempotency keys within a day.";
-    Full = 429 "too_many_jobs", "Too many jobs have not ended",
-        "Too many jobs have not ended: retry after the time in Retry-After.";
+    Full = 429 "too_many_jobs", "There are too many live jobs",
+        "There are too many live jobs: retry after the time in Retry-After.";
     TooManyQueues = 429 "too_many_queues", "There are too many queues",
-        "Remove some queues first.";
+        "Delete some queues first.";
     TooManySubscribers = 429 "too_many_subscribers", "There are too many subscribers",
         "Too many connections wait for changes or read logs.";
-    TenantFull = 429 "tenant_full", "The tenant has too many jobs that have not ended",
-        "The tenant is at its limit of jobs that have not ended: retry later.";
+    TenantFull = 429 "tenant_full", "The tenant has too many live jobs",
+        "The tenant is at its limit of live jobs: retry later.";
     TenantTooFast = 429 "tenant_too_fast", "The tenant submits too many jobs per second",
-        "The tenant is at its limit of submits per second: retry later.";
+        "The tenant is at its limit of submissions per second: retry later.";
 
     // Policy.
-    OtherContent = 409 "other_content", "The approval names other content of the job",
-        "The approval names other content of the job: review the job again.";
-    OtherRule = 409 "other_rule", "The approval names another rule",
-        "The approval names another rule than the one that requires it now: review the job again.";
+    OtherContent = 409 "other_content", "The job has changed since it was reviewed",
+        "The approval names the hash of other content: review the job again.";
+    OtherRule = 409 "other_rule", "Another rule requires approval now",
+        "A different rule from the one in the request requires approval now: review the job again.";
     AlreadyDecided = 409 "already_decided", "The job was already approved or rejected",
         "The job was already approved or rejected.";
-    ApprovalExpired = 409 "approval_expired", "The approval has expired",
-        "The job was not approved in time: submit it again.";
+    ApprovalExpired = 409 "approval_expired", "The time for the approval has expired",
+        "The job was not approved or rejected in time: submit it again.";
     OtherTenant = 409 "other_tenant", "The queue belongs to another tenant",
         "The queue belongs to another tenant: name that tenant in the job.";
     NoDeadLetter = 404 "no_dead_letter", "The job has no dead letter",
@@ -148,27 +148,27 @@ kinds! {
     InvalidSchedule = 400 "invalid_schedule", "The schedule is invalid",
         "The cron expression or the time zone is invalid. `field` says which.";
     UnknownWorkflow = 404 "unknown_workflow", "There is no such workflow",
-        "There is no such workflow, or it was removed.";
+        "There is no such workflow, or it was deleted.";
     UnknownTask = 404 "unknown_task", "The workflow has no such task",
         "The workflow has no such task, or the task has no such item.";
     UnknownSchedule = 404 "unknown_schedule", "There is no such schedule",
-        "There is no such schedule, or it was removed.";
+        "There is no such schedule, or it was deleted.";
     WorkflowState = 409 "workflow_state", "The workflow's state does not allow this",
         "The workflow's state does not allow this. The detail names the state.";
     NothingToRerun = 409 "nothing_to_rerun", "All tasks have succeeded",
         "All tasks have succeeded: name the task to rerun from.";
     WorkflowSuspended = 409 "workflow_suspended", "The workflow is suspended",
         "This version of the server cannot read the workflow. Start the version that wrote it, or a newer one.";
-    PartOfWorkflow = 409 "part_of_workflow", "The workflow is a child of another",
-        "The workflow is a child of another: use the parent.";
+    PartOfWorkflow = 409 "part_of_workflow", "The workflow is a sub-workflow",
+        "The workflow is a sub-workflow: use its parent.";
     JobOfWorkflow = 409 "job_of_workflow", "The job belongs to a workflow",
         "The job belongs to a workflow: rerun the workflow from the job's task.";
     TooManySignals = 429 "too_many_signals", "Too many signals are pending",
         "At most 1,000 signals are pending in a workflow. Tasks must receive some first.";
     ScheduleNameTaken = 409 "schedule_name_taken", "The schedule's name is taken",
-        "The tenant has a schedule of this name: remove it, or choose another name.";
+        "The tenant has a schedule of this name: delete it, or choose another name.";
     TooManySchedules = 429 "too_many_schedules", "There are too many schedules",
-        "Remove some schedules first.";
+        "Delete some schedules first.";
     NoProgress = 409 "no_progress", "The job is not a running task of a workflow",
         "The job is not a running task of a workflow.";
 
@@ -194,8 +194,8 @@ kinds! {
         "The hash of the content is not the one in the id. Nothing was stored.";
     WrongOffset = 409 "wrong_offset", "The upload continues at another offset",
         "The upload continues at `offset`.";
-    BadRange = 416 "bad_range", "The range does not exist",
-        "The requested or announced range does not exist.";
+    BadRange = 416 "bad_range", "The range is invalid",
+        "The header Range or Content-Range is malformed or does not fit the content.";
     LengthRequired = 411 "length_required", "The length of the content is required",
         "Send the size of the blob in Content-Length.";
     DiskFull = 507 "disk_full", "The server's disk is full",
@@ -212,9 +212,9 @@ kinds! {
         "A glob is invalid.";
     BadManifest = 400 "bad_manifest", "The manifest is invalid",
         "The manifest is inconsistent. The detail says where.";
-    /// Another request uses the same blob or worker.
-    ContentBusy = 409 "busy", "Another request uses it",
-        "The server has too many requests in flight, or another request uses the same blob: retry.";
+    /// A request or job uses the same blob or worker.
+    ContentBusy = 409 "busy", "The blob or worker is in use",
+        "The server has too many requests in flight, or the blob or worker is in use: retry.";
     InUse = 500 "in_use", "Another process uses the server's directory",
         "Another process uses the server's directory.";
     Interrupted = 400 "interrupted", "The content ended early",
@@ -230,7 +230,7 @@ kinds! {
     NotReady = 503 "not_ready", "The server is not ready yet",
         "The server is still starting.";
     Busy = 503 "busy", "The server has too many requests in flight",
-        "The server has too many requests in flight, or another request uses the same blob: retry.";
+        "The server has too many requests in flight, or the blob or worker is in use: retry.";
     Stopping = 503 "stopping", "The server is stopping",
         "The server is stopping: repeat the request with the same idempotency key.";
     Internal = 500 "internal", "Internal error",

@@ -11,7 +11,7 @@ pub(super) fn add(routes: &mut Routes) {
         .description("The same content is the same blob. The content is streamed, up to the server's limit.")
         .body_as(OCTETS, bytes())
         .responds::<BlobView>(201, "The blob is durable.");
-    let missing = routes.post("/v1/blobs/missing", "list_missing_blobs", "List which of some blobs are missing.");
+    let missing = routes.post("/v1/blobs/missing", "list_missing_blobs", "List the given blobs that are missing.");
     missing
         .body::<BlobList>()
         .responds::<MissingView>(200, "The missing blobs. The others are kept for at least an hour.");

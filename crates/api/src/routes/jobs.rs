@@ -48,7 +48,7 @@ pub(super) fn add(routes: &mut Routes) {
     routes.post("/v1/jobs", "submit_jobs", "Submit a job, a batch, or lines of NDJSON.").submits();
     let list = routes.get("/v1/jobs", "list_jobs", "List jobs, newest first.");
     list.by_state().filtered_by_queue().paged().responds_page::<JobView>("A page.");
-    let list = routes.get("/v1/jobs/running", "list_running_jobs", "List jobs on runners.");
+    let list = routes.get("/v1/jobs/running", "list_running_jobs", "List jobs with an attempt in flight.");
     list.filtered_by_queue().paged().responds_page::<JobView>("A page.");
     let list = routes.get("/v1/jobs/completed", "list_completed_jobs", "List jobs that have ended.");
     list.filtered_by_queue().paged().responds_page::<JobView>("A page.");
@@ -84,7 +84,7 @@ fn one(routes: &mut Routes) {
         .query("stream", "`stdout` or `stderr`. Defaults to stdout for text and to both for events.")
         .flag("follow", false, "Continues until the job ends.")
         .number("tail", "Only this many last lines.")
-        .number("attempt", "Another attempt than the newest.")
+        .number("attempt", "Number of the attempt. Defaults to the newest.")
         .header("Accept", "`text/event-stream` for events.")
         .header("Last-Event-ID", "Id of the last received event: continues after it.")
         .responds_as(
@@ -121,7 +121,7 @@ fn queues(routes: &mut Routes) {
         .responds::<QueueView>(200, "The queue was created before, under the same key.");
     routes.get("/v1/queues", "list_queues", "List queues, oldest first.").paged().responds_page::<QueueView>("A page.");
     routes.get("/v1/queues/{queue}", "get_queue", "Get a queue.").responds::<QueueView>(200, "The queue.");
-    let remove = routes.delete("/v1/queues/{queue}", "delete_queue", "Delete a queue without active jobs.");
+    let remove = routes.delete("/v1/queues/{queue}", "delete_queue", "Delete a queue without live jobs and workflows.");
     remove.acted().responds_empty(204, "Deleted.");
     let drain = routes.post("/v1/queues/{queue}/drain", "drain_queue", "Close a queue and finish its jobs.");
     drain.acted().empty_body().responds::<QueueView>(200, "The queue.");
@@ -136,8 +136,11 @@ fn queues(routes: &mut Routes) {
         "List the jobs of a queue that have ended.",
     );
     list.paged().responds_page::<JobView>("A page.");
-    let list =
-        routes.get("/v1/queues/{queue}/running", "list_running_queue_jobs", "List the jobs of a queue on runners.");
+    let list = routes.get(
+        "/v1/queues/{queue}/running",
+        "list_running_queue_jobs",
+        "List the jobs of a queue with an attempt in flight.",
+    );
     list.paged().responds_page::<JobView>("A page.");
     let list = routes.get(
         "/v1/queues/{queue}/history",

@@ -42,7 +42,7 @@ pub(super) fn add(routes: &mut Routes) {
         .query("tenant", "Only workflows of this tenant.")
         .query("queue", "Only workflows of this queue: its id or token.")
         .query("schedule", "Only workflows started by this schedule: its id.")
-        .flag("children", false, "Includes child workflows.")
+        .flag("children", false, "Includes sub-workflows.")
         .paged()
         .responds_page::<WorkflowView>("A page, without inputs and tasks.");
     let validate =

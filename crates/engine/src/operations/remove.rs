@@ -59,6 +59,6 @@ mod tests {
         let mut bench = Bench::new();
         let job = bench.submit();
         let answer = bench.ask(|request| Input::Remove { request, job, by: None });
-        assert!(matches!(answer, Answer::Refused(Refusal::WrongState { what: "removed", .. })), "{answer:?}");
+        assert!(matches!(answer, Answer::Refused(Refusal::WrongState { what: "deleted", .. })), "{answer:?}");
     }
 }

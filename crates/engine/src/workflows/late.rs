@@ -172,7 +172,7 @@ impl Shard {
                     self.remove_fetched(id, Some(request), step);
                 }
                 Some(workflow) => {
-                    let refusal = Refusal::WorkflowState { state: workflow.record.state, what: "removed" };
+                    let refusal = Refusal::WorkflowState { state: workflow.record.state, what: "deleted" };
                     step.answer(request, Answer::Refused(refusal));
                 }
                 None => step.answer(request, Answer::Refused(Refusal::UnknownWorkflow(id))),

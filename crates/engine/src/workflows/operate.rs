@@ -124,7 +124,7 @@ impl Shard {
             Some(workflow) => {
                 let refusal = match workflow.record.parent {
                     Some((parent, _)) => Refusal::PartOfWorkflow(parent),
-                    None => Refusal::WorkflowState { state: workflow.record.state, what: "removed" },
+                    None => Refusal::WorkflowState { state: workflow.record.state, what: "deleted" },
                 };
                 step.answer(request, Answer::Refused(refusal));
             }

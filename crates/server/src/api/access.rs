@@ -53,10 +53,11 @@ pub(crate) fn quarantined(job: &Job) -> Refused {
         State::Quarantined => {
             let why = job.reason.as_ref().and_then(|reason| reason.message.as_deref());
             let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-            format!("the policy quarantined it{why}. An operator can release it: POST /v1/jobs/{}/release", job.id)
+            let id = job.id;
+            format!("the policy quarantined the result{why}. An operator can release it: POST /v1/jobs/{id}/release")
         }
         State::Succeeded | State::Failed | State::TimedOut | State::Cancelled | State::Denied | State::Abandoned => {
-            "it was not released before the job ended, or was quarantined in an earlier attempt".to_owned()
+            "the attempt was never scanned, or its result was quarantined before the job was retried".to_owned()
         }
         State::Pending
         | State::Blocked

@@ -22,7 +22,7 @@ impl Permits {
     }
 
     pub fn acquire(&self) -> Result<Permit, Refused> {
-        let detail = || format!("all {} connections of this kind are in use: retry in a moment", self.max);
+        let detail = || format!("the limit of {} concurrent readers is reached: retry in a moment", self.max);
         let permit = self.semaphore.clone().try_acquire_owned();
         permit.map_err(|_| Refused::detailed(ProblemKind::TooManySubscribers, detail()))
     }

@@ -145,7 +145,7 @@ pub(crate) async fn create(
             Ok((status, [(header::LOCATION, location)], JsonBody(view)).into_response())
         }
         CreatedQueue::Exists(id) => {
-            let detail = format!("the key created {id}, which was removed since: use a new key");
+            let detail = format!("the key created {id}, which was deleted since: use a new key");
             Err(Refused::detailed(ProblemKind::IdempotencyGone, detail))
         }
     }

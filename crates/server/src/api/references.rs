@@ -75,11 +75,11 @@ impl Available {
         missing.sort_unstable();
         missing.dedup();
         if let Some(first) = missing.first() {
-            let others = match missing.len() - 1 {
-                0 => String::new(),
-                others => format!(" and {others} more"),
+            let are_missing = match missing.len() - 1 {
+                0 => "is missing".to_owned(),
+                others => format!("and {others} more are missing"),
             };
-            let detail = format!("{first}{others} is missing. Upload the blobs listed in `blobs`, then submit again");
+            let detail = format!("{first} {are_missing}. Upload the blobs listed in `blobs`, then submit again");
             return Err(Refused::detailed(ProblemKind::BlobMissing, detail).missing_blobs(missing));
         }
         let Some(id) = references.worker else { return Ok(()) };

@@ -202,7 +202,7 @@ async fn one(app: &App, core: &Core, submission: Submission, wait: Option<Durati
 fn gone(id: JobId) -> Refused {
     Refused::detailed(
         ProblemKind::IdempotencyGone,
-        format!("the key created {id}, which was removed since: use a new key"),
+        format!("the key created {id}, which was deleted since: use a new key"),
     )
 }
 

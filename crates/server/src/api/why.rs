@@ -142,7 +142,7 @@ fn explanation(job: &Job, approval_expiry: Millis) -> Vec<String> {
     let mut sentences = vec![of_state(job, approval_expiry)];
     if let Some(reason) = &job.reason {
         let message = reason.message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
-        sentences.push(format!("The reason is {}{message}.", reason.code.as_str()));
+        sentences.push(format!("The reason code is {}{message}.", reason.code.as_str()));
     }
     if let Some(decision) = job.last_decision().filter(|decision| !decision.rule.is_empty()) {
         let verdict = match &decision.verdict {
@@ -156,7 +156,7 @@ fn explanation(job: &Job, approval_expiry: Millis) -> Vec<String> {
         sentences.push(format!("The rule {} {verdict}{message}.", decision.rule));
     }
     if let Some(approval) = &job.approval {
-        let by = if approval.by.is_empty() { "An unnamed user" } else { &approval.by };
+        let by = if approval.by.is_empty() { "An unknown person" } else { &approval.by };
         let did = if approval.approved { "approved" } else { "rejected" };
         let comment = approval.comment.as_ref().map(|comment| format!(": {comment}")).unwrap_or_default();
         sentences.push(format!("{by} {did} the job{comment}."));
@@ -170,7 +170,7 @@ fn explanation(job: &Job, approval_expiry: Millis) -> Vec<String> {
         ));
     }
     if job.dispatch_tries > 0 {
-        sentences.push(format!("No runner was eligible {} times.", job.dispatch_tries));
+        sentences.push(format!("Dispatch tries without an eligible runner: {}.", job.dispatch_tries));
     }
     sentences
 }
@@ -203,6 +203,6 @@ fn of_state(job: &Job, approval_expiry: Millis) -> String {
         State::Cancelled => "The job was cancelled.".to_owned(),
         State::Denied => "The job was denied and never ran.".to_owned(),
         State::Quarantined => "The job has succeeded, and the policy quarantined its result.".to_owned(),
-        State::Abandoned => "The node of the job was abandoned.".to_owned(),
+        State::Abandoned => "The job was abandoned because its node was given up.".to_owned(),
     }
 }

@@ -61,7 +61,7 @@ fn after_cursor(mut all: Vec<Summary>, parameters: &Parameters) -> Result<Vec<Su
     match all.iter().position(|worker| worker.id.to_string() == cursor) {
         Some(place) => Ok(all.split_off(place + 1)),
         None => {
-            let detail = format!("`{cursor}` is not a cursor of this list, or its worker was removed: start again");
+            let detail = format!("`{cursor}` is not a cursor of this list, or its worker was deleted: start again");
             Err(Refused::detailed(ProblemKind::InvalidCursor, detail).at("cursor"))
         }
     }

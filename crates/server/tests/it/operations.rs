@@ -128,7 +128,7 @@ async fn only_a_terminal_job_can_be_deleted() {
         let ended = text(&server.run(&process(&["echo", "said"])).await["id"]);
         assert_eq!(server.get(&format!("/v1/jobs/{ended}/logs")).await.text(), "said\n");
         let problem = server.delete(&format!("/v1/jobs/{live}")).await.refused(409, "wrong_state");
-        assert!(text(&problem["detail"]).contains("removed"), "{problem}");
+        assert!(text(&problem["detail"]).contains("deleted"), "{problem}");
         let reply = server.delete(&format!("/v1/jobs/{ended}")).await;
         assert_eq!((reply.status, reply.body.len()), (204, 0));
         server.get(&format!("/v1/jobs/{ended}")).await.refused(404, "unknown_job");

@@ -123,7 +123,7 @@ async fn excess_output_is_truncated_in_the_middle() {
     let output = logs(&server, &job, "").await;
     assert!(output.len() < 2 << 20, "{} bytes are stored", output.len());
     assert!(output.starts_with("first\na line in the middle\n") && output.ends_with("\nlast\n"));
-    assert!(output.contains("bytes of output were not kept"));
+    assert!(output.contains("bytes of stdout were dropped]"));
     assert_eq!(logs(&server, &job, "stream=stderr").await, "fine\n");
 }
 

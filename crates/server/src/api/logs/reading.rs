@@ -185,7 +185,8 @@ impl Reading {
             Format::Events => event::output(&piece, self.at, chunk),
             Format::Text => {
                 if piece.missing > 0 {
-                    let mark = format!("\n[outlast: {} bytes of output were not kept]\n", piece.missing);
+                    let stream = event::name(piece.stream);
+                    let mark = format!("\n[outlast: {} bytes of {stream} were dropped]\n", piece.missing);
                     chunk.extend_from_slice(mark.as_bytes());
                 }
                 chunk.extend_from_slice(&piece.bytes);

@@ -33,7 +33,7 @@ struct Filter {
     tenant: Option<String>,
     queue: Option<QueueId>,
     schedule: Option<ScheduleId>,
-    /// Includes child workflows.
+    /// Includes sub-workflows.
     children: bool,
 }
 

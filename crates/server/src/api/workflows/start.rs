@@ -219,7 +219,7 @@ pub(crate) async fn start(State(app): State<Arc<App>>, request: Request) -> Resu
                 if !refused.is(ProblemKind::UnknownWorkflow) {
                     return refused;
                 }
-                let detail = format!("the key started {id}, which was removed since: use a new key");
+                let detail = format!("the key started {id}, which was deleted since: use a new key");
                 Refused::detailed(ProblemKind::IdempotencyGone, detail)
             })?;
             let shown = view::with_definition(&workflow, &compiled.plan, inputs);

@@ -25,7 +25,7 @@ pub struct Recovery {
     pub torn_tail: Option<TornTail>,
 }
 
-/// An unfinished frame that was truncated.
+/// Where the log was truncated: the start of an unfinished frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TornTail {
     pub file: PathBuf,
@@ -166,7 +166,7 @@ fn scan_last(segment: &Segment) -> Result<SegmentScan, Error> {
         tracing::warn!(
             file = %segment.path.display(),
             offset = scan.end,
-            "truncated an unfinished write at the end of the journal, no acknowledged entry is lost"
+            "truncated an unfinished write at the end of the journal; no acknowledged entry is lost"
         );
         scan.torn_tail = Some(TornTail { file: segment.path.clone(), offset: scan.end });
     }

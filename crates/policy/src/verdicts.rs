@@ -133,7 +133,7 @@ fn parse_sets<V>(
     value: &Value,
     parse: impl Fn(&str, &mut VerdictObject<'_>) -> Result<V, InvalidAnswer>,
 ) -> Result<Vec<ParsedVerdict<V>>, InvalidAnswer> {
-    let Ok(sets) = value.as_object() else { return Err(InvalidAnswer("the evaluation gave no object".to_owned())) };
+    let Ok(sets) = value.as_object() else { return Err(InvalidAnswer("the evaluation returned no object".to_owned())) };
     let mut verdicts = Vec::new();
     for (name, set) in sets.iter_sorted() {
         let Ok(name) = name.as_string() else { return Err(InvalidAnswer("a verdict has no name".to_owned())) };

@@ -239,10 +239,10 @@ impl Inner {
         match state {
             Some(State::Open) => {
                 self.connection.renew();
-                tracing::warn!(service, checks = circuit.name, "policy circuit open");
+                tracing::warn!(service, checks = circuit.name, "the circuit breaker of the policy service is open");
             }
             Some(State::Closed) => {
-                tracing::info!(service, checks = circuit.name, "policy circuit closed");
+                tracing::info!(service, checks = circuit.name, "the circuit breaker of the policy service is closed");
             }
             Some(State::HalfOpen) | None => {}
         }
@@ -252,8 +252,10 @@ impl Inner {
         circuit.counters.open_rejections.add();
         let until = Timestamp(open.retry_at);
         let message = match open.state {
-            State::Open | State::Closed => format!("policy circuit open until {until}"),
-            State::HalfOpen => "policy circuit half-open: all probes are in flight".to_owned(),
+            State::Open | State::Closed => format!("the circuit breaker of the policy service is open until {until}"),
+            State::HalfOpen => {
+                "the circuit breaker of the policy service is half-open: all probes are in flight".to_owned()
+            }
         };
         Unavailable { reason: UnavailableReason::CircuitOpen, message, retry_at: Some(open.retry_at) }
     }

@@ -23,7 +23,7 @@ pub(crate) fn outcome(echo: EchoRun) -> Outcome {
 }
 
 fn failed(end: End) -> Outcome {
-    Outcome { message: Some("the echo job was told to fail".to_owned()), ..Outcome::of(end) }
+    Outcome { message: Some("the echo job failed as requested".to_owned()), ..Outcome::of(end) }
 }
 
 /// Delayed echo jobs, earliest first: hundreds of thousands need one timer.

@@ -54,7 +54,8 @@ pub(crate) struct Env {
     pub uplink: Arc<dyn Uplink>,
 }
 
-/// What a server needs at the end of an attempt. Stored in the spawner, because another server may have started it.
+/// What the runner needs at the end of an attempt. Stored in the spawner, because the server may have been restarted
+/// since the attempt began.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
 pub(crate) struct Note {
     #[n(0)]
@@ -124,7 +125,7 @@ fn launch(
     note: &Note,
 ) -> Result<AttemptProgress, Box<Outcome>> {
     let setup_failed = |what: &str, error: std::io::Error| {
-        Box::new(failure(End::Infrastructure, format!("the job could not be set up: {what}: {error}")))
+        Box::new(failure(End::Infrastructure, format!("the attempt could not be set up: {what}: {error}")))
     };
     let launch = Launch {
         command: workspace::command(process, workspace.bundle.as_ref())?,
@@ -335,7 +336,7 @@ pub(crate) async fn collect_artifacts(env: &Env, attempt_ref: AttemptRef, note: 
         .map(|file| Artifact { path: file.path, blob: file.blob, bytes: file.bytes, executable: file.executable })
         .collect();
     if Artifact::fitting(&artifacts) < artifacts.len() {
-        let message = format!("{} output files are too many for one job: pack them into fewer", artifacts.len());
+        let message = format!("{} output files are more than one job can have: pack them into fewer", artifacts.len());
         return failed(failure(End::Fatal, message));
     }
     Outcome { artifacts, ..outcome }
@@ -362,7 +363,7 @@ fn outcome_of(exit: &Exit, note: &Note) -> Outcome {
         ExitStatus::Refused { reason } => with_message(End::Fatal, format!("it was not started: {reason}")),
         ExitStatus::SetupFailed { step, errno } => {
             let error = std::io::Error::from_raw_os_error(*errno);
-            with_message(End::Infrastructure, format!("the job could not be set up: {step}: {error}"))
+            with_message(End::Infrastructure, format!("the attempt could not be set up: {step}: {error}"))
         }
         ExitStatus::OverLimit { limit: Limit::Disk } => {
             with_message(End::Infrastructure, "it was killed because the node's disk is almost full".to_owned())

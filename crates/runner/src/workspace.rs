@@ -67,7 +67,7 @@ pub(crate) async fn create(
     }
     let path = scratch.join(directory_name(attempt_ref));
     create_directories(&path).map_err(|error| {
-        failure(End::Infrastructure, format!("the job could not be set up: create `{}`: {error}", path.display()))
+        failure(End::Infrastructure, format!("the attempt could not be set up: create `{}`: {error}", path.display()))
     })?;
     let mut workspace = Workspace::default();
     for (name, blob) in &task.inputs {
@@ -82,7 +82,7 @@ pub(crate) async fn create(
             let link = path.join("worker");
             let linked = std::fs::remove_dir(&link).and_then(|()| std::os::unix::fs::symlink(bundle.path(), &link));
             linked.map_err(|error| {
-                failure(End::Infrastructure, format!("the job could not be set up: link the worker: {error}"))
+                failure(End::Infrastructure, format!("the attempt could not be set up: link the worker: {error}"))
             })?;
         }
         workspace.worker = directory;

@@ -65,7 +65,7 @@ pub fn protections(sandbox: &Sandbox, groups: &Cgroups, memory_total: Option<u64
 pub fn refusal(sandbox: &Sandbox, groups: &Cgroups, launch: &Launch) -> Option<String> {
     let sandboxed = launch.profile != Profile::None;
     if let (Mode::Unavailable(reason), true) = (&sandbox.mode, sandboxed) {
-        return Some(format!("this host cannot make a sandbox ({reason})"));
+        return Some(format!("this host cannot create a sandbox ({reason})"));
     }
     if launch.bounds.processes.is_some() && groups.processes().is_none() && !sandboxed {
         return Some("this host can limit the number of processes only in a sandbox".to_owned());

@@ -352,6 +352,8 @@ impl Spawner {
             chown_outputs(&self.sandbox, scratch, launch.profile, owner)?;
         }
         let user = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+        // The first call creates the groups, whose counter is then read. The second only returns their descriptors, which
+        // borrow the groups.
         self.groups.prepare(slot, launch)?;
         let memory_kills = self.groups.memory_kills(slot);
         let groups = self.groups.prepare(slot, launch)?;

@@ -200,7 +200,7 @@ async fn echo_fails_with_the_requested_error() {
     let job = server.run(&json!({"run": {"echo": {"fail": "fatal", "delay_ms": 1}}})).await;
     assert_eq!((&job["state"], &job["reason"]), (&json!("failed"), &json!("fatal")));
     assert_eq!((&job["attempt"], &job["retries"]), (&json!(1), &json!(0)));
-    assert!(text(&job["message"]).contains("told to fail"), "{job}");
+    assert!(text(&job["message"]).contains("failed as requested"), "{job}");
     assert_eq!(server.get(&format!("/v1/jobs/{}/result", text(&job["id"]))).await.expect(200), json!(null));
 }
 

@@ -347,7 +347,7 @@ mod fail_closed {
         let before = breaker_is(api, "open").await;
         let id = api.submit(&Kind::Allowed.job()).await;
         let job = api.job_when(&id, |job| job["reason"] == "policy_unavailable").await;
-        assert!(text(&job["message"]).contains("circuit open"), "{job}");
+        assert!(text(&job["message"]).contains("circuit breaker of the policy service is open"), "{job}");
         accepted.insert(id, Kind::Allowed);
         let after = breaker_is(api, "open").await;
         assert_eq!((&after["opened_at"], &after["calls"]), (&before["opened_at"], &before["calls"]));

@@ -34,7 +34,7 @@ impl Shard {
     /// Decides about all attempts dispatched to earlier incarnations of a runner. `in_flight` is sorted.
     pub(crate) fn decide_orphans(&mut self, id: RunnerId, incarnation: Incarnation, in_flight: &[AttemptRef]) {
         let mut adopted = Vec::new();
-        for job in self.on_runner(id, |assigned_runner| assigned_runner < incarnation) {
+        for job in self.on_runner(id, |assigned_incarnation| assigned_incarnation < incarnation) {
             let Some(entry) = self.jobs.get_mut(job) else {
                 self.anomalies.note(Anomaly::MissingJob(job), "decide orphans");
                 continue;
@@ -85,7 +85,7 @@ impl Shard {
             runner.close();
             self.runner_changed_by_id(id);
         }
-        for job in self.on_runner(id, |assigned_runner| assigned_runner <= incarnation) {
+        for job in self.on_runner(id, |assigned_incarnation| assigned_incarnation <= incarnation) {
             let Some(entry) = self.jobs.get(job) else {
                 self.anomalies.note(Anomaly::MissingJob(job), "runner lost");
                 continue;

@@ -12,11 +12,11 @@ pub const KEY_LIFETIME_MAX: Millis = Millis(24 * 3_600 * 1_000);
 pub struct Config {
     pub shard: ShardId,
     pub shards: Shards,
-    /// Maximum number of jobs that are not terminal. Beyond it submits are refused with `retry_after`.
+    /// Maximum number of live jobs. Beyond it submissions are refused with `retry_after`.
     pub live_jobs_max: usize,
     /// Maximum number of queues.
     pub queues_max: usize,
-    /// Maximum number of workflows that have not ended, child workflows included.
+    /// Maximum number of live workflows, including sub-workflows.
     pub workflows_max: usize,
     pub schedules_max: usize,
     /// Maximum number of missed slots that a schedule catches up on.
@@ -36,7 +36,7 @@ pub struct Config {
     pub interactive_ages_after: Millis,
     /// A batch job that waits this long is promoted to critical.
     pub batch_ages_after: Millis,
-    /// An explicitly created queue expires after this time without active jobs.
+    /// An explicitly created queue expires after this time without live jobs.
     pub queue_idle_expiry: Millis,
     /// How long a job waits for an approval.
     pub approval_expiry: Millis,

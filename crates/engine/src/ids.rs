@@ -8,7 +8,7 @@ use model::time::Millis;
 pub(crate) struct Ids {
     source: IdSource,
     last: u64,
-    /// Slot of what is not bound to another one.
+    /// Id slot of objects without a slot of their own.
     home: Slot,
 }
 

@@ -1,7 +1,8 @@
-//! Exponential delays with unpredictable jitter: jobs that failed together do not retry together, and no client can
-//! predict the moment of a retry.
+//! Exponential backoff with keyed jitter, for dispatch tries and policy checks. The backoff between retries of a job is
+//! `model::machine::Backoff`.
 //!
-//! The engine has no randomness. The shell provides a random key, and the jitter is a keyed hash.
+//! With jitter, jobs that failed together do not retry together, and no client can predict the moment of a retry. The
+//! engine has no randomness: the shell provides a random key, and the jitter is a keyed hash.
 
 use model::id::JobId;
 use model::time::Millis;

@@ -19,7 +19,7 @@ use crate::step::Step;
 /// A request that waits for the look-up of its key.
 #[derive(Debug)]
 pub(crate) enum KeyWaiter {
-    /// One job of a submit.
+    /// One submission of a request.
     Job {
         request: RequestId,
         index: usize,

@@ -18,14 +18,14 @@
 //! shard's. After a start: [`Leases::new`], [`Leases::restore_ledger`] for every record, then [`Leases::restore_use`]
 //! for every scope with jobs, derived from the jobs' records; then steps.
 //!
-//! **Slots.** Use never exceeds the limit, because: a holder uses at most what it was granted; the home's record,
-//! committed before a grant is sent, is never below what any epoch of the holder believes to have; the home grants only
-//! while its own use plus all records stay below the limit. Only the holder's own message, an absolute number, lowers a
-//! record. Each message is fenced by the holder's epoch and a sequence number, both part of the record, so that a late
-//! message cannot override a newer one even after a restart of the home. A holder that lost its memory is found by a
-//! [`Recall`]: silent holders are checked from time to time, and sooner while others wait. The limit is the one in the
-//! latest request. If it is lowered below the use, nothing is granted until the use has dropped. While shards disagree
-//! on a limit, it may alternate between the two values.
+//! **Slots.** Use never exceeds the limit: a holder uses at most what it was granted; the home commits its record
+//! before it sends the grant, so that the record is never below what the holder, in any epoch, believes it was granted;
+//! the home grants only while its own use plus all records stay within the limit. Only the holder's own message, an
+//! absolute number, lowers a record. Each message is fenced by the holder's epoch and a sequence number, both part of
+//! the record, so that a late message cannot override a newer one even after a restart of the home. A holder that lost
+//! its memory is found by a [`Recall`]: silent holders are checked from time to time, and sooner while others wait. The
+//! limit is the one in the latest request. If it is lowered below the use, nothing is granted until the use has
+//! dropped. While shards disagree on a limit, it may alternate between the two values.
 //!
 //! **Tokens** are handed out, at most the limit in any second, and expire. In any second all shards together use at
 //! most twice the limit, the home's own jobs alone at most the limit; see [`tokens`]. In the first second after its
@@ -61,13 +61,13 @@ use window::TOKEN_WINDOW;
 
 /// An unanswered request for slots is repeated after this time, with a new number; so is a recall while others wait.
 pub const RETRY: Millis = Millis::from_secs(1);
-/// A want that was answered but not met is repeated after this time: a restarted home has forgotten it.
+/// A demand that was answered but not met is repeated after this time: a restarted home has forgotten it.
 pub const REFRESH: Millis = Millis::from_secs(5);
-/// The home drops a want that was not repeated for this time.
+/// The home drops a demand that was not repeated for this time.
 pub const WANT_LIFETIME: Millis = Millis::from_secs(15);
 /// Unused slots that no shard waits for are kept for one to two of these periods: most jobs then need no request.
 pub const LINGER: Millis = Millis::from_secs(1);
-/// With fewer slots than shards that want one, a shard keeps its slot for at least this time.
+/// With fewer slots than shards that demand one, a shard keeps its slot for at least this time.
 pub const MIN_HOLD: Millis = Millis::from_secs(1);
 /// A holder that was silent for this time is recalled.
 pub const CHECK: Millis = Millis::from_secs(60);

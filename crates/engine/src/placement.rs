@@ -1,4 +1,4 @@
-//! Which runner gets which job.
+//! Placement: chooses a runner for each job.
 //!
 //! A job's demands on a runner are a [`requirement`]; equal requirements are interned. Requirements that the same
 //! runners satisfy share a [`candidate_set`]: those runners ordered by load, and the jobs waiting for one of them in

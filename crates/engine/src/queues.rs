@@ -70,17 +70,17 @@ impl QueueEntry {
         self.active.is_empty() && self.workflows == 0
     }
 
-    /// Whether one more of its jobs may be dispatched.
+    /// Whether `max_running` allows one more of its jobs on a runner. Never in a cancelled queue.
     fn has_room(&self) -> bool {
         // Cancellation works in chunks; jobs whose turn has not come must not start meanwhile.
         self.queue.state != QueueState::Cancelled && self.queue.max_running.is_none_or(|max| self.on_runner < max)
     }
 }
 
-/// What a job's transition changed in its queue.
+/// Effect of a job's transition on its queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counted {
-    /// A limited queue has room for one more running job.
+    /// A job left its runner in a queue with `max_running`.
     pub freed_slot: bool,
     /// A live job has become terminal.
     pub job_left: bool,

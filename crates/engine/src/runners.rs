@@ -438,7 +438,7 @@ impl Shard {
 
     /// Reconciles an inventory with the attempts dispatched before its request.
     fn reconcile(&mut self, id: RunnerId, incarnation: Incarnation, in_flight: &[AttemptRef], inventory: u64) {
-        for job in self.on_runner(id, |assigned_runner| assigned_runner == incarnation) {
+        for job in self.on_runner(id, |assigned_incarnation| assigned_incarnation == incarnation) {
             let Some(entry) = self.jobs.get(job) else {
                 self.anomalies.note(Anomaly::MissingJob(job), "reconcile");
                 continue;

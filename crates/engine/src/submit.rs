@@ -17,7 +17,7 @@ use crate::shard::{Map, Shard};
 use crate::step::Step;
 use crate::tenancy::LimitReached;
 
-/// A submit with jobs that are not answered yet: they wait for a key lookup or a tenant limit.
+/// A request with submissions that are not answered yet: they wait for a key lookup or a tenant limit.
 #[derive(Debug)]
 struct OpenSubmit {
     results: Vec<Option<Result<Accepted, Refusal>>>,
@@ -47,7 +47,7 @@ impl From<Refusal> for NotAccepted {
     }
 }
 
-/// Submits that are not fully answered.
+/// Submit requests that are not fully answered.
 #[derive(Debug, Default)]
 pub(crate) struct Submits {
     open: Map<RequestId, OpenSubmit>,
@@ -80,7 +80,7 @@ impl Shard {
         }
     }
 
-    /// Accepts or refuses one job of an open submit, or parks it until its tenant's home shard answers.
+    /// Accepts or refuses one submission of an open request, or parks it until its tenant's home shard answers.
     pub(crate) fn accept_or_park(&mut self, request: RequestId, index: usize, submission: Submission, step: &mut Step) {
         let result = match self.accept(submission, step) {
             Ok(accepted) => Ok(accepted),
@@ -98,7 +98,7 @@ impl Shard {
         self.complete_submission(request, index, result, step);
     }
 
-    /// Records the answer to one job of an open submit.
+    /// Records the answer to one submission of an open request.
     pub(crate) fn complete_submission(
         &mut self,
         request: RequestId,
@@ -122,7 +122,7 @@ impl Shard {
         }
     }
 
-    /// The answer to a submit with an idempotency key that was used before.
+    /// The answer to a submission with an idempotency key that was used before.
     pub(crate) fn answer_duplicate(&mut self, entry: KeyEntry, submission: &Submission) -> Result<Accepted, Refusal> {
         let Made::Job { id, seq } = entry.made else { return Err(Refusal::KeyConflict) };
         if entry.digest != self.keyed_digest(submission)? {

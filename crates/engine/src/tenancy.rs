@@ -1,7 +1,7 @@
-//! Tenant limits on submits: active jobs, and submits per second.
+//! Tenant limits on submissions: live jobs, and submissions per second.
 //!
 //! The limits hold over all shards ([`crate::leases`]). A shard that is not the tenant's home may have to request slots
-//! first. Until then the submit is parked: neither answered nor accepted.
+//! first. Until then the submission is parked: neither answered nor accepted.
 
 use std::collections::VecDeque;
 
@@ -17,10 +17,10 @@ use crate::placement::TenantNumber;
 use crate::shard::{Map, Shard};
 use crate::step::Step;
 
-/// How long a submit waits for the tenant's home shard. Slightly longer than the lifetime of a token.
+/// How long a submission waits for the tenant's home shard. Slightly longer than the lifetime of a token.
 const PARKED_TIMEOUT: Millis = Millis(1_500);
 
-/// Maximum number of parked submits. Further ones are refused at once.
+/// Maximum number of parked submissions. Further ones are refused at once.
 const PARKED_MAX: usize = 10_000;
 
 /// A submitted job that waits for a slot or a token.
@@ -36,16 +36,16 @@ struct ParkedSubmit {
     refusal: Refusal,
 }
 
-/// Submits and tasks that wait for a tenant limit.
+/// Submissions and tasks that wait for a tenant limit.
 #[derive(Debug, Default)]
 pub(crate) struct Tenancy {
     /// Oldest first.
     parked: VecDeque<ParkedSubmit>,
-    /// Number of parked submits by limit.
+    /// Number of parked submissions by limit.
     waiting: Map<Scope, u32>,
     /// Limits that tasks of workflows wait for, with their values.
     workflow_waits: Map<Scope, u32>,
-    /// Deadline of each submit since it was first parked.
+    /// Deadline of each submission since it was first parked.
     deadlines: Map<(RequestId, usize), Millis>,
     outbox: Outbox,
 }
@@ -55,7 +55,7 @@ impl Tenancy {
         self.parked.front().map(|parked| parked.until)
     }
 
-    /// Removes the deadline of an answered submit.
+    /// Removes the deadline of an answered submission.
     pub fn forget_deadline(&mut self, request: RequestId, index: usize) {
         if !self.deadlines.is_empty() {
             self.deadlines.remove(&(request, index));
@@ -66,7 +66,7 @@ impl Tenancy {
         self.waiting.get(&scope).copied().unwrap_or(0)
     }
 
-    /// Subtracts submits that no longer wait for a limit.
+    /// Subtracts submissions that no longer wait for a limit.
     fn leave(&mut self, scope: Scope, count: u32) {
         match self.waiting(scope).saturating_sub(count) {
             0 => drop(self.waiting.remove(&scope)),
@@ -146,7 +146,7 @@ impl Shard {
         }
     }
 
-    /// Parks a submit until the tenant's home answers; an error if waiting is pointless.
+    /// Parks a submission until the tenant's home answers; an error if waiting is pointless.
     pub(crate) fn park(
         &mut self,
         request: RequestId,
@@ -167,14 +167,14 @@ impl Shard {
         Ok(())
     }
 
-    /// Reports to the leases how many submits and tasks wait for a limit.
+    /// Reports to the leases how many submissions and tasks wait for a limit.
     fn await_scope(&mut self, scope: Scope, limit: u32) {
         let tasks = u32::from(self.tenancy.workflow_waits.contains_key(&scope));
         let waiting = self.tenancy.waiting(scope) + tasks;
         self.ready.leases_mut().set_waiting(scope, limit, waiting);
     }
 
-    /// Retries submits and tasks whose slots or tokens have arrived, and refuses submits past their deadline.
+    /// Retries submissions and tasks whose slots or tokens have arrived, and refuses submissions past their deadline.
     pub(crate) fn serve_freed(&mut self, step: &mut Step) {
         for scope in self.ready.serve_freed() {
             let (ready, waiting): (VecDeque<ParkedSubmit>, VecDeque<ParkedSubmit>) =

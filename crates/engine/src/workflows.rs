@@ -51,7 +51,7 @@ pub(crate) struct Workflows {
     busy: VecDeque<WorkflowId>,
     /// Workflows to stop because their queue was cancelled.
     to_stop: VecDeque<WorkflowId>,
-    /// Workflows whose next job had no room; all are retried together at `room_retry_at`.
+    /// Workflows whose next job would exceed a limit of live jobs; all are retried together at `room_retry_at`.
     waiting_for_room: Vec<WorkflowId>,
     room_retry_at: Option<Millis>,
     /// Jobs of workflows that entered or left a terminal state in this step.

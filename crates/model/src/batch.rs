@@ -31,9 +31,9 @@ pub enum Keyspace {
     DeadLetters = 10,
     /// number → audit entry, hash-chained.
     Audit = 11,
-    /// job id → nothing. Succeeded jobs with a pending content scan.
+    /// job id → attempt number. Succeeded jobs with a pending content scan.
     Scans = 12,
-    /// tenant, shard → lease of the tenant's limits. Stored by the tenant's home shard.
+    /// scope (limit kind, tenant, rule), shard → slots granted to that shard. Stored by the home shard.
     Grants = 13,
     /// workflow id → record of a workflow that has not ended, or is part of such a workflow. Read completely at start.
     Workflows = 14,
@@ -104,6 +104,7 @@ impl Keyspace {
             Self::Tasks => "tasks",
             Self::Signals => "signals",
             Self::Schedules => "schedules",
+            // The name on disk, from before the messages were called rejected.
             Self::RejectedMessages => "parked",
             Self::LateUpdates => "late_updates",
         }

@@ -1,8 +1,8 @@
-//! Max-min fair shares: no claimant gets more than it requirements, and the remainder goes to the others.
+//! Max-min fair shares: no claimant gets more than it demands, and the remainder goes to the others.
 
 use std::cmp::Reverse;
 
-/// A shard that wants slots or tokens.
+/// A shard that demands slots or tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Claimant {
     pub want: u32,
@@ -12,7 +12,7 @@ pub(super) struct Claimant {
     pub last_served: u64,
 }
 
-/// Divides `amount`: every want in full if possible, else equal shares, small wants first.
+/// Divides `amount`: every demand in full if possible, else equal shares, small demands first.
 ///
 /// An indivisible rest goes to claimants that already hold more than the equal share: moving it would gain nothing.
 /// With less than one for each, it goes to the claimants that have waited longest, so that it rotates.

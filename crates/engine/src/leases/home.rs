@@ -224,7 +224,7 @@ impl Home {
         }
         for remote in self.remotes.values_mut() {
             remote.received_at.get_or_insert(now);
-            // The holder has not repeated its want: it may be gone.
+            // The holder has not repeated its demand: it may be gone.
             if remote.want > remote.total && remote.want_until <= now {
                 remote.want = remote.total;
             }

@@ -5,7 +5,7 @@ use model::id::Epoch;
 
 use crate::leases::scope::Scope;
 
-/// From a holder to the home: its current state and wants. Absolute numbers, so duplicates have no effect.
+/// From a holder to the home: its current state and demand. Absolute numbers, so duplicates have no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct LeaseRequest {
     #[n(0)]
@@ -16,10 +16,10 @@ pub struct LeaseRequest {
     /// Numbers all requests of a holder's epoch, across scopes. Older requests are ignored.
     #[n(2)]
     pub seq: u64,
-    /// From this message on the holder has at most this, until a grant in answer to it. 0 for tokens.
+    /// The holder has at most this many slots from this message on, until a grant answers it. 0 for tokens.
     #[n(3)]
     pub held: u32,
-    /// Slots: wanted in total. Tokens: wanted in addition.
+    /// The demand. Slots: in total. Tokens: in addition.
     #[n(4)]
     pub want: u32,
     /// The limit as the holder knows it. Absent if it may be outdated.

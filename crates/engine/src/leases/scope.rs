@@ -21,7 +21,7 @@ pub enum Kind {
     /// Jobs that are not terminal: a slot each, given back when the job ends.
     #[n(1)]
     Live,
-    /// Submits per second: a token each, never given back.
+    /// Submissions per second: a token each, never given back.
     #[n(2)]
     Submits,
 }

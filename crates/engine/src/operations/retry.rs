@@ -29,7 +29,8 @@ impl Shard {
         Ok(())
     }
 
-    /// A retry needs room like a new job, and its queue. An expired queue is restored for its old jobs only.
+    /// A retry counts against the limits of live jobs like a new job, and needs its queue. An expired queue is restored
+    /// for its old jobs only.
     pub(super) fn make_room_for_retry(&mut self, job: &Job) -> Result<(), Refusal> {
         // A retry that is refused anyway must not restore the queue.
         if machine::step(job, &Event::Reschedule).is_err() {

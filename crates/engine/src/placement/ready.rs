@@ -153,7 +153,7 @@ impl Ready {
         self.requirements.topics.count_end(topic, state);
     }
 
-    /// A limited queue has room again.
+    /// A queue is below its `max_running` again.
     pub fn unpark_queue(&mut self, queue: QueueId) {
         self.unpark(&LimitKey::Queue(queue));
     }

@@ -16,7 +16,7 @@ pub(crate) struct Runners {
     by_id: Map<RunnerId, RunnerIndex>,
     /// Runners whose cursor has moved since the last flush.
     dirty: Vec<RunnerIndex>,
-    /// Next checks, soonest first. A stale time is too early and corrected when it comes up.
+    /// Time of the next check of each runner, earliest first. An outdated time is too early; it is corrected when due.
     checks: BTreeSet<(Millis, RunnerIndex)>,
     /// Jobs with an attempt in flight on each runner, in any incarnation.
     jobs: Map<RunnerId, Set<JobId>>,

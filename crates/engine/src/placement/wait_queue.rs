@@ -51,7 +51,7 @@ pub(crate) struct WaitQueue {
 #[derive(Debug, Default)]
 struct TenantRotation {
     wait_queues: VecDeque<WaitQueueKey>,
-    /// The pass under which the tenant is in `order`; absent if parked. Passes only grow, so a stale one comes up too
+    /// The pass in the tenant's entry in `order`; absent if parked. Passes only grow, so an outdated entry comes up too
     /// early and is corrected then.
     filed: Option<StridePass>,
 }

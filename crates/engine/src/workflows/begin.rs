@@ -161,7 +161,7 @@ impl Shard {
             self.anomalies.note(Anomaly::MissingWorkflow(id), "merge");
             return false;
         };
-        // A leader without a row had no room for its job: any task may take over and become the leader.
+        // A leader without a row waits for a limit of live jobs: any task may take over and become the leader.
         let leader = workflow.merges.get(&key).copied().filter(|leader| workflow.row(*leader).is_some());
         let Some(leader) = leader else {
             workflow.merges.insert(key, task_key);

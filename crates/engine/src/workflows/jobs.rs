@@ -61,7 +61,8 @@ impl Shard {
         WorkResult::Done
     }
 
-    /// Creates the job of a task or compensation, before the policy check. None: there is no room for it now.
+    /// Creates the job of a task or compensation, before the policy check. None: a limit does not allow it now, or its
+    /// queue was cancelled.
     pub(super) fn enter_workflow_job(
         &mut self,
         id: WorkflowId,

@@ -120,7 +120,7 @@ impl Shard {
         }
     }
 
-    /// Executes what waited for the fetch of a finished workflow.
+    /// Runs the operations that waited for a finished workflow to be fetched.
     pub(crate) fn fetched_workflow(&mut self, id: WorkflowId, found: Option<Box<StoredWorkflow>>, step: &mut Step) {
         let waiting = self.workflows.awaiting_fetch.remove(&id).unwrap_or_default();
         let was_on_disk = !self.workflows.map.contains_key(&id);

@@ -132,7 +132,7 @@ impl Shard {
         Ok(self.add_workflow(source, new.plan, new.inputs, value, step))
     }
 
-    /// Refuses if the shard has no room for another workflow.
+    /// Refuses if the shard is at its limit of workflows or of live jobs.
     pub(super) fn room_for_workflow(&self) -> Result<(), Refusal> {
         if self.workflows.map.len() >= self.config.workflows_max || self.jobs.len() >= self.config.live_jobs_max {
             return Err(Refusal::Full { retry_after: self.config.retry_after });
@@ -238,7 +238,7 @@ impl Shard {
             self.anomalies.note(Anomaly::MissingWorkflow(id), "begin child");
             return WorkResult::Done;
         };
-        // Parents that wait for children must not use up the children's room: sub-workflows have twice the limit.
+        // Parents that wait for sub-workflows must not use up the limit: sub-workflows have twice the limit.
         // Beyond it waiting could last for ever, so the task fails.
         if self.workflows.map.len() >= self.config.workflows_max.saturating_mul(2) {
             let message = "too many workflows on this shard; start fewer sub-workflows at once";

@@ -16,7 +16,7 @@ use crate::step::Step;
 const ACTIONS_PER_TURN: usize = 256;
 /// Default concurrency of a `for_each` task: enough for any runner, and one list does not fill the shard.
 const ITEMS_AT_ONCE: u32 = 4_096;
-/// Delay before workflows without room for their next job are retried.
+/// Delay before workflows whose next job would exceed a limit of live jobs are retried.
 const ROOM_RETRY_INTERVAL: Millis = Millis::from_secs(1);
 
 /// The next action of a workflow.
@@ -37,7 +37,7 @@ enum NextAction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WorkResult {
     Done,
-    /// There was no room for the job; the action is retried later.
+    /// The job would exceed a limit of live jobs; the action is retried later.
     NoRoom,
 }
 
@@ -70,7 +70,7 @@ impl LiveWorkflow {
     fn next_item(&mut self) -> Option<TaskKey> {
         while let Some(task) = self.for_each_ready.pop_front() {
             let plan = &self.plan.tasks[task as usize];
-            // Waiting jobs take room in the shard. Delays, approvals and signals hardly do and have no default limit.
+            // Waiting jobs use memory of the shard. Delays, approvals and signals use little and have no default limit.
             let most = match &plan.work {
                 TaskWork::Job(_) | TaskWork::Workflow { .. } => Some(ITEMS_AT_ONCE),
                 TaskWork::Delay(_) | TaskWork::Approval { .. } | TaskWork::WaitFor { .. } | TaskWork::Switch(_) => None,
@@ -99,7 +99,7 @@ impl LiveWorkflow {
         }
     }
 
-    /// Puts a task or item without room for its job back to the front.
+    /// Puts a task or item whose job would exceed a limit of live jobs back to the front.
     fn requeue(&mut self, task_key: TaskKey) {
         match task_key.item {
             None => self.ready.push_front(task_key.task),
@@ -200,21 +200,21 @@ impl Shard {
         false
     }
 
-    /// Queues a workflow without room for its next job for a retry.
+    /// Queues a workflow whose next job would exceed a limit of live jobs for a retry.
     fn wait_for_room(&mut self, id: WorkflowId) {
         self.workflows.waiting_for_room.push(id);
         let again = self.now + ROOM_RETRY_INTERVAL;
         self.workflows.room_retry_at.get_or_insert(again);
     }
 
-    /// Wakes the workflows that wait for room when their retry is due.
+    /// Wakes the workflows that wait for a limit of live jobs when their retry is due.
     pub(crate) fn retry_waiting_for_room(&mut self) {
         if self.workflows.room_retry_at.is_some_and(|at| at <= self.now) {
             self.wake_waiting_for_room();
         }
     }
 
-    /// Wakes the workflows that wait for room.
+    /// Wakes the workflows that wait for a limit of live jobs.
     pub(crate) fn wake_waiting_for_room(&mut self) {
         self.workflows.room_retry_at = None;
         for id in std::mem::take(&mut self.workflows.waiting_for_room) {

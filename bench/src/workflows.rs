@@ -213,8 +213,9 @@ async fn waiting_task_memory(scale: Scale, report: &mut Report) -> anyhow::Resul
     server.ready(Instant::now()).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let before = server.memory()?;
-    let count = scale.of(100_000) - 1;
-    let workflows = 4;
+    // As many as fit into one definition.
+    let count = scale.of(20_000) - 1;
+    let workflows = 20;
     for number in 0..workflows {
         let mut tasks = serde_json::Map::new();
         tasks.insert("first".to_owned(), json!({ "delay": "1h" }));

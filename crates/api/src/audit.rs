@@ -1,6 +1,6 @@
 //! The audit log: entries, exported lines, verification.
 
-use model::audit::{Broken, Entry, Link};
+use model::audit::{AuditEntry, Broken, Link};
 use model::id::{JobId, QueueId, ShardId};
 use model::time::Timestamp;
 use model::verdict::PolicyVersion;
@@ -28,8 +28,8 @@ pub struct AuditEntryView {
 }
 
 impl AuditEntryView {
-    pub fn new(shard: ShardId, link: Link, entry: Entry) -> Self {
-        let Entry { number, at, action, by, job, queue, rule, policy, message } = entry;
+    pub fn new(shard: ShardId, link: Link, entry: AuditEntry) -> Self {
+        let AuditEntry { number, at, action, by, job, queue, rule, policy, message } = entry;
         Self {
             shard: shard.0,
             number,

@@ -66,17 +66,17 @@ impl Shard {
         let Some(entry) = self.jobs.get_mut(id) else {
             return self.anomalies.note(Anomaly::MissingJob(id), "declare lost");
         };
-        let (before, assigned_runner, executor) = (entry.pending(), entry.assigned_runner(), entry.job.executor);
+        let (before, assignment, executor) = (entry.pending(), entry.assignment(), entry.job.executor);
         entry.set_pending(Some(PendingDecision::Lose(fault)));
         self.backlog.push_attempt(id);
-        if let (Some(PendingDecision::Adopt(_)), Some((runner, incarnation))) = (before, assigned_runner) {
+        if let (Some(PendingDecision::Adopt(_)), Some((runner, incarnation))) = (before, assignment) {
             // The record still names an earlier incarnation, and the loss will too: free the slot of this incarnation.
             self.free_slot(runner, incarnation, executor);
         }
     }
 
     /// The runner is lost, and all its attempts in flight.
-    pub(crate) fn runner_lost(&mut self, id: RunnerId, incarnation: Incarnation) {
+    pub(crate) fn runner_lost(&mut self, id: RunnerId, incarnation: Incarnation, step: &mut Step) {
         if let Some(runner) = self.runner_mut(id) {
             if runner.incarnation > incarnation {
                 // A newer incarnation has connected. Its registration decides about the older attempts.
@@ -93,6 +93,7 @@ impl Shard {
             let fault = fault_when_lost(&entry.job);
             self.declare_lost(job, fault);
         }
+        self.confirm_lost(id, incarnation, step);
     }
 
     /// Applies the pending decision about the attempt of a job, if there still is one.

@@ -1,6 +1,6 @@
 //! The audit log of a shard. An entry is part of the commit it describes.
 
-use model::audit::{Action, Entry, Head};
+use model::audit::{Action, AuditEntry, Head};
 use model::batch::Keyspace;
 use model::codec;
 use model::id::{JobId, QueueId, WorkflowId};
@@ -32,8 +32,8 @@ impl Shard {
         self.audit.head = head;
     }
 
-    fn append_audit(&mut self, entry: Entry, step: &mut Step) {
-        let mut entry = Entry { at: self.now, ..entry };
+    fn append_audit(&mut self, entry: AuditEntry, step: &mut Step) {
+        let mut entry = AuditEntry { at: self.now, ..entry };
         let head = &mut self.audit.head;
         let key = key::audit(head.number + 1);
         step.batch.put_with(Keyspace::Audit, &key, |buffer| head.append(&mut entry, buffer));
@@ -53,12 +53,12 @@ impl Shard {
             Verdict::Deny => Action::Denied,
             Verdict::Throttle(_) => Action::Throttled,
         };
-        let entry = Entry {
+        let entry = AuditEntry {
             job: Some(job),
             rule: Some(decision.rule.clone()),
             policy: decision.policy,
             message: decision.message.clone(),
-            ..Entry::of(action)
+            ..AuditEntry::of(action)
         };
         self.append_audit(entry, step);
     }
@@ -73,12 +73,12 @@ impl Shard {
             OutputVerdict::Deny => Action::OutputDenied,
             OutputVerdict::Redact => Action::OutputRedacted,
         };
-        let entry = Entry {
+        let entry = AuditEntry {
             job: Some(job),
             rule: Some(decision.rule.clone()),
             policy: decision.policy,
             message: decision.message.clone(),
-            ..Entry::of(action)
+            ..AuditEntry::of(action)
         };
         self.append_audit(entry, step);
     }
@@ -92,24 +92,30 @@ impl Shard {
         comment: Option<String>,
         step: &mut Step,
     ) {
-        let entry = Entry { job: Some(job), by: name(by), message: comment, ..Entry::of(action) };
+        let entry = AuditEntry { job: Some(job), by: name(by), message: comment, ..AuditEntry::of(action) };
         self.append_audit(entry, step);
     }
 
     pub(crate) fn audit_queue(&mut self, action: Action, queue: QueueId, by: &Actor, step: &mut Step) {
-        self.append_audit(Entry { queue: Some(queue), by: name(by), ..Entry::of(action) }, step);
+        self.append_audit(AuditEntry { queue: Some(queue), by: name(by), ..AuditEntry::of(action) }, step);
     }
 
     pub(crate) fn audit_workflow(&mut self, action: Action, workflow: WorkflowId, by: &Actor, step: &mut Step) {
-        self.append_audit(Entry { message: Some(workflow.to_string()), by: name(by), ..Entry::of(action) }, step);
+        self.append_audit(
+            AuditEntry { message: Some(workflow.to_string()), by: name(by), ..AuditEntry::of(action) },
+            step,
+        );
     }
 
     pub(crate) fn audit_schedule(&mut self, action: Action, schedule: &str, by: &Actor, step: &mut Step) {
-        self.append_audit(Entry { message: Some(schedule.to_owned()), by: name(by), ..Entry::of(action) }, step);
+        self.append_audit(
+            AuditEntry { message: Some(schedule.to_owned()), by: name(by), ..AuditEntry::of(action) },
+            step,
+        );
     }
 
     /// Logs an event without an actor.
-    pub(crate) fn audit_event(&mut self, entry: Entry, step: &mut Step) {
+    pub(crate) fn audit_event(&mut self, entry: AuditEntry, step: &mut Step) {
         self.append_audit(entry, step);
     }
 

@@ -7,6 +7,10 @@ use model::time::Millis;
 /// Keys are stored by day and looked up under today and yesterday, so a key cannot count for longer than a day.
 pub const KEY_LIFETIME_MAX: Millis = Millis(24 * 3_600 * 1_000);
 
+/// Upper bound of what one input writes, in bytes: the largest batch of jobs, with their indexes and events. A commit
+/// exceeds the limit of its round by at most this.
+pub const INPUT_BYTES_MAX: usize = 80 << 20;
+
 /// Limits and intervals of a shard. Fixed for its lifetime, unlike [`crate::Settings`].
 #[derive(Debug, Clone, Copy)]
 pub struct Config {

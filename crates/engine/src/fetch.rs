@@ -6,7 +6,7 @@ use model::batch::Keyspace;
 use model::id::{JobId, WorkflowId};
 use model::job::Job;
 use model::key::{Day, KeyEntry};
-use model::spec::KeyHash;
+use model::spec::{Digest, KeyHash};
 use model::workflow::{Signal, TaskKey, TaskRecord, Workflow, WorkflowSpec};
 use workflow::Plan;
 
@@ -27,6 +27,8 @@ pub enum Fetch {
     FinishedWorkflows { after: WorkflowId, limit: usize },
     /// The keys of a workflow's task and signal records.
     WorkflowRows { id: WorkflowId, limit: usize },
+    /// The definitions without users among the next `limit` ones; see [`crate::next_definition`].
+    UnusedDefinitions { after: Option<Digest>, limit: usize },
 }
 
 /// The store's answer, read at some time after the request.
@@ -71,6 +73,11 @@ pub enum Fetched {
         id: WorkflowId,
         rows: Vec<(Keyspace, Vec<u8>)>,
         more: bool,
+    },
+    UnusedDefinitions {
+        unused: Vec<Digest>,
+        /// Where to continue. Absent at the end.
+        after: Option<Digest>,
     },
 }
 

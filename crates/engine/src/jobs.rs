@@ -95,7 +95,7 @@ impl LiveJob {
     }
 
     /// The runner with the current attempt in flight, including an adoption that is not on record yet.
-    pub fn assigned_runner(&self) -> Option<(RunnerId, Incarnation)> {
+    pub fn assignment(&self) -> Option<(RunnerId, Incarnation)> {
         let (runner, known) = self.job.runner()?;
         match self.pending {
             Some(PendingDecision::Adopt(newer)) => Some((runner, newer)),

@@ -6,7 +6,7 @@
 use model::batch::Keyspace;
 use model::codec;
 use model::id::{JobId, time_of};
-use model::key::{self, Day, KeyEntry, Made};
+use model::key::{self, CreatedObject, Day, KeyEntry};
 use model::queue::QueueRef;
 use model::spec::{Digest, KeyHash};
 use model::time::Millis;
@@ -60,7 +60,7 @@ impl Keys {
 
     /// A job has ended: its key is only on disk from now on.
     pub fn forget(&mut self, key: KeyHash, job: JobId) {
-        if self.live.get(&key).is_some_and(|entry| matches!(entry.made, Made::Job { id, .. } if id == job)) {
+        if self.live.get(&key).is_some_and(|entry| matches!(entry.made, CreatedObject::Job { id, .. } if id == job)) {
             self.live.remove(&key);
         }
     }
@@ -153,7 +153,7 @@ impl Shard {
     }
 
     /// Stores what a key created, in the same commit.
-    pub(crate) fn note_key(&mut self, key: KeyHash, digest: Digest, made: Made, step: &mut Step) -> KeyEntry {
+    pub(crate) fn note_key(&mut self, key: KeyHash, digest: Digest, made: CreatedObject, step: &mut Step) -> KeyEntry {
         let entry = KeyEntry { digest, at: self.key_time(), made };
         let stored_key = key::idempotency(Day::of(entry.at), key);
         step.batch.put_with(Keyspace::Keys, &stored_key, |buffer| codec::encode_into(&entry, buffer));

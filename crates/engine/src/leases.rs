@@ -55,7 +55,7 @@ use holder::Holder;
 use home::Home;
 pub use message::{Grant, LeaseRequest, Message, Recall, Record};
 use role::{Context, FlushResult, Role, ScopeState};
-pub use scope::{Kind, LEDGER_KEY_BYTES, Scope};
+pub use scope::{LEDGER_KEY_BYTES, LimitKind, Scope};
 use tokens::TokenHome;
 use window::TOKEN_WINDOW;
 
@@ -416,7 +416,7 @@ mod tests {
     /// Scopes of which `shard` is the home.
     fn scopes_of(shard: ShardId) -> impl Iterator<Item = Scope> {
         let shards = Shards::new(SHARDS).unwrap();
-        let scopes = (0..).map(|number| Scope::of_tenant(Kind::Running, &format!("tenant {number}")));
+        let scopes = (0..).map(|number| Scope::of_tenant(LimitKind::Running, &format!("tenant {number}")));
         scopes.filter(move |scope| scope.home(shards) == shard)
     }
 

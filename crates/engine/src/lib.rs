@@ -44,7 +44,7 @@ mod timers;
 mod workflows;
 
 pub use anomaly::Anomaly;
-pub use config::{Config, KEY_LIFETIME_MAX};
+pub use config::{Config, INPUT_BYTES_MAX, KEY_LIFETIME_MAX};
 pub use fetch::{Fetch, Fetched, StoredWorkflow};
 pub use input::{
     Accepted, Actor, Answer, ApprovalDecision, Effect, Input, NewQueue, NewSchedule, NewWorkflow, Refusal, RequestId,
@@ -61,4 +61,4 @@ pub use stats::{
     TopicStats, UNPLACED_REASONS, VERDICTS,
 };
 pub use step::{Ended, Step};
-pub use workflows::WorkflowStats;
+pub use workflows::{WorkflowStats, next_definition};

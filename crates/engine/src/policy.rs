@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use model::audit::{Action, Entry};
+use model::audit::{Action, AuditEntry};
 use model::id::JobId;
 use model::job::Job;
 use model::machine::{Event, FAIL_OPEN_RULE, is_approved};
@@ -37,7 +37,7 @@ impl Shard {
                 PolicyMode::Disabled => None,
                 PolicyMode::Enforced(version) => Some(version),
             };
-            self.audit_event(Entry { policy, ..Entry::of(Action::PolicyChanged) }, step);
+            self.audit_event(AuditEntry { policy, ..AuditEntry::of(Action::PolicyChanged) }, step);
         }
     }
 
@@ -126,7 +126,7 @@ impl Shard {
     pub(crate) fn expire_approval(&mut self, id: JobId, step: &mut Step) {
         if self.fire(id, Event::ApprovalExpired, step).is_ok() {
             self.stats.approvals_expired += 1;
-            self.audit_event(Entry { job: Some(id), ..Entry::of(Action::ApprovalExpired) }, step);
+            self.audit_event(AuditEntry { job: Some(id), ..AuditEntry::of(Action::ApprovalExpired) }, step);
         }
     }
 

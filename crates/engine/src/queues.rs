@@ -79,7 +79,7 @@ impl QueueEntry {
 
 /// Effect of a job's transition on its queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Counted {
+pub(crate) struct QueueChange {
     /// A job left its runner in a queue with `max_running`.
     pub freed_slot: bool,
     /// A live job has become terminal.
@@ -205,9 +205,9 @@ impl Queues {
         from: State,
         to: State,
         now: Millis,
-    ) -> Option<Counted> {
+    ) -> Option<QueueChange> {
         let entry = self.entries.get_mut(&id)?;
-        let mut counted = Counted::default();
+        let mut counted = QueueChange::default();
         match (from.is_on_runner(), to.is_on_runner()) {
             (false, true) => entry.on_runner += 1,
             (true, false) => {

@@ -52,7 +52,7 @@ impl Shard {
             check("ready jobs", self.ready.len(executor) as u64, ready[executor as usize])?;
         }
         for (id, runner) in self.runners.iter() {
-            let assigned = self.jobs.iter().filter(|e| e.assigned_runner() == Some((*id, runner.incarnation))).count();
+            let assigned = self.jobs.iter().filter(|e| e.assignment() == Some((*id, runner.incarnation))).count();
             let in_flight: u32 = ExecutorKind::ALL.into_iter().map(|executor| runner.in_flight(executor)).sum();
             let listed = self.jobs.iter().filter(|e| e.job.runner().is_some_and(|(runner, _)| runner == *id)).count();
             check(&format!("jobs listed for {id}"), self.runners.jobs_of(*id).count() as u64, listed as u64)?;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use model::codec::DecodeError;
 use model::id::{JobId, RunnerId, WorkflowId};
 use model::job::Job;
-use model::key::{KeyEntry, Made};
+use model::key::{CreatedObject, KeyEntry};
 use model::message::{AttemptRef, RunnerCursor, ToRunner};
 use model::queue::Queue;
 use model::state::State;
@@ -62,7 +62,7 @@ impl Shard {
         debug_assert!(!job.state.is_terminal() && !job.lacks_spec());
         self.reserve_ids_up_to(job.id.0);
         if let Some(key) = job.key {
-            let made = Made::Job { id: job.id, seq: job.seq };
+            let made = CreatedObject::Job { id: job.id, seq: job.seq };
             self.keys.remember(key, KeyEntry { digest: job.digest.within(job.queue), at: job.created_at, made });
         }
         if self.queues.get(job.queue).is_none() {
@@ -73,6 +73,7 @@ impl Shard {
         if job.state.is_on_runner() {
             self.restore_assignment(&job);
         }
+        self.restore_unconfirmed(&job);
         self.timers.arm(&job, &self.config);
         self.stats.enter(job.state);
         self.jobs.insert(LiveJob::restored(job));
@@ -162,6 +163,7 @@ impl Shard {
             Fetched::Workflow { id, found } => self.fetched_workflow(id, found, step),
             Fetched::UnreadableWorkflow { id } => self.unreadable_workflow(id, step),
             Fetched::FinishedWorkflows { workflows, more } => self.fetched_finished_workflows(workflows, more, step),
+            Fetched::UnusedDefinitions { unused, after } => self.fetched_unused_definitions(unused, after, step),
             Fetched::WorkflowRows { id, rows, more } => self.fetched_rows(id, &rows, more, step),
         }
     }

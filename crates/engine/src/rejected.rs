@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use model::batch::Keyspace;
 use model::codec;
 use model::job::{End, Outcome};
-use model::message::AttemptRef;
 use model::rejected::RejectedMessage;
 
 use crate::shard::Shard;
@@ -25,22 +24,18 @@ impl Shard {
         }
     }
 
-    /// Validates the outcome. An outcome beyond the limits is stored as a rejected message, and the attempt counts as
-    /// fatally failed: a retry would give the same outcome.
-    pub(crate) fn validate_outcome(
+    /// Stores an outcome beyond the limits as a rejected message. Its attempt counts as fatally failed: a retry would
+    /// give the same outcome.
+    pub(crate) fn reject_outcome(
         &mut self,
-        attempt_ref: AttemptRef,
         outcome: Box<Outcome>,
         message: RejectedMessage,
         step: &mut Step,
     ) -> Box<Outcome> {
-        let Some(why) = outcome.beyond_limits() else { return outcome };
         self.stats.rejected_messages += 1;
         let number = self.rejected.numbers.back().map_or(1, |last| last + 1);
         self.rejected.numbers.push_back(number);
-        let reason = format!("its outcome was rejected: {why}");
-        let message =
-            RejectedMessage { at: self.now, job: attempt_ref.job, attempt: attempt_ref.attempt, why, ..message };
+        let reason = format!("its outcome was rejected: {}", message.why);
         step.batch
             .put_with(Keyspace::RejectedMessages, &number.to_be_bytes(), |buffer| codec::encode_into(&message, buffer));
         while self.rejected.numbers.len() > self.config.rejected_messages_max

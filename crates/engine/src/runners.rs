@@ -322,27 +322,33 @@ impl Shard {
                 {
                     self.runner_changed_by_id(id);
                 }
-                let if_rejected = RejectedMessage {
-                    at: self.now,
-                    runner: id,
-                    incarnation,
-                    sequence: message.sequence,
-                    job: attempt_ref.job,
-                    attempt: attempt_ref.attempt,
-                    why: String::new(),
+                let outcome = match outcome.beyond_limits() {
+                    None => outcome,
+                    Some(why) => {
+                        let rejected = RejectedMessage {
+                            at: self.now,
+                            runner: id,
+                            incarnation,
+                            sequence: message.sequence,
+                            job: attempt_ref.job,
+                            attempt: attempt_ref.attempt,
+                            why,
+                        };
+                        self.reject_outcome(outcome, rejected, step)
+                    }
                 };
-                let outcome = self.validate_outcome(attempt_ref, outcome, if_rejected, step);
                 self.ended(attempt_ref, outcome, step);
+                self.confirm_stopped(attempt_ref, step);
             }
         }
     }
 
     /// Jobs with an attempt in flight on a runner, in id order.
     pub(crate) fn on_runner(&self, id: RunnerId, matches: impl Fn(Incarnation) -> bool) -> Vec<JobId> {
-        let holds = |assigned_runner: Option<(RunnerId, Incarnation)>| {
-            assigned_runner.is_some_and(|(other, inc)| other == id && matches(inc))
+        let holds = |assignment: Option<(RunnerId, Incarnation)>| {
+            assignment.is_some_and(|(other, inc)| other == id && matches(inc))
         };
-        let in_flight = |job: &JobId| self.jobs.get(*job).is_some_and(|entry| holds(entry.assigned_runner()));
+        let in_flight = |job: &JobId| self.jobs.get(*job).is_some_and(|entry| holds(entry.assignment()));
         let mut jobs: Vec<JobId> = self.runners.jobs_of(id).filter(in_flight).collect();
         jobs.sort_unstable();
         jobs
@@ -399,6 +405,7 @@ impl Shard {
         if answers {
             self.reconcile(id, incarnation, in_flight, inventory);
         }
+        self.confirm_absent(id, incarnation, in_flight, if answers { inventory } else { 0 }, step);
     }
 
     /// Updates placement with the profile of a registered runner.
@@ -421,7 +428,7 @@ impl Shard {
         let entry = self.jobs.get(attempt_ref.job);
         let its_own = entry.filter(|entry| {
             let given_up = matches!(entry.pending(), Some(PendingDecision::Lose(_)));
-            entry.job.attempt == attempt_ref.attempt && entry.assigned_runner() == Some((id, incarnation)) && !given_up
+            entry.job.attempt == attempt_ref.attempt && entry.assignment() == Some((id, incarnation)) && !given_up
         });
         match its_own {
             Some(entry) if !entry.job.is_to_stop() => return self.accepted(id, attempt_ref),

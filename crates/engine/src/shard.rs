@@ -165,7 +165,7 @@ impl Shard {
             Input::Explain { request, job } => self.explain(request, job, step),
             Input::Load { runner, incarnation, load } => self.runner_load(runner, incarnation, load),
             Input::Runner(message) => self.runner_message(message, step),
-            Input::RunnerLost { runner, incarnation } => self.runner_lost(runner, incarnation),
+            Input::RunnerLost { runner, incarnation } => self.runner_lost(runner, incarnation, step),
             Input::Fetched(fetched) => self.fetched(fetched, step),
             Input::Tick => self.tick(step),
         }

@@ -4,7 +4,7 @@ use model::batch::Keyspace;
 use model::change::Change;
 use model::id::{JobId, QueueId};
 use model::job::{Job, NewJob};
-use model::key::{self, KeyEntry, Made};
+use model::key::{self, CreatedObject, KeyEntry};
 use model::queue::{QueueRef, QueueState};
 use model::spec::PackedSpec;
 use model::state::State;
@@ -124,7 +124,7 @@ impl Shard {
 
     /// The answer to a submission with an idempotency key that was used before.
     pub(crate) fn answer_duplicate(&mut self, entry: KeyEntry, submission: &Submission) -> Result<Accepted, Refusal> {
-        let Made::Job { id, seq } = entry.made else { return Err(Refusal::KeyConflict) };
+        let CreatedObject::Job { id, seq } = entry.made else { return Err(Refusal::KeyConflict) };
         if entry.digest != self.keyed_digest(submission)? {
             return Err(Refusal::KeyConflict);
         }
@@ -182,7 +182,7 @@ impl Shard {
         let entry = self.jobs.get(id).ok_or(Refusal::UnknownJob(id))?;
         let seq = entry.job.seq;
         if let Some((key, digest)) = keyed {
-            let made = self.note_key(key, digest, Made::Job { id, seq }, step);
+            let made = self.note_key(key, digest, CreatedObject::Job { id, seq }, step);
             self.keys.insert(key, made);
         }
         if self.jobs.get(id).is_some_and(|entry| entry.job.state == State::Pending) {

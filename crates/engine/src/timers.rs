@@ -192,7 +192,7 @@ impl Shard {
     /// Repeats the stop message to a runner that has not confirmed a retraction: the first may have been lost.
     fn resend_stop(&mut self, id: JobId, step: &mut Step) {
         let Some(entry) = self.jobs.get_mut(id).filter(|entry| entry.job.retracting) else { return };
-        let Some((runner, incarnation)) = entry.assigned_runner() else { return };
+        let Some((runner, incarnation)) = entry.assignment() else { return };
         let attempt_ref = AttemptRef { job: id, attempt: entry.job.attempt };
         step.effects.push(Effect::Send { runner, incarnation, message: ToRunner::Stop { attempt_ref } });
         self.timers.wake(entry, self.now + self.config.stop_timeout);

@@ -8,6 +8,7 @@
 mod begin;
 mod counts;
 mod decide;
+mod definitions;
 mod flush;
 mod jobs;
 mod late;
@@ -24,6 +25,7 @@ mod signals;
 mod start;
 mod stop;
 mod timers;
+mod unconfirmed;
 mod unsubmitted;
 mod work;
 
@@ -35,7 +37,10 @@ use model::time::Millis;
 use crate::shard::{Map, Shard};
 
 pub use counts::WorkflowStats;
+use definitions::Definitions;
+pub use definitions::next_definition;
 pub(crate) use live::LiveWorkflow;
+use unconfirmed::UnconfirmedAttempts;
 pub(crate) use unsubmitted::LetterOperation;
 
 /// Upper bound of the size of a schedule's record without its inputs.
@@ -68,6 +73,8 @@ pub(crate) struct Workflows {
     sweep: retention::WorkflowSweep,
     /// Restored marks of jobs whose updates have not been applied to their workflows.
     late_updates: BTreeSet<JobId>,
+    definitions: Definitions,
+    unconfirmed: UnconfirmedAttempts,
     /// Upper bound of the size of the changed records.
     dirty_bytes: usize,
     /// Workflows that this version cannot read. Nothing is done to them; another version continues them.
@@ -92,12 +99,26 @@ impl Workflows {
         if !self.busy.is_empty() || !self.children_to_finish.is_empty() || !self.to_stop.is_empty() {
             return Some(Millis(0));
         }
-        [self.timers.first().map(|(at, _)| *at), self.room_retry_at, self.sweep.next()].into_iter().flatten().min()
+        let timer = self.timers.first().map(|(at, _)| *at);
+        [timer, self.room_retry_at, self.sweep.next(), self.definitions.next_sweep()].into_iter().flatten().min()
     }
 
     /// Notes that a job of a workflow entered or left a terminal state.
     pub fn note_job_update(&mut self, job: JobId) {
         self.pending_job_updates.push_back(job);
+    }
+
+    /// Drops a workflow from memory.
+    fn forget(&mut self, id: WorkflowId) -> Option<Box<LiveWorkflow>> {
+        let workflow = self.map.remove(&id)?;
+        if let Some(digest) = workflow.record.definition {
+            self.definitions.leave(digest);
+        }
+        if workflow.dirty {
+            self.dirty.retain(|changed| *changed != id);
+        }
+        self.untrack_unconfirmed(&workflow);
+        Some(workflow)
     }
 
     /// Queues the workflow for work.

@@ -76,7 +76,7 @@ actions! {
 
 /// An entry of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-pub struct Entry {
+pub struct AuditEntry {
     /// Counts the entries of its shard, from 1.
     #[n(0)]
     pub number: u64,
@@ -100,7 +100,7 @@ pub struct Entry {
     pub message: Option<String>,
 }
 
-impl Entry {
+impl AuditEntry {
     /// An entry with only its action. The number is set by [`Head::append`], the time by the caller.
     pub fn of(action: Action) -> Self {
         Self {
@@ -159,7 +159,7 @@ impl Head {
     pub const START: Self = Self { number: 0, link: Link::START };
 
     /// Numbers the entry, writes its stored form to `buffer` and advances the head.
-    pub fn append(&mut self, entry: &mut Entry, buffer: &mut Vec<u8>) {
+    pub fn append(&mut self, entry: &mut AuditEntry, buffer: &mut Vec<u8>) {
         entry.number = self.number + 1;
         let begin = buffer.len();
         buffer.extend_from_slice(&[0; 32]);
@@ -170,10 +170,10 @@ impl Head {
     }
 
     /// Verifies and decodes the next entry and advances the head. The head is unchanged on error.
-    pub fn follow(&mut self, stored: &[u8]) -> Result<Entry, Broken> {
+    pub fn follow(&mut self, stored: &[u8]) -> Result<AuditEntry, Broken> {
         let number = self.number + 1;
         let (link, bytes) = stored.split_at_checked(32).ok_or(Broken::Unreadable { number })?;
-        let entry: Entry = codec::decode(bytes).map_err(|_| Broken::Unreadable { number })?;
+        let entry: AuditEntry = codec::decode(bytes).map_err(|_| Broken::Unreadable { number })?;
         if entry.number != number {
             return Err(Broken::Missing { number, found: entry.number });
         }
@@ -187,7 +187,7 @@ impl Head {
 }
 
 /// Decodes a stored entry without verifying the chain.
-pub fn decode(stored: &[u8]) -> Result<(Link, Entry), DecodeError> {
+pub fn decode(stored: &[u8]) -> Result<(Link, AuditEntry), DecodeError> {
     let (link, bytes) = stored.split_first_chunk::<32>().ok_or(DecodeError::Truncated)?;
     Ok((Link(*link), codec::decode(bytes)?))
 }
@@ -212,7 +212,7 @@ mod tests {
         let stored = (0..length)
             .map(|at| {
                 let mut buffer = Vec::new();
-                let mut entry = Entry { job: Some(JobId(at)), ..Entry::of(Action::Allowed) };
+                let mut entry = AuditEntry { job: Some(JobId(at)), ..AuditEntry::of(Action::Allowed) };
                 head.append(&mut entry, &mut buffer);
                 buffer
             })

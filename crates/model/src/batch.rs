@@ -51,10 +51,14 @@ pub enum Keyspace {
     RejectedMessages = 20,
     /// job id → nothing. Jobs that changed after their workflow ended; the workflow's record is not updated yet.
     LateUpdates = 21,
+    /// digest → definition of workflows, as JSON.
+    Definitions = 22,
+    /// digest, workflow or schedule id → nothing. The users of a definition, and a marker before them.
+    ByDefinition = 23,
 }
 
 impl Keyspace {
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::Live,
         Self::Done,
         Self::Spec,
@@ -76,6 +80,8 @@ impl Keyspace {
         Self::Schedules,
         Self::RejectedMessages,
         Self::LateUpdates,
+        Self::Definitions,
+        Self::ByDefinition,
     ];
 
     pub fn from_code(code: u8) -> Option<Self> {
@@ -107,6 +113,8 @@ impl Keyspace {
             // The name on disk, from before the messages were called rejected.
             Self::RejectedMessages => "parked",
             Self::LateUpdates => "late_updates",
+            Self::Definitions => "definitions",
+            Self::ByDefinition => "by_definition",
         }
     }
 }

@@ -17,6 +17,23 @@ pub fn by_queue(queue: QueueId, job: JobId) -> [u8; 16] {
     key
 }
 
+/// Takes the place of a user in [`by_definition`]: the definition is stored. No id is 0.
+pub const DEFINITION_MARKER: u64 = 0;
+
+/// `user`: id of the workflow or schedule.
+pub fn by_definition(digest: Digest, user: u64) -> [u8; 24] {
+    let mut key = [0; 24];
+    key[..16].copy_from_slice(&digest.0);
+    key[16..].copy_from_slice(&user.to_be_bytes());
+    key
+}
+
+/// Parses a [`by_definition`] key.
+pub fn user_of_definition(key: &[u8]) -> Option<(Digest, u64)> {
+    let (digest, user) = key.split_at_checked(16)?;
+    Some((Digest(digest.try_into().ok()?), u64::from_be_bytes(user.try_into().ok()?)))
+}
+
 /// A task sorts before its items.
 pub fn task(workflow: WorkflowId, task_key: TaskKey) -> [u8; 16] {
     let mut key = [0; 16];
@@ -96,12 +113,12 @@ pub struct KeyEntry {
     #[n(1)]
     pub at: Millis,
     #[n(2)]
-    pub made: Made,
+    pub made: CreatedObject,
 }
 
 /// The object created under an idempotency key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
-pub enum Made {
+pub enum CreatedObject {
     #[n(0)]
     Job {
         #[n(0)]

@@ -9,7 +9,7 @@ mod states;
 
 pub use record::{
     AfterStop, Compensation, CompensationState, FromSchedule, Note, NoteKind, Origin, Progress, Rollback,
-    RollbackState, Signal, Tally, TaskKey, TaskRecord, Totals, Workflow, WorkflowSpec,
+    RollbackState, Signal, Tally, TaskKey, TaskRecord, Totals, UnconfirmedAttempt, Workflow, WorkflowSpec,
 };
 pub use schedule::{CatchUp, Overlap, Schedule, ScheduleSpec};
 pub use states::{TaskState, UnknownState, WorkflowState};

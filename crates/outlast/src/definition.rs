@@ -69,7 +69,7 @@ mod tests {
         let at_the_limit = read_text(io::repeat(b'x').take(DEFINITION_BYTES_MAX as u64), "x").unwrap();
         assert_eq!(at_the_limit.len(), DEFINITION_BYTES_MAX);
         let error = read_text(io::repeat(b'x'), "x").unwrap_err();
-        assert!(error.is::<Usage>() && error.to_string().contains("64 MiB"), "{error}");
+        assert!(error.is::<Usage>() && error.to_string().contains("4 MiB"), "{error}");
         assert!(read(Path::new("/does/not/exist.yaml")).unwrap_err().is::<NotFound>());
     }
 

@@ -8,7 +8,7 @@ use model::batch::Keyspace;
 use model::codec;
 use model::id::{JobId, ShardId, WorkflowId};
 use model::key::{self, Day, KeyEntry};
-use model::spec::KeyHash;
+use model::spec::{Digest, KeyHash};
 use store::{Order, Range, Store};
 
 use crate::error::Error;
@@ -100,6 +100,7 @@ fn answer(store: &dyn Store, plans: &Plans, shard: ShardId, fetch: Fetch) -> Res
             Ok(vec![unless_damaged(finished_workflows(store, shard, after, limit))?.unwrap_or(none)])
         }
         Fetch::WorkflowRows { id, limit } => Ok(vec![workflow_rows(store, shard, id, limit)?]),
+        Fetch::UnusedDefinitions { after, limit } => Ok(vec![unused_definitions(store, shard, after, limit)?]),
     }
 }
 
@@ -150,4 +151,26 @@ fn workflow_rows(store: &dyn Store, shard: ShardId, id: WorkflowId, limit: usize
     }
     let more = rows.len() == limit;
     Ok(Fetched::WorkflowRows { id, rows, more })
+}
+
+/// Two keys of the index tell whether a definition has users, however many there are.
+fn unused_definitions(
+    store: &dyn Store,
+    shard: ShardId,
+    mut after: Option<Digest>,
+    limit: usize,
+) -> Result<Fetched, Error> {
+    let mut unused = Vec::new();
+    for _ in 0..limit {
+        let behind = after.map(|digest| store::Key::new(&key::by_definition(digest, u64::MAX)));
+        let range = behind.map_or(Range::all(), |last| Range::all().after(&last));
+        let found = store.scan(shard, Keyspace::ByDefinition, range, Order::Ascending, 2)?;
+        let [first, second] = [0, 1].map(|index| found.get(index).map(|(key, _)| &**key));
+        let Some((digest, is_unused)) = engine::next_definition(first, second) else {
+            return Ok(Fetched::UnusedDefinitions { unused, after: None });
+        };
+        unused.extend(is_unused.then_some(digest));
+        after = Some(digest);
+    }
+    Ok(Fetched::UnusedDefinitions { unused, after })
 }

@@ -28,7 +28,7 @@ pub(crate) type WorkflowWatch = oneshot::Sender<Arc<Workflow>>;
 pub(crate) type WorkflowWatched = oneshot::Receiver<Arc<Workflow>>;
 
 /// Watch of the job or workflow that a request creates.
-pub(crate) enum Ended {
+pub(crate) enum EndWatch {
     Job(Watch),
     Workflow(WorkflowWatch),
 }
@@ -40,7 +40,7 @@ pub(crate) enum Message {
         input: Input,
         reply: oneshot::Sender<Answer>,
         /// Watch of the submitted job or started workflow.
-        ended: Option<Ended>,
+        ended: Option<EndWatch>,
     },
     /// Watches a job. The watch is closed at once if the job is not live.
     Watch {
@@ -124,7 +124,7 @@ impl Inbox {
     /// Like [`Inbox::request`] for the submit of a single job; also a watch of the end of that job.
     pub async fn request_and_watch<R: Request>(&self, request: R) -> Result<(R::Answer, Watched), RequestError> {
         let (ended, watch) = oneshot::channel();
-        Ok((self.send(request, Some(Ended::Job(ended))).await?, watch))
+        Ok((self.send(request, Some(EndWatch::Job(ended))).await?, watch))
     }
 
     /// Like [`Inbox::request`] for the start of a workflow; also a watch of its end.
@@ -133,10 +133,10 @@ impl Inbox {
         request: R,
     ) -> Result<(R::Answer, WorkflowWatched), RequestError> {
         let (ended, watch) = oneshot::channel();
-        Ok((self.send(request, Some(Ended::Workflow(ended))).await?, watch))
+        Ok((self.send(request, Some(EndWatch::Workflow(ended))).await?, watch))
     }
 
-    async fn send<R: Request>(&self, request: R, ended: Option<Ended>) -> Result<R::Answer, RequestError> {
+    async fn send<R: Request>(&self, request: R, ended: Option<EndWatch>) -> Result<R::Answer, RequestError> {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= REQUESTS_WAITING_MAX {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             return Err(Unanswered::Busy.into());

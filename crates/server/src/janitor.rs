@@ -60,12 +60,13 @@ async fn collect(janitor: &Janitor) -> Result<Option<blobs::SweepStats>, Error> 
     Ok(Some(collection.sweep(|blob| in_use.contains(blob), SystemTime::now()).await?))
 }
 
-/// Keyspaces of workflows with references to blobs: inputs, task results, outputs. Live workflows are scanned twice:
+/// Keyspaces of workflows with references to blobs: definitions, inputs, task results, outputs. Live workflows are scanned twice:
 /// one that ends during the scan is found under `WorkflowsDone`, a rerun one by the second scan.
-const WORKFLOW_KEYSPACES: [Keyspace; 7] = [
+const WORKFLOW_KEYSPACES: [Keyspace; 8] = [
     Keyspace::Workflows,
     Keyspace::WorkflowsDone,
     Keyspace::WorkflowSpecs,
+    Keyspace::Definitions,
     Keyspace::Tasks,
     Keyspace::Signals,
     Keyspace::Schedules,

@@ -88,6 +88,16 @@ impl Compiled {
     }
 }
 
+/// Why a stored definition has no plan.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unreadable {
+    #[error("it is missing")]
+    Missing,
+    /// Written by another version.
+    #[error("{0}")]
+    Invalid(Diagnostics),
+}
+
 /// The cache. Shared by the API, the shards and the fetcher.
 pub(crate) struct Plans {
     cache: Mutex<Cache>,
@@ -124,22 +134,49 @@ impl Plans {
         Ok(compiled.map(|compiled| self.cache.lock().insert(compiled.plan.digest, compiled, Some(key))))
     }
 
-    /// The plan of a workflow.
-    pub fn load(&self, spec: &WorkflowSpec) -> Result<Arc<Plan>, Diagnostics> {
-        self.find(spec.digest, &spec.definition)
+    /// The plan of a workflow. Blocking: reads the store if the plan is not cached.
+    pub fn load(
+        &self,
+        store: &dyn Store,
+        shard: ShardId,
+        spec: &WorkflowSpec,
+    ) -> Result<Result<Arc<Plan>, Unreadable>, Error> {
+        self.find(store, shard, spec.digest, &spec.definition)
     }
 
-    /// The plan of the workflows that a schedule starts.
-    pub fn of_schedule(&self, schedule: &Schedule) -> Result<Arc<Plan>, Diagnostics> {
-        self.find(schedule.spec.digest, &schedule.spec.definition)
+    /// The plan of the workflows that a schedule starts. Blocking, like [`Plans::load`].
+    pub fn of_schedule(
+        &self,
+        store: &dyn Store,
+        shard: ShardId,
+        schedule: &Schedule,
+    ) -> Result<Result<Arc<Plan>, Unreadable>, Error> {
+        self.find(store, shard, schedule.spec.digest, &schedule.spec.definition)
     }
 
-    fn find(&self, digest: Digest, definition: &[u8]) -> Result<Arc<Plan>, Diagnostics> {
+    /// `inline`: the definition, if it is part of the record.
+    fn find(
+        &self,
+        store: &dyn Store,
+        shard: ShardId,
+        digest: Digest,
+        inline: &[u8],
+    ) -> Result<Result<Arc<Plan>, Unreadable>, Error> {
         if let Some(cached) = self.cache.lock().by_digest(digest) {
-            return Ok(cached.plan.clone());
+            return Ok(Ok(cached.plan.clone()));
         }
-        let compiled = Compiled::new(Plan::load(definition)?);
-        Ok(self.cache.lock().insert(digest, compiled, None).plan.clone())
+        let loaded = if inline.is_empty() {
+            match workflows::definition(store, shard, digest)? {
+                Some(definition) => Plan::load(&definition),
+                None => return Ok(Err(Unreadable::Missing)),
+            }
+        } else {
+            Plan::load(inline)
+        };
+        Ok(match loaded {
+            Ok(plan) => Ok(self.cache.lock().insert(digest, Compiled::new(plan), None).plan.clone()),
+            Err(diagnostics) => Err(Unreadable::Invalid(diagnostics)),
+        })
     }
 
     /// Maps a workflow to its plan. The definition of a workflow never changes.
@@ -154,13 +191,13 @@ impl Plans {
             return Ok(Some(cached.plan.clone()));
         }
         let Some(spec) = workflows::spec(store, shard, id)? else { return Ok(None) };
-        match self.load(&spec) {
+        match self.load(store, shard, &spec)? {
             Ok(plan) => {
                 self.map_workflow(id, spec.digest);
                 Ok(Some(plan))
             }
-            Err(diagnostics) => {
-                tracing::error!(workflow = %id, %diagnostics, "unreadable workflow definition");
+            Err(error) => {
+                tracing::error!(workflow = %id, %error, "unreadable workflow definition");
                 Ok(None)
             }
         }

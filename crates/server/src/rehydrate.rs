@@ -97,7 +97,7 @@ fn restore_workflows(store: &dyn Store, plans: &Plans, id: ShardId, shard: &mut 
     })?;
     for schedule in schedules {
         let cron = Cron::parse(&schedule.spec.cron, &schedule.spec.zone).map_err(|error| error.to_string());
-        let plan = plans.of_schedule(&schedule).map_err(|error| error.to_string());
+        let plan = plans.of_schedule(store, id, &schedule)?.map_err(|error| error.to_string());
         match (cron, plan) {
             (Ok(cron), Ok(plan)) => shard.restore_schedule(schedule, plan, Arc::new(cron)),
             // The record stays as it is: the version that wrote it, or a later one, can continue it.

@@ -20,14 +20,14 @@ use tokio::sync::oneshot;
 use crate::clock;
 use crate::error::Error;
 use crate::fetcher::FetchSender;
-use crate::inbox::{Ended, Inbox, InboxReceiver, Message, Watch, WorkflowWatch};
+use crate::inbox::{EndWatch, Inbox, InboxReceiver, Message, Watch, WorkflowWatch};
 use crate::policy::{CheckRequest, PolicyChecks};
 use crate::result_spill::{self, ResultSpiller};
 use crate::scanning::{self, Scanning};
 
 /// Limit of messages per round.
 const ROUND_MESSAGES_MAX: usize = 4096;
-/// Limit of bytes to write per round.
+/// Limit of bytes to write per round. The input that reaches it may write [`engine::INPUT_BYTES_MAX`] more.
 const ROUND_BYTES_MAX: usize = 8 << 20;
 /// Longest sleep, so that a forward jump of the clock is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
@@ -36,7 +36,7 @@ type Map<K, V> = HashMap<K, V, foldhash::fast::FixedState>;
 
 struct Reply {
     answer: oneshot::Sender<Answer>,
-    ended: Option<Ended>,
+    ended: Option<EndWatch>,
 }
 
 /// A shard and everything it needs to perform effects.
@@ -82,6 +82,8 @@ pub(crate) struct ShardParts {
 
 impl ShardLoop {
     pub fn new(parts: ShardParts) -> Self {
+        let largest = ROUND_BYTES_MAX + engine::INPUT_BYTES_MAX;
+        assert!(largest <= parts.store.commit_bytes_max(), "the store must take every commit of a shard");
         let ShardParts { id, shard, store, inbox, runner, fetches, policy, peers, scanning, spiller } = parts;
         Self {
             id,
@@ -325,14 +327,14 @@ impl ShardLoop {
         let Some(reply) = self.replies.remove(&request) else { return };
         // Only what is live or ends in this step is watched. Anything else is read from the store.
         match (reply.ended, &answer) {
-            (Some(Ended::Job(ended)), Answer::Submitted(results)) => {
+            (Some(EndWatch::Job(ended)), Answer::Submitted(results)) => {
                 if let [Ok(accepted)] = results.as_slice()
                     && accepted.state.is_some()
                 {
                     watch(&mut self.watchers, accepted.id, ended);
                 }
             }
-            (Some(Ended::Workflow(ended)), Answer::Workflow(workflow)) if !workflow.state.is_terminal() => {
+            (Some(EndWatch::Workflow(ended)), Answer::Workflow(workflow)) if !workflow.state.is_terminal() => {
                 watch(&mut self.workflow_watchers, workflow.id, ended);
             }
             (Some(_) | None, _) => {}

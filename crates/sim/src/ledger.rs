@@ -16,7 +16,7 @@ use model::codec;
 use model::dead_letter::{DeadLetter, is_dead};
 use model::id::{Attempt, Epoch, Incarnation, JobId, QueueId, RunnerId, ShardId, WorkflowId};
 use model::job::Job;
-use model::key::{self, KeyEntry, Made};
+use model::key::{self, CreatedObject, KeyEntry};
 use model::message::{AttemptRef, RunnerCursor};
 use model::queue::{Counters, Queue, QueueState};
 use model::spec::{JobSpec, KeyHash, decode_owner};
@@ -409,7 +409,7 @@ impl Ledger {
         let spec: JobSpec = job.decode_spec().map_err(|error| unreadable(&error.to_string()))?;
         if let Some(hash) = job.key {
             let made = self.keys.get(&(shard, hash)).map(|entry| entry.made);
-            if made != Some(Made::Job { id: job.id, seq: job.seq }) {
+            if made != Some(CreatedObject::Job { id: job.id, seq: job.seq }) {
                 let detail = format!("{} was created with a key that refers to {made:?}", job.id);
                 return Err(Violation { invariant: "invariant_a_key_creates_one_object", detail });
             }
@@ -511,6 +511,8 @@ fn mark_touched(keyspace: Keyspace, key: &[u8], touched: &mut Touched) {
         | Keyspace::Scans
         | Keyspace::Grants
         | Keyspace::RejectedMessages
+        | Keyspace::Definitions
+        | Keyspace::ByDefinition
         | Keyspace::LateUpdates => {}
         Keyspace::Workflows
         | Keyspace::WorkflowsDone

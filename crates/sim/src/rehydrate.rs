@@ -113,5 +113,6 @@ pub fn answer(store: &dyn Store, plans: &Plans, shard: ShardId, fetch: &Fetch) -
         Fetch::Workflow { id } => workflows::ended(store, plans, shard, *id),
         Fetch::FinishedWorkflows { after, limit } => workflows::finished(store, shard, *after, *limit),
         Fetch::WorkflowRows { id, limit } => workflows::rows(store, shard, *id, *limit),
+        Fetch::UnusedDefinitions { after, limit } => workflows::unused_definitions(store, shard, *after, *limit),
     }
 }

@@ -304,9 +304,38 @@ impl World {
             Some(AttemptPhase::Started | AttemptPhase::Stopping) | None => return Ok(()),
         }
         invariants::invariant_an_attempt_starts_once(attempt_ref, self.alive.insert(attempt_ref))?;
+        self.check_compensation_runs_alone(attempt_ref)?;
         self.runners[index].push_message(shard, RunnerMessage::Started { attempt_ref, at: model::time::Millis(0) });
         self.send_outbox(index, shard, last_sequence);
         self.schedule_end(index, incarnation, shard, attempt_ref);
+        Ok(())
+    }
+
+    /// 6: while a compensation starts, no attempt of the task that it compensates runs, but on runners that were
+    /// declared lost.
+    fn check_compensation_runs_alone(&self, attempt_ref: AttemptRef) -> Checked {
+        let origin = |it: AttemptRef| self.ledger.jobs.get(&it.job).and_then(|known| known.record.origin.as_deref());
+        let Some(own) = origin(attempt_ref).filter(|origin| origin.compensation) else { return Ok(()) };
+        let row = self.ledger.workflows.known.get(&own.workflow).and_then(|known| known.rows.get(&own.task_key));
+        let compensation = row.and_then(|row| row.compensation.as_ref());
+        if compensation.is_none_or(|compensation| compensation.job != Some(attempt_ref.job)) {
+            // An operator has retried the compensation of an earlier run.
+            return Ok(());
+        }
+        let is_beside = |it: AttemptRef| {
+            origin(it).is_some_and(|other| {
+                !other.compensation && other.workflow == own.workflow && other.task_key == own.task_key
+            })
+        };
+        for runner in &self.runners {
+            if !runner.up || runner.lost_before.is_some_and(|lost| lost >= runner.incarnation) {
+                continue;
+            }
+            let attempts = runner.links.values().flat_map(|link| &link.in_flight);
+            let running = attempts.filter(|(_, phase)| **phase != AttemptPhase::Waiting).map(|(it, _)| *it);
+            let beside = running.into_iter().find(|it| is_beside(*it) && !self.ended_before.contains(it));
+            invariants::invariant_no_compensation_beside_its_task(attempt_ref, beside)?;
+        }
         Ok(())
     }
 
@@ -382,6 +411,7 @@ impl World {
         let result = self.result_of(attempt_ref);
         self.runners[index].send_ended(shard, attempt_ref, end, result);
         self.alive.remove(&attempt_ref);
+        self.ended_before.insert(attempt_ref);
         self.send_outbox(index, shard, last_sequence);
     }
 

@@ -438,7 +438,7 @@ impl World {
             overlap: [Overlap::Allow, Overlap::Forbid, Overlap::Replace][self.rng.index(3)],
             jitter: Millis(jitter),
             digest: plan.digest,
-            definition: plan.source.to_vec(),
+            definition: Vec::new(),
             inputs: Json::of(&plan.bind(&Map::new()).unwrap_or_else(|_| json!({}))),
         };
         let schedule = NewSchedule {

@@ -206,6 +206,8 @@ pub struct World {
     chain: Option<u64>,
     /// Attempts that run on some runner or spawner.
     pub(crate) alive: BTreeSet<AttemptRef>,
+    /// Attempts that have ended on a runner. A late duplicate of their dispatch may run them again.
+    pub(crate) ended_before: BTreeSet<AttemptRef>,
     events: BTreeMap<(Time, u64), Event>,
     scheduled: u64,
     healed_at: Option<Time>,
@@ -260,6 +262,7 @@ impl World {
             crash: None,
             chain: None,
             alive: BTreeSet::new(),
+            ended_before: BTreeSet::new(),
             events: BTreeMap::new(),
             scheduled: 0,
             healed_at: None,

@@ -18,8 +18,11 @@ pub trait Store: Send + Sync {
     /// earlier epoch are rejected.
     fn open_shard(&self, shard: ShardId, owner: NodeId) -> Result<Epoch, Error>;
 
-    /// Makes `batch` durable, completely or not at all. After [`Error::Fenced`] nothing was written. After any other
-    /// error the outcome is unknown until the shard is opened again.
+    /// Largest batch that [`Store::commit`] takes, in bytes.
+    fn commit_bytes_max(&self) -> usize;
+
+    /// Makes `batch` durable, completely or not at all. After [`Error::Fenced`] and [`Error::TooLarge`] nothing was
+    /// written. After any other error the outcome is unknown until the shard is opened again.
     fn commit(&self, shard: ShardId, epoch: Epoch, batch: &Batch) -> Result<Position, Error>;
 
     /// Returns the value of a key. Sees every commit that returned before this call.

@@ -238,7 +238,13 @@ impl Store for Embedded {
         Ok(next)
     }
 
+    fn commit_bytes_max(&self) -> usize {
+        // The rest is for the head of the entry.
+        journal::ENTRY_BYTES_MAX - 64
+    }
+
     fn commit(&self, shard: ShardId, epoch: Epoch, batch: &Batch) -> Result<Position, Error> {
+        Error::check_size(batch.as_bytes().len(), self.commit_bytes_max())?;
         self.pipeline.wait_for_backlog()?;
         let shard_epoch = self.shard_epoch(shard);
         let current = shard_epoch.lock();

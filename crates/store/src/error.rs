@@ -7,11 +7,22 @@ use model::id::{Epoch, ShardId};
 
 use crate::Position;
 
+impl Error {
+    /// Refuses a batch beyond the limit of a store.
+    pub(crate) fn check_size(bytes: usize, bytes_max: usize) -> Result<(), Self> {
+        if bytes > bytes_max { Err(Self::TooLarge { bytes, bytes_max }) } else { Ok(()) }
+    }
+}
+
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// Nothing was written. The caller no longer owns the shard.
     #[error("shard {shard} is at epoch {}, the commit of epoch {} was rejected: the shard has a new owner", current.0, stale.0)]
     Fenced { shard: ShardId, stale: Epoch, current: Epoch },
+
+    /// Nothing was written.
+    #[error("a commit of {bytes} bytes is too large: the store takes at most {bytes_max}")]
+    TooLarge { bytes: usize, bytes_max: usize },
 
     /// The outcome is unknown: the batch was written completely or not at all.
     #[error("the commit failed: {reason}")]

@@ -131,7 +131,12 @@ impl Store for ModelStore {
         Ok(epoch)
     }
 
+    fn commit_bytes_max(&self) -> usize {
+        journal::ENTRY_BYTES_MAX
+    }
+
     fn commit(&self, shard: ShardId, epoch: Epoch, batch: &Batch) -> Result<Position, Error> {
+        Error::check_size(batch.as_bytes().len(), self.commit_bytes_max())?;
         let position = {
             let mut inner = self.inner.lock();
             let current = inner.epochs.get(&shard).map_or(Epoch(0), |(epoch, _)| *epoch);

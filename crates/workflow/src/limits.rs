@@ -1,15 +1,15 @@
 //! All limits of definitions and templates, with their units. Each has a test at the limit.
 
 /// Text of a definition, and its stored normalised text.
-pub const DEFINITION_BYTES_MAX: usize = 64 * 1024 * 1024;
+pub const DEFINITION_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Values in a definition: elements of lists and fields count, YAML aliases count as often as they are used.
-pub const NODES_MAX: usize = 4_000_000;
+pub const NODES_MAX: usize = 1_000_000;
 /// Nesting depth of lists and objects in a definition.
 pub const DEPTH_MAX: usize = 64;
 /// Tasks of a definition and of all definitions nested in it.
-pub const TASKS_MAX: usize = 100_000;
+pub const TASKS_MAX: usize = 50_000;
 /// Edges between the tasks of one definition.
-pub const NEEDS_MAX: usize = 1_000_000;
+pub const NEEDS_MAX: usize = 500_000;
 /// Items of one `for_each`, and elements of any list computed by a template.
 pub const ITEMS_MAX: usize = 100_000;
 /// All items of one `for_each` together, as JSON.

@@ -58,7 +58,7 @@ kinds! {
     InvalidCursor = 400 "invalid_cursor", "The cursor was not issued by this server",
         "The cursor was not issued by this server.";
     BodyTooLarge = 413 "body_too_large", "The body is too large",
-        "The limit is 8 MiB for a job, 64 MiB for a batch or a definition, 1 MiB for the inputs of a workflow, 64 KiB for a signal and 32 MiB for the manifest of a worker. Blobs have their own limit.";
+        "The limit is 8 MiB for a job, 64 MiB for a batch, 4 MiB for a definition, 1 MiB for the inputs of a workflow, 64 KiB for a signal and 32 MiB for the manifest of a worker. Blobs have their own limit.";
     TooManyJobs = 413 "too_many_jobs_in_batch", "The batch has too many jobs",
         "A batch has at most 10,000 jobs.";
     UnsupportedMediaType = 415 "unsupported_media_type", "This route does not accept the content type",

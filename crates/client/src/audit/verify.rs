@@ -174,7 +174,7 @@ fn link_bytes(text: &str) -> Option<[u8; 32]> {
 
 #[cfg(test)]
 mod tests {
-    use model::audit::{Action, Entry};
+    use model::audit::{Action, AuditEntry};
     use model::id::JobId;
     use proptest::prelude::*;
 
@@ -187,7 +187,7 @@ mod tests {
         for number in 0..entries {
             let mut stored = Vec::new();
             let mut entry =
-                Entry { job: Some(JobId(number)), by: Some("eve".to_owned()), ..Entry::of(Action::Approved) };
+                AuditEntry { job: Some(JobId(number)), by: Some("eve".to_owned()), ..AuditEntry::of(Action::Approved) };
             head.append(&mut entry, &mut stored);
             let entry = AuditEntryView::new(ShardId(0), head.link, entry);
             let line = ExportedEntry { entry, encoded: STANDARD.encode(&stored[32..]) };

@@ -111,6 +111,7 @@ impl Shard {
         }
         self.backlog.add_written(result_bytes);
         let (queue, executor) = (entry.job.queue, entry.job.executor);
+        let is_of_workflow = entry.job.origin.is_some();
         announce(&entry.job, from, step);
         if from.is_on_runner() != to.is_on_runner() || to.is_terminal() {
             self.change_assignment(id, runner.map(|(runner, _)| runner));
@@ -123,7 +124,12 @@ impl Shard {
             match slot {
                 SlotEffect::Unchanged => {}
                 SlotEffect::Freed => self.free_slot(runner_id, incarnation, executor),
-                SlotEffect::Lingers => self.mark_lingering(runner_id, incarnation, attempt_ref, executor),
+                SlotEffect::Lingers => {
+                    self.mark_lingering(runner_id, incarnation, attempt_ref, executor);
+                    if is_of_workflow {
+                        self.note_unconfirmed(attempt_ref, runner_id, incarnation);
+                    }
+                }
             }
         }
         if let Some(ended_at) = ended_at {

@@ -98,11 +98,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::leases::scope::Kind;
+    use crate::leases::scope::LimitKind;
 
     #[test]
     fn messages_round_trip() {
-        let scope = Scope::of_rule(Kind::Live, "acme", "gpu");
+        let scope = Scope::of_rule(LimitKind::Live, "acme", "gpu");
         let epoch = Epoch(u64::MAX);
         let messages = [
             Message::Request(LeaseRequest { scope, epoch, seq: 7, held: 1, want: u32::MAX, limit: Some(3) }),

@@ -14,7 +14,7 @@ pub const LEDGER_KEY_BYTES: usize = SCOPE_BYTES + 2;
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(index_only)]
-pub enum Kind {
+pub enum LimitKind {
     /// Jobs on runners: a slot each, given back when the attempt ends.
     #[n(0)]
     Running,
@@ -26,7 +26,7 @@ pub enum Kind {
     Submits,
 }
 
-impl Kind {
+impl LimitKind {
     const ALL: [Self; 3] = [Self::Running, Self::Live, Self::Submits];
 
     /// Counted in tokens, which are used up, not in slots, which are given back.
@@ -48,7 +48,7 @@ impl Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct Scope {
     #[n(0)]
-    kind: Kind,
+    kind: LimitKind,
     #[cbor(n(1), with = "minicbor::bytes")]
     tenant: [u8; TENANT_BYTES],
     #[cbor(n(2), with = "minicbor::bytes")]
@@ -63,16 +63,16 @@ fn digest<const BYTES: usize>(name: &str) -> [u8; BYTES] {
 }
 
 impl Scope {
-    pub fn of_tenant(kind: Kind, tenant: &str) -> Self {
+    pub fn of_tenant(kind: LimitKind, tenant: &str) -> Self {
         Self { kind, tenant: digest(tenant), rule: [0; RULE_BYTES] }
     }
 
     /// A limit that a policy rule sets for some of a tenant's jobs, in addition to the tenant's own.
-    pub fn of_rule(kind: Kind, tenant: &str, rule: &str) -> Self {
+    pub fn of_rule(kind: LimitKind, tenant: &str, rule: &str) -> Self {
         Self { rule: digest(rule), ..Self::of_tenant(kind, tenant) }
     }
 
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> LimitKind {
         self.kind
     }
 
@@ -97,7 +97,7 @@ impl Scope {
     pub fn from_ledger_key(key: &[u8]) -> Result<(Self, ShardId), DecodeError> {
         let key: [u8; LEDGER_KEY_BYTES] =
             key.try_into().map_err(|_| DecodeError::Unknown { what: "grant key length", value: key.len() as u64 })?;
-        let kind = Kind::ALL
+        let kind = LimitKind::ALL
             .into_iter()
             .find(|kind| kind.code() == key[0])
             .ok_or(DecodeError::Unknown { what: "limit kind", value: u64::from(key[0]) })?;
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn the_longest_names_fit_a_key() {
         let long = "x".repeat(NAME_BYTES_MAX);
-        let scope = Scope::of_rule(Kind::Submits, &long, &long);
+        let scope = Scope::of_rule(LimitKind::Submits, &long, &long);
         let key = scope.ledger_key(ShardId(1023));
         assert!(key.len() <= KEY_BYTES_MAX);
         assert_eq!(Scope::from_ledger_key(&key), Ok((scope, ShardId(1023))));
@@ -129,17 +129,17 @@ mod tests {
     fn limits_differ_by_kind_tenant_and_rule_and_a_tenant_has_one_home() {
         let shards = Shards::new(16).unwrap();
         let scopes = [
-            Scope::of_tenant(Kind::Running, "acme"),
-            Scope::of_tenant(Kind::Live, "acme"),
-            Scope::of_tenant(Kind::Submits, "acme"),
-            Scope::of_rule(Kind::Running, "acme", "gpu"),
-            Scope::of_rule(Kind::Running, "acme", "large"),
+            Scope::of_tenant(LimitKind::Running, "acme"),
+            Scope::of_tenant(LimitKind::Live, "acme"),
+            Scope::of_tenant(LimitKind::Submits, "acme"),
+            Scope::of_rule(LimitKind::Running, "acme", "gpu"),
+            Scope::of_rule(LimitKind::Running, "acme", "large"),
         ];
         for (index, scope) in scopes.iter().enumerate() {
             assert!(!scopes[..index].contains(scope));
             assert_eq!(scope.home(shards), scopes[0].home(shards));
         }
-        assert_ne!(scopes[0], Scope::of_tenant(Kind::Running, "other"));
+        assert_ne!(scopes[0], Scope::of_tenant(LimitKind::Running, "other"));
     }
 
     proptest! {

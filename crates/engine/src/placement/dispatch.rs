@@ -20,7 +20,7 @@ use crate::shard::{Map, Shard};
 use crate::step::Step;
 
 /// Shares of the batches of one round, by candidate set.
-type Plans = Map<CandidateSetId, Shares>;
+type BatchShares = Map<CandidateSetId, Shares>;
 
 /// The chosen runner, and whether the job prefers it.
 struct Choice {
@@ -77,7 +77,7 @@ impl Shard {
     /// Dispatches waiting jobs while there are free slots.
     pub(crate) fn fill_runners(&mut self, step: &mut Step) {
         self.backlog.set_unfilled(false);
-        let mut plans = Plans::default();
+        let mut shares = BatchShares::default();
         while !self.ready.is_idle() {
             if self.is_full(step) {
                 self.backlog.set_unfilled(true);
@@ -86,14 +86,14 @@ impl Shard {
             let queues = &self.queues;
             let has_room = |queue| queues.has_room(queue);
             let Some(next) = self.ready.next(self.now, has_room) else { break };
-            self.place(next, &mut plans, step);
+            self.place(next, &mut shares, step);
         }
         self.arm_unplaced_timers();
         self.backlog.set_unfilled(self.ready.has_unarmed_jobs());
     }
 
-    fn place(&mut self, next: NextJob, plans: &mut Plans, step: &mut Step) {
-        let chosen = self.ready.peek(next).and_then(|id| self.choose(next, id, plans).map(|choice| (id, choice)));
+    fn place(&mut self, next: NextJob, shares: &mut BatchShares, step: &mut Step) {
+        let chosen = self.ready.peek(next).and_then(|id| self.choose(next, id, shares).map(|choice| (id, choice)));
         let Some((id, choice)) = chosen else {
             // No eligible runner; retried on the next change.
             return self.ready.deactivate(next.candidate_set);
@@ -109,16 +109,16 @@ impl Shard {
     /// Chooses a runner: the preferred one, if it is eligible, has a free slot and is not overloaded. Otherwise in this
     /// order: one on which the job has not failed, one that is not overloaded, the next share of the batch or the least
     /// loaded.
-    fn choose(&self, next: NextJob, id: JobId, plans: &mut Plans) -> Option<Choice> {
+    fn choose(&self, next: NextJob, id: JobId, shares: &mut BatchShares) -> Option<Choice> {
         let candidate_set = self.ready.candidate_set(next.candidate_set)?;
         let job = &self.jobs.get(id)?.job;
-        let worker = self.ready.requirement(next.wait_queue.requirement)?.key.worker;
+        let preferred = self.ready.requirement(next.wait_queue.requirement)?.key.preferred_runner;
         if let Some(runner) =
-            worker.and_then(|worker| self.preferred(worker, next.candidate_set, candidate_set.key.executor))
+            preferred.and_then(|runner| self.preferred(runner, next.candidate_set, candidate_set.key.executor))
         {
             return Some(Choice { runner, preferred: true });
         }
-        if let Some(runner) = self.by_plan(next.candidate_set, candidate_set, job, plans) {
+        if let Some(runner) = self.by_share(next.candidate_set, candidate_set, job, shares) {
             return Some(Choice { runner, preferred: false });
         }
         let fresh =
@@ -129,11 +129,11 @@ impl Shard {
 
     fn preferred(
         &self,
-        worker: RunnerId,
+        runner: RunnerId,
         candidate_set: CandidateSetId,
         executor: ExecutorKind,
     ) -> Option<RunnerIndex> {
-        let index = self.runners.index(worker)?;
+        let index = self.runners.index(runner)?;
         let runner = self.ready.runner(index)?;
         let availability = runner.availability[executor as usize];
         let is_eligible = runner.candidate_sets.iter().any(|(other, _)| *other == candidate_set);
@@ -142,15 +142,15 @@ impl Shard {
 
     /// The runner with the largest unused part of its batch share. None if there is no batch, or the job has failed on
     /// all runners with a share left.
-    fn by_plan(
+    fn by_share(
         &self,
         id: CandidateSetId,
         candidate_set: &CandidateSet,
         job: &Job,
-        plans: &mut Plans,
+        shares: &mut BatchShares,
     ) -> Option<RunnerIndex> {
-        if plans.get(&id).is_none_or(Shares::are_spent) {
-            plans.remove(&id);
+        if shares.get(&id).is_none_or(Shares::are_spent) {
+            shares.remove(&id);
             let runners = candidate_set.candidates.len();
             if candidate_set.waiting < 2
                 || runners < 2
@@ -158,13 +158,13 @@ impl Shard {
             {
                 return None;
             }
-            plans.insert(id, self.plan(candidate_set));
+            shares.insert(id, self.plan(candidate_set));
         }
         let executor = candidate_set.key.executor as usize;
         let has_room =
             |index: RunnerIndex| self.ready.runner(index).is_some_and(|runner| runner.availability[executor].free > 0);
         let failed = |index: RunnerIndex| self.runners.get(index).is_some_and(|(runner, _)| job.failed_on(*runner));
-        plans.get_mut(&id)?.next(has_room, |index| job.attempts.is_empty() || !failed(index))
+        shares.get_mut(&id)?.next(has_room, |index| job.attempts.is_empty() || !failed(index))
     }
 
     /// Shares of all waiting jobs, over the runners that are not overloaded, or over all if all are.

@@ -23,7 +23,7 @@ use super::tenants::{Scopes, StridePass, Tenants};
 use super::wait_queue::{WaitQueueKey, WaitingJob, position, ready_since};
 use super::{LimitKey, NextJob, Parked, Ready, TenantNumber};
 use crate::anomaly::{Anomalies, Anomaly};
-use crate::leases::{Kind, Leases, Scope};
+use crate::leases::{Leases, LimitKind, Scope};
 use crate::settings::{Settings, TenantLimits};
 use crate::shard::Map;
 use crate::stats::TopicStats;
@@ -215,7 +215,7 @@ impl Ready {
     fn group(&self, job: &Job, rule: Option<(&str, u32)>) -> Option<ConcurrencyGroup> {
         let (rule, limit) = rule?;
         let tenant = self.tenant_of(job.queue);
-        let scope = Scope::of_rule(Kind::Running, self.tenants.name(tenant), rule);
+        let scope = Scope::of_rule(LimitKind::Running, self.tenants.name(tenant), rule);
         Some(ConcurrencyGroup { tenant, rule: rule.into(), limit, scope })
     }
 
@@ -449,7 +449,7 @@ impl Ready {
             LimitKey::Queue(_) => return,
             LimitKey::Tenant(tenant) => self.tenants.scopes(*tenant).map(|scopes| scopes.running),
             LimitKey::ConcurrencyGroup(tenant, rule) => {
-                Some(Scope::of_rule(Kind::Running, self.tenants.name(*tenant), rule))
+                Some(Scope::of_rule(LimitKind::Running, self.tenants.name(*tenant), rule))
             }
         };
         if let Some(scope) = scope
@@ -470,7 +470,7 @@ impl Ready {
             }
         }
         if let Some((rule, limit)) = concurrency_rule(job) {
-            let scope = Scope::of_rule(Kind::Running, self.tenants.name(tenant), rule);
+            let scope = Scope::of_rule(LimitKind::Running, self.tenants.name(tenant), rule);
             self.shift_lease(scope, limit, starts);
             if !starts {
                 self.unpark(&LimitKey::ConcurrencyGroup(tenant, rule.into()));
@@ -515,7 +515,7 @@ impl Ready {
     /// The same for concurrency groups.
     pub fn restore_group_leases(&mut self) {
         for ((tenant, rule), running) in &self.groups {
-            let scope = Scope::of_rule(Kind::Running, self.tenants.name(*tenant), rule);
+            let scope = Scope::of_rule(LimitKind::Running, self.tenants.name(*tenant), rule);
             self.leases.restore_use(scope, *running);
         }
     }

@@ -50,25 +50,27 @@ pub(crate) struct RequirementKey {
     pub pool: Option<String>,
     pub requires: Vec<String>,
     pub labels: Vec<(String, String)>,
-    /// The preferred runner.
-    pub worker: Option<RunnerId>,
+    pub preferred_runner: Option<RunnerId>,
     pub group: Option<ConcurrencyGroup>,
 }
 
 impl RequirementKey {
     pub fn new(executor: ExecutorKind, requirements: Requirements) -> Self {
-        let Requirements { topic, requires, labels, pool, worker } = requirements;
+        let Requirements { topic, requires, labels, pool, preferred_runner } = requirements;
         // A malformed id cannot name a runner.
-        let worker = worker.and_then(|text| text.parse().ok());
-        Self { executor, topic, pool, requires, labels, worker, group: None }
+        let preferred_runner = preferred_runner.and_then(|text| text.parse().ok());
+        Self { executor, topic, pool, requires, labels, preferred_runner, group: None }
     }
 
     fn is_plain(&self, executor: ExecutorKind, requirements: &Requirements) -> bool {
-        let bare = self.pool.is_none() && self.requires.is_empty() && self.labels.is_empty() && self.worker.is_none();
+        let bare = self.pool.is_none()
+            && self.requires.is_empty()
+            && self.labels.is_empty()
+            && self.preferred_runner.is_none();
         let plain_requirements = requirements.pool.is_none()
             && requirements.requires.is_empty()
             && requirements.labels.is_empty()
-            && requirements.worker.is_none();
+            && requirements.preferred_runner.is_none();
         bare && plain_requirements
             && self.group.is_none()
             && self.executor == executor

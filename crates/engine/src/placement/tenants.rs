@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use crate::anomaly::{Anomalies, Anomaly};
-use crate::leases::{Kind, Scope};
+use crate::leases::{LimitKind, Scope};
 use crate::settings::{Settings, TenantLimits};
 use crate::shard::Map;
 
@@ -43,9 +43,9 @@ pub(crate) struct Scopes {
 impl Scopes {
     fn of(name: &str) -> Self {
         Self {
-            running: Scope::of_tenant(Kind::Running, name),
-            live: Scope::of_tenant(Kind::Live, name),
-            submits: Scope::of_tenant(Kind::Submits, name),
+            running: Scope::of_tenant(LimitKind::Running, name),
+            live: Scope::of_tenant(LimitKind::Live, name),
+            submits: Scope::of_tenant(LimitKind::Submits, name),
         }
     }
 }

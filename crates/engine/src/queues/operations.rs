@@ -5,7 +5,7 @@ use model::batch::Keyspace;
 use model::change::Change;
 use model::id::{JobId, QueueId};
 use model::job::Job;
-use model::key::{self, KeyEntry, Made};
+use model::key::{self, CreatedObject, KeyEntry};
 use model::limits;
 use model::machine::Event;
 use model::queue::{Counters, KeyCount, Queue, QueueRef, QueueState};
@@ -38,13 +38,14 @@ impl Shard {
         let (key, digest) = new.key?;
         if let Some(entry) = known {
             let answer = match entry.made {
-                Made::Queue { id } if entry.digest == digest => match self.queues.get(id) {
+                CreatedObject::Queue { id } if entry.digest == digest => match self.queues.get(id) {
                     Some(entry) => Answer::Queue(Box::new(entry.queue.clone())),
                     None => Answer::QueueExists(id),
                 },
-                Made::Queue { .. } | Made::Job { .. } | Made::Workflow { .. } | Made::Schedule { .. } => {
-                    Answer::Refused(Refusal::KeyConflict)
-                }
+                CreatedObject::Queue { .. }
+                | CreatedObject::Job { .. }
+                | CreatedObject::Workflow { .. }
+                | CreatedObject::Schedule { .. } => Answer::Refused(Refusal::KeyConflict),
             };
             step.answer(request, answer);
             return Some(entry);
@@ -57,7 +58,7 @@ impl Shard {
             .and_then(|()| self.make_queue(new, step));
         match made {
             Ok(queue) => {
-                let entry = self.note_key(key, digest, Made::Queue { id: queue.id }, step);
+                let entry = self.note_key(key, digest, CreatedObject::Queue { id: queue.id }, step);
                 step.answer(request, Answer::Queue(Box::new(queue)));
                 Some(entry)
             }

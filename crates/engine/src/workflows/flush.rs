@@ -72,7 +72,7 @@ impl Shard {
 
     /// Drops a finished workflow from memory.
     fn evict_workflow(&mut self, id: WorkflowId) {
-        let Some(workflow) = self.workflows.map.remove(&id) else { return };
+        let Some(workflow) = self.workflows.forget(id) else { return };
         if let Some((parent, _)) = workflow.record.parent
             && let Some(parent) = self.workflows.map.get_mut(&parent)
         {

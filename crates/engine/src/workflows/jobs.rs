@@ -151,10 +151,12 @@ impl Shard {
             (false, _) => self.apply_late_update(origin, update, step),
             (true, true) => {
                 self.add_usage(origin.workflow, update);
+                self.list_unconfirmed(origin.workflow, origin.task_key, update.job);
                 self.compensated(origin.workflow, origin.task_key, update.state == State::Succeeded, step);
             }
             (true, false) => {
                 self.add_usage(origin.workflow, update);
+                self.list_unconfirmed(origin.workflow, origin.task_key, update.job);
                 self.settle(origin.workflow, origin.task_key, update.end(), step);
                 // A cancelled queue cancels the whole workflow.
                 if update.reason.as_ref().is_some_and(|reason| reason.code == ReasonCode::QueueCancelled) {

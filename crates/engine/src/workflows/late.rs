@@ -126,6 +126,8 @@ impl Shard {
         let was_on_disk = !self.workflows.map.contains_key(&id);
         if let (true, Some(stored)) = (was_on_disk, found) {
             self.revive(*stored);
+            self.track_unconfirmed(id);
+            self.ask_for_unconfirmed(id, step);
         }
         for deferred in waiting {
             self.run_deferred(id, deferred, step);
@@ -136,7 +138,7 @@ impl Shard {
             workflow.record.state.is_terminal() && workflow.record.parent.is_none_or(|_| !workflow.stored);
         match (is_finished, workflow.dirty) {
             (true, true) => workflow.moves_to_finished = true,
-            (true, false) => drop(self.workflows.map.remove(&id)),
+            (true, false) => drop(self.workflows.forget(id)),
             (false, _) => {}
         }
     }
@@ -158,6 +160,9 @@ impl Shard {
         }
         workflow.signals = signals.into_iter().collect();
         workflow.derive();
+        if let Some(digest) = workflow.record.definition {
+            self.workflows.definitions.join(digest);
+        }
         self.workflows.map.insert(workflow.record.id, Box::new(workflow));
     }
 

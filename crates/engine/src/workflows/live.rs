@@ -55,6 +55,8 @@ pub(crate) struct LiveWorkflow {
     pub stack: Vec<(u32, TaskKey)>,
     /// The task or item being compensated.
     pub compensating: Option<TaskKey>,
+    /// Number of attempts in its rows that may still run.
+    pub unconfirmed: u32,
     pub dirty: bool,
     pub dirty_rows: Vec<TaskKey>,
     /// A record exists in `Workflows`.
@@ -182,6 +184,7 @@ impl LiveWorkflow {
             children: BTreeSet::new(),
             stack: Vec::new(),
             compensating: None,
+            unconfirmed: 0,
             dirty: false,
             dirty_rows: Vec::new(),
             stored: false,

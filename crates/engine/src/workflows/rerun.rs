@@ -147,6 +147,8 @@ impl Shard {
         for task_key in workflow.reset(&again) {
             step.batch.delete(Keyspace::Tasks, &key::task(id, task_key));
         }
+        self.workflows.forget_unlisted_unconfirmed(id);
+        let Some(workflow) = self.workflows.touch(id) else { return Err(Refusal::UnknownWorkflow(id)) };
         workflow.record.run += 1;
         workflow.record.enter(WorkflowState::Running, now);
         workflow.record.deadline = workflow.plan.timeout.map(|timeout| now + timeout);

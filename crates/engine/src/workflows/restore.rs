@@ -180,6 +180,9 @@ impl Shard {
             parent.children.insert(workflow.record.id);
         }
         let id = workflow.record.id;
+        if let Some(digest) = workflow.record.definition {
+            self.workflows.definitions.join(digest);
+        }
         self.workflows.map.insert(id, Box::new(workflow));
         self.hold_queue(id);
     }
@@ -223,6 +226,8 @@ impl Shard {
                 continue;
             };
             workflow.derive();
+            self.track_unconfirmed(id);
+            let Some(workflow) = self.workflows.map.get(&id) else { continue };
             let is_terminal = workflow.record.state.is_terminal();
             if let Some((parent, _)) = workflow.record.parent {
                 match self.workflows.map.get_mut(&parent) {
@@ -340,7 +345,8 @@ impl Shard {
                     // It may have ended while its parent was suspended.
                     Some((parent, task_key)) => {
                         let parent = self.workflows.map.get(&parent);
-                        if parent.is_some_and(|parent| parent.state(task_key) == TaskState::Running) {
+                        let row = parent.and_then(|parent| parent.row(task_key));
+                        if row.is_some_and(|row| row.state == TaskState::Running && row.child == Some(id)) {
                             self.workflows.pending_child_updates.push_back(id);
                         }
                     }

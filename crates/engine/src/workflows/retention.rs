@@ -97,7 +97,7 @@ impl Shard {
 
     /// Removes a fetched workflow with the dead letters of its compensations.
     pub(super) fn remove_fetched(&mut self, id: WorkflowId, request: Option<RequestId>, step: &mut Step) {
-        if let Some(workflow) = self.workflows.map.remove(&id) {
+        if let Some(workflow) = self.workflows.forget(id) {
             for letter in workflow.unsubmitted(|_| true) {
                 step.batch.delete(Keyspace::DeadLetters, &letter.key());
             }
@@ -145,6 +145,9 @@ impl Shard {
         let Some((record, request)) = self.workflows.sweep.removing.pop_front() else { return };
         step.batch.delete(Keyspace::Workflows, &id.key());
         step.batch.delete(Keyspace::WorkflowSpecs, &id.key());
+        if let Some(digest) = record.definition {
+            step.batch.delete(Keyspace::ByDefinition, &key::by_definition(digest, id.0));
+        }
         // The removed id may be the newest; it must not be reused.
         step.batch.put(Keyspace::Meta, key::META_LAST_ID, &self.ids.last().to_be_bytes());
         step.announce(&Change::WorkflowRemoved { id, queue: record.queue, at: self.now });

@@ -11,10 +11,11 @@ use model::batch::Keyspace;
 use model::change::Change;
 use model::codec;
 use model::id::{ScheduleId, WorkflowId};
+use model::key;
 use model::queue::QueueRef;
 use model::reason::{Reason, ReasonCode};
 use model::time::Millis;
-use model::workflow::{AfterStop, CatchUp, FromSchedule, NoteKind, Overlap, Schedule};
+use model::workflow::{AfterStop, CatchUp, FromSchedule, NoteKind, Overlap, Schedule, ScheduleSpec};
 use workflow::Plan;
 use workflow::cron::Cron;
 
@@ -90,12 +91,13 @@ impl Shard {
             None => None,
         };
         let id = ScheduleId(self.ids.next(self.now, self.ids.home()));
+        self.use_definition(new.plan.digest, &new.plan.source, id.0, step);
         let schedule = Schedule {
             id,
             name: new.name,
             tenant: new.tenant,
             queue,
-            spec: new.spec,
+            spec: ScheduleSpec { definition: Vec::new(), ..new.spec },
             created_at: self.now,
             submitter: new.submitter.clone(),
             paused: new.paused,
@@ -105,6 +107,7 @@ impl Shard {
             skipped: 0,
             waiting_slot: None,
             trouble: None,
+            workflow: Some(new.plan.name.to_string()),
         };
         let (plan, cron) = (new.plan, new.cron);
         let entry = LiveSchedule { schedule: schedule.clone(), plan, cron, armed: None, live: BTreeSet::new() };
@@ -118,6 +121,9 @@ impl Shard {
     /// Restores a schedule. Call before the shard is resumed.
     pub fn restore_schedule(&mut self, schedule: Schedule, plan: Arc<Plan>, cron: Arc<Cron>) {
         self.reserve_ids_up_to(schedule.id.0);
+        if schedule.spec.definition.is_empty() {
+            self.workflows.definitions.join(schedule.spec.digest);
+        }
         let entry = LiveSchedule { plan, cron, armed: None, live: BTreeSet::new(), schedule };
         self.workflows.schedules.insert(entry.schedule.id, entry);
     }
@@ -431,7 +437,12 @@ impl Shard {
         };
         self.workflows.dirty_schedules.remove(&id);
         step.batch.delete(Keyspace::Schedules, &id.key());
-        step.batch.put(Keyspace::Meta, model::key::META_LAST_ID, &self.ids.last().to_be_bytes());
+        if entry.schedule.spec.definition.is_empty() {
+            let digest = entry.schedule.spec.digest;
+            self.workflows.definitions.leave(digest);
+            step.batch.delete(Keyspace::ByDefinition, &key::by_definition(digest, id.0));
+        }
+        step.batch.put(Keyspace::Meta, key::META_LAST_ID, &self.ids.last().to_be_bytes());
         step.announce(&Change::ScheduleRemoved { id, at: self.now });
         self.audit_schedule(Action::ScheduleRemoved, &entry.schedule.name, by, step);
         step.answer(request, Answer::ScheduleRemoved);

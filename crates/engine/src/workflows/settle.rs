@@ -339,7 +339,13 @@ impl Shard {
 
     /// Ends the workflow, or begins its rollback, once all tasks have ended.
     pub(super) fn check_settled(&mut self, id: WorkflowId, step: &mut Step) {
-        let Some(workflow) = self.workflows.map.get_mut(&id).filter(|workflow| workflow.is_settled()) else { return };
+        let Some(workflow) = self.workflows.map.get(&id).filter(|workflow| workflow.is_settled()) else { return };
+        let waits = workflow.record.state == WorkflowState::Stopping && workflow.unconfirmed > 0;
+        if waits && self.rollback_follows(id) {
+            // No compensation runs beside a task that may still run.
+            return;
+        }
+        let Some(workflow) = self.workflows.map.get_mut(&id) else { return };
         match workflow.record.state {
             WorkflowState::Running | WorkflowState::Paused => match workflow.failure.take() {
                 Some(reason) => self.finish(id, WorkflowState::Failed, Some(reason), step),

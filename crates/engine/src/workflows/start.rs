@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use model::batch::Keyspace;
 use model::codec;
 use model::id::{QueueId, WorkflowId};
 use model::json::Json;
-use model::key::{KeyEntry, Made};
+use model::key::{CreatedObject, KeyEntry};
 use model::limits;
 use model::reason::{Reason, ReasonCode};
 use model::spec::{Digest, KeyHash};
@@ -80,19 +81,20 @@ impl Shard {
     }
 
     fn note_workflow_key(&mut self, key: KeyHash, digest: Digest, id: WorkflowId, step: &mut Step) -> KeyEntry {
-        self.note_key(key, digest, Made::Workflow { id }, step)
+        self.note_key(key, digest, CreatedObject::Workflow { id }, step)
     }
 
     /// Answers a start whose key is known: the existing workflow, or a conflict.
     fn recall_workflow(&mut self, entry: KeyEntry, digest: Digest) -> Answer {
         match entry.made {
-            Made::Workflow { id } if entry.digest == digest => {
+            CreatedObject::Workflow { id } if entry.digest == digest => {
                 self.stats.deduplicated += 1;
                 Answer::WorkflowExists(id)
             }
-            Made::Workflow { .. } | Made::Job { .. } | Made::Queue { .. } | Made::Schedule { .. } => {
-                Answer::Refused(Refusal::KeyConflict)
-            }
+            CreatedObject::Workflow { .. }
+            | CreatedObject::Job { .. }
+            | CreatedObject::Queue { .. }
+            | CreatedObject::Schedule { .. } => Answer::Refused(Refusal::KeyConflict),
         }
     }
 
@@ -183,8 +185,10 @@ impl Shard {
             next_signal: 0,
             depth: source.depth,
             removing: false,
+            definition: Some(plan.digest),
         };
-        let spec = WorkflowSpec { digest: plan.digest, definition: plan.source.clone(), inputs };
+        self.use_definition(plan.digest, &plan.source, id.0, step);
+        let spec = WorkflowSpec { digest: plan.digest, definition: Bytes::new(), inputs };
         step.batch.put_with(Keyspace::WorkflowSpecs, &id.key(), |buffer| codec::encode_into(&spec, buffer));
         if let Some(deadline) = deadline {
             self.workflows.arm_deadline(deadline, id);

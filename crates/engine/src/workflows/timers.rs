@@ -69,6 +69,7 @@ impl Shard {
             }
         }
         self.sweep_workflows(step);
+        self.sweep_definitions(step);
     }
 
     /// Ends a delay, or fails a task whose signal did not arrive.

@@ -3,7 +3,7 @@
 //! The dead letter reserves the id of the job. A retry renders the job again, which can succeed after the release of a
 //! quarantined result, and creates it under that id.
 
-use model::audit::{Action, Entry};
+use model::audit::{Action, AuditEntry};
 use model::batch::Keyspace;
 use model::codec;
 use model::dead_letter::{DeadLetter, UnsubmittedCompensation};
@@ -159,6 +159,6 @@ impl Shard {
     fn audit_letter(&mut self, action: Action, id: WorkflowId, letter: JobId, by: &Actor, step: &mut Step) {
         let message = Some(format!("compensation {letter} of {id}"));
         let by = by.as_deref().map(str::to_owned);
-        self.audit_event(Entry { message, by, ..Entry::of(action) }, step);
+        self.audit_event(AuditEntry { message, by, ..AuditEntry::of(action) }, step);
     }
 }

@@ -61,7 +61,9 @@ impl LiveWorkflow {
                 self.next_item().map(NextAction::Begin)
             }
             WorkflowState::Stopping => self.stop_cursor.is_some().then_some(NextAction::Stop),
-            WorkflowState::RollingBack => self.compensating.is_none().then_some(NextAction::Compensate),
+            WorkflowState::RollingBack => {
+                (self.compensating.is_none() && self.unconfirmed == 0).then_some(NextAction::Compensate)
+            }
             WorkflowState::Succeeded | WorkflowState::Failed | WorkflowState::Cancelled => None,
         }
     }

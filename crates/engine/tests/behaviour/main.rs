@@ -8,6 +8,7 @@ mod cancel_and_retract;
 mod counts;
 mod dead_letters;
 mod idempotency;
+mod largest_inputs;
 mod order;
 mod outputs;
 mod placement;

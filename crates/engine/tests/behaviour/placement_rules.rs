@@ -263,7 +263,8 @@ impl World {
         let roomy = self.roomy(&wants);
         let chosen = roomy.iter().find(|(id, ..)| *id == runner);
         let (_, overloaded, score) = *chosen.unwrap_or_else(|| panic!("{runner} is not eligible for {wants:?}"));
-        let preferred = roomy.iter().find(|(id, overloaded, _)| wants.worker == Some(id.to_string()) && !overloaded);
+        let preferred =
+            roomy.iter().find(|(id, overloaded, _)| wants.preferred_runner == Some(id.to_string()) && !overloaded);
         if let Some((preferred, ..)) = preferred {
             assert_eq!(*preferred, runner, "the preferred runner is available");
         } else {

@@ -1,7 +1,7 @@
 //! Single faults and their consequences.
 
 use engine::leases::{CHECK, CHECK_CONTENDED, LINGER, Leases, Message, Outbox, RETRY, Scope};
-use engine::leases::{Kind, WAKES_PER_TICK_MAX};
+use engine::leases::{LimitKind, WAKES_PER_TICK_MAX};
 use model::id::{Epoch, ShardId, Shards};
 use model::time::Millis;
 
@@ -27,7 +27,7 @@ fn receive_all(world: &mut World, shard: usize) {
 #[test]
 fn a_single_shard_sends_no_messages() {
     let shards = Shards::new(1).unwrap();
-    let scope = Scope::of_tenant(Kind::Live, "acme");
+    let scope = Scope::of_tenant(LimitKind::Live, "acme");
     let mut leases = Leases::new(ShardId(0), shards, Epoch(1));
     leases.tick(Millis(5));
     assert_eq!([(); 3].map(|()| leases.take(scope, 2)), [true, true, false]);
@@ -186,7 +186,7 @@ fn messages_for_another_shard_change_nothing() {
 #[test]
 fn a_tick_wakes_a_bounded_number_of_scopes() {
     let shards = Shards::new(2).unwrap();
-    let scopes = (0..).map(|number| Scope::of_tenant(Kind::Running, &format!("tenant {number}")));
+    let scopes = (0..).map(|number| Scope::of_tenant(LimitKind::Running, &format!("tenant {number}")));
     let elsewhere = scopes.filter(|scope| scope.home(shards) == ShardId(0));
     let mut leases = Leases::new(ShardId(1), shards, Epoch(2));
     elsewhere.take(WAKES_PER_TICK_MAX + 1).for_each(|scope| leases.restore_use(scope, 1));
@@ -205,7 +205,7 @@ fn a_tick_wakes_a_bounded_number_of_scopes() {
 #[test]
 fn records_of_another_shard_are_refused() {
     let shards = Shards::new(2).unwrap();
-    let scope = Scope::of_tenant(Kind::Running, "acme");
+    let scope = Scope::of_tenant(LimitKind::Running, "acme");
     let home = scope.home(shards);
     let key = scope.ledger_key(ShardId(1 - home.0));
     let mut leases = Leases::new(ShardId(1 - home.0), shards, Epoch(1));

@@ -1,7 +1,7 @@
 //! Rate tokens: never more than twice the limit in any second, despite delays, duplicates, losses and restarts.
 
 use engine::leases::tokens::TOKEN_RETRY;
-use engine::leases::{Kind, Leases, Message, Outbox, Scope};
+use engine::leases::{Leases, LimitKind, Message, Outbox, Scope};
 use model::id::{Epoch, ShardId, Shards};
 use model::time::Millis;
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ struct World {
 impl World {
     fn new(shards: u16, limit: u32) -> Self {
         let shards = Shards::new(shards).expect("a number of shards");
-        let scope = Scope::of_tenant(Kind::Submits, "acme");
+        let scope = Scope::of_tenant(LimitKind::Submits, "acme");
         let leases = shards.all().map(|shard| Leases::new(shard, shards, Epoch(1))).collect();
         let waiting = vec![0; usize::from(shards.count())];
         let (network, uses) = (Vec::new(), Vec::new());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use engine::leases::{Kind, Leases, Message, Outbox, Record, Scope};
+use engine::leases::{Leases, LimitKind, Message, Outbox, Record, Scope};
 use model::codec;
 use model::id::{Epoch, ShardId, Shards};
 use model::time::Millis;
@@ -57,7 +57,7 @@ pub struct World {
 
 impl World {
     pub fn new(shards: u16, tenant: &str, limit: u32) -> Self {
-        let scope = Scope::of_tenant(Kind::Running, tenant);
+        let scope = Scope::of_tenant(LimitKind::Running, tenant);
         Self {
             scope,
             shards: Shards::new(shards).expect("a number of shards"),

@@ -36,7 +36,17 @@ impl Job {
             + decisions.sum::<usize>()
             + json(self.result.as_ref())
             + self.reason.as_ref().map_or(0, |reason| text(reason.message.as_ref()))
-            + self.rare_bytes()
+            + if self.is_plain() { 0 } else { self.rare_bytes() }
+    }
+
+    /// Whether it has none of the parts that most jobs do not have.
+    fn is_plain(&self) -> bool {
+        self.approval.is_none()
+            && self.output_decisions.is_none()
+            && self.original.is_none()
+            && self.constraints.is_none()
+            && self.artifacts.is_none()
+            && self.submitter.is_none()
     }
 
     /// Parts that most jobs do not have.

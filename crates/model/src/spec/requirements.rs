@@ -23,7 +23,7 @@ pub struct Requirements {
     /// Required labels of the runner, without the selector prefix. Sorted.
     pub labels: Vec<(String, String)>,
     pub pool: Option<String>,
-    pub worker: Option<String>,
+    pub preferred_runner: Option<String>,
 }
 
 impl Requirements {
@@ -36,7 +36,7 @@ impl Requirements {
         requires.sort_unstable();
         requires.dedup();
         let pool = labels.remove(PREFERRED_POOL);
-        let worker = labels.remove(PREFERRED_WORKER);
+        let preferred_runner = labels.remove(PREFERRED_WORKER);
         let selects = |(label, value): (String, String)| {
             let name = SELECTORS.iter().find_map(|prefix| label.strip_prefix(prefix))?;
             Some((name.to_owned(), value))
@@ -44,7 +44,7 @@ impl Requirements {
         let mut labels: Vec<_> = labels.into_iter().filter_map(selects).collect();
         labels.sort_unstable();
         labels.dedup();
-        Self { topic, requires, labels, pool, worker }
+        Self { topic, requires, labels, pool, preferred_runner }
     }
 }
 
@@ -82,7 +82,7 @@ mod tests {
             requires: vec!["avx".to_owned(), "gpu".to_owned()],
             labels: vec![pair("arch", "arm"), pair("name", "n1"), pair("zone", "a")],
             pool: Some("fast".to_owned()),
-            worker: Some("7".to_owned()),
+            preferred_runner: Some("7".to_owned()),
         };
         assert_eq!(packed.requirements, wanted);
         assert_eq!(decode_requirements(&packed.bytes).unwrap(), wanted);

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use minicbor::{Decode, Encode};
 
 use super::{TaskState, WorkflowState};
-use crate::id::{JobId, QueueId, ScheduleId, WorkflowId};
+use crate::id::{Attempt, Incarnation, JobId, QueueId, RunnerId, ScheduleId, WorkflowId};
 use crate::job::Usage;
 use crate::json::Json;
 use crate::limits;
@@ -193,6 +193,19 @@ pub struct Compensation {
     pub dead_letter: Option<JobId>,
 }
 
+/// An attempt that was given up and may still run. A rollback waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct UnconfirmedAttempt {
+    #[n(0)]
+    pub job: JobId,
+    #[n(1)]
+    pub attempt: Attempt,
+    #[n(2)]
+    pub runner: RunnerId,
+    #[n(3)]
+    pub incarnation: Incarnation,
+}
+
 /// Progress reported by a running task.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Progress {
@@ -251,6 +264,9 @@ pub struct TaskRecord {
     /// With `for_each` after other tasks: the evaluated list. Later changes to their results do not affect it.
     #[n(16)]
     pub list: Option<Json>,
+    /// Attempts of its job, or of its compensation, that were given up and may still run. Absent instead of empty.
+    #[n(17)]
+    pub unconfirmed: Option<Box<Vec<UnconfirmedAttempt>>>,
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -277,6 +293,7 @@ impl TaskRecord {
             job_state: None,
             progress: None,
             list: None,
+            unconfirmed: None,
         }
     }
 }
@@ -436,6 +453,9 @@ pub struct Workflow {
     /// Removal is in progress and cannot be undone.
     #[cbor(n(26), default)]
     pub removing: bool,
+    /// Digest of its definition, if that is stored by its digest. Absent in records of version 0.1.
+    #[n(27)]
+    pub definition: Option<Digest>,
 }
 
 impl Workflow {
@@ -481,7 +501,7 @@ pub struct WorkflowSpec {
     /// Digest of the definition.
     #[n(0)]
     pub digest: Digest,
-    /// Definition as JSON.
+    /// Definition as JSON. Empty: stored by its digest. Not empty in records of version 0.1.
     #[cbor(n(1), with = "plain_bytes")]
     pub definition: Bytes,
     /// All inputs with their values.

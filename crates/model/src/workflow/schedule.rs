@@ -1,6 +1,5 @@
 //! Records of schedules.
 
-use bytes::Bytes;
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
@@ -61,16 +60,11 @@ pub struct ScheduleSpec {
     pub jitter: Millis,
     #[n(5)]
     pub digest: Digest,
+    /// Definition as JSON. Empty: stored by its digest. Not empty in records of version 0.1.
     #[cbor(n(6), with = "minicbor::bytes")]
     pub definition: Vec<u8>,
     #[n(7)]
     pub inputs: Json,
-}
-
-impl ScheduleSpec {
-    pub fn definition(&self) -> Bytes {
-        Bytes::copy_from_slice(&self.definition)
-    }
 }
 
 /// Record of a schedule.
@@ -110,4 +104,7 @@ pub struct Schedule {
     /// Why the last slot could not be started.
     #[n(13)]
     pub trouble: Option<String>,
+    /// Name of the workflow. Absent in records of version 0.1, which contain the definition.
+    #[n(14)]
+    pub workflow: Option<String>,
 }

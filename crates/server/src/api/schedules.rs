@@ -38,15 +38,21 @@ const JITTER_MAX: Millis = Millis::from_secs(24 * 3600);
 const ZONE_DEFAULT: &str = "UTC";
 
 pub(crate) fn view(schedule: &Schedule) -> ScheduleView {
+    let workflow = schedule.workflow.clone().unwrap_or_else(|| name_in(&schedule.spec.definition));
+    let cron = Cron::parse(&schedule.spec.cron, &schedule.spec.zone).ok().filter(|_| !schedule.paused);
+    let after = clock::now().max(schedule.last_slot);
+    let next_slot = cron.and_then(|cron| cron.next_after(after)).map(Timestamp);
+    ScheduleView { workflow, next_slot, ..ScheduleView::new(schedule) }
+}
+
+/// The name in a definition that is part of its record.
+fn name_in(definition: &[u8]) -> String {
     #[derive(Deserialize, Default)]
     struct Named {
         name: String,
     }
-    let named: Named = serde_json::from_slice(&schedule.spec.definition).unwrap_or_default();
-    let cron = Cron::parse(&schedule.spec.cron, &schedule.spec.zone).ok().filter(|_| !schedule.paused);
-    let after = clock::now().max(schedule.last_slot);
-    let next_slot = cron.and_then(|cron| cron.next_after(after)).map(Timestamp);
-    ScheduleView { workflow: named.name, next_slot, ..ScheduleView::new(schedule) }
+    let named: Named = serde_json::from_slice(definition).unwrap_or_default();
+    named.name
 }
 
 pub(crate) async fn create(
@@ -87,7 +93,8 @@ pub(crate) async fn create(
             overlap: body.overlap,
             jitter: Millis(body.jitter_ms),
             digest: plan.digest,
-            definition: plan.source.to_vec(),
+            // The shard stores it by its digest.
+            definition: Vec::new(),
             inputs,
         },
         plan,

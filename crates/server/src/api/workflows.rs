@@ -11,8 +11,9 @@ pub(crate) mod view;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use model::id::{ShardId, WorkflowId};
-use model::workflow::{Workflow, WorkflowSpec};
+use model::workflow::Workflow;
 use workflow::Plan;
 
 use super::Core;
@@ -45,8 +46,14 @@ fn unknown(id: WorkflowId) -> Refused {
     Refused::detailed(ProblemKind::UnknownWorkflow, detail)
 }
 
-fn load_spec(core: &Core, id: WorkflowId) -> Result<WorkflowSpec, Refused> {
-    workflows::spec(core.store.as_ref(), shard_of(core, id), id)?.ok_or_else(|| unknown(id))
+/// The definition of a workflow as JSON.
+fn load_definition(core: &Core, id: WorkflowId) -> Result<Bytes, Refused> {
+    let (store, shard) = (core.store.as_ref(), shard_of(core, id));
+    let spec = workflows::spec(store, shard, id)?.ok_or_else(|| unknown(id))?;
+    if !spec.definition.is_empty() {
+        return Ok(spec.definition);
+    }
+    workflows::definition(store, shard, spec.digest)?.ok_or_else(|| unknown(id))
 }
 
 /// The plan of a workflow.

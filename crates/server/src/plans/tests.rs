@@ -27,9 +27,11 @@ async fn the_same_text_is_compiled_once_and_the_same_definition_cached_once() {
         definition: first.plan.source.clone(),
         inputs: model::json::Json::null(),
     };
-    assert!(Arc::ptr_eq(&first.plan, &plans.load(&spec).unwrap()));
+    let store = store::ModelStore::default();
+    let load = |plans: &Plans| plans.load(&store, ShardId(0), &spec).unwrap();
+    assert!(Arc::ptr_eq(&first.plan, &load(&plans).unwrap()));
     let fresh = Plans::default();
-    assert_eq!(fresh.load(&spec).unwrap().digest, first.plan.digest);
+    assert_eq!(load(&fresh).unwrap().digest, first.plan.digest);
 }
 
 #[tokio::test]
@@ -44,7 +46,10 @@ async fn diagnostics_are_returned_every_time() {
         definition: Bytes::from_static(b"{}"),
         inputs: model::json::Json::null(),
     };
-    assert!(plans.load(&spec).is_err());
+    let store = store::ModelStore::default();
+    assert!(matches!(plans.load(&store, ShardId(0), &spec).unwrap(), Err(Unreadable::Invalid(_))));
+    let missing = WorkflowSpec { definition: Bytes::new(), ..spec };
+    assert!(matches!(plans.load(&store, ShardId(0), &missing).unwrap(), Err(Unreadable::Missing)));
 }
 
 #[tokio::test]

@@ -3,12 +3,14 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use engine::StoredWorkflow;
 use minicbor::Decode;
 use model::batch::Keyspace;
 use model::codec;
 use model::id::{ScheduleId, ShardId, WorkflowId};
 use model::key;
+use model::spec::Digest;
 use model::workflow::{Schedule, Signal, TaskKey, TaskRecord, Workflow, WorkflowSpec};
 use store::{Key, Order, Range, Store};
 use workflow::Plan;
@@ -40,10 +42,15 @@ pub(crate) fn workflow(store: &dyn Store, shard: ShardId, id: WorkflowId) -> Res
     Ok(None)
 }
 
-/// Definition and inputs of a workflow.
+/// Inputs of a workflow, and its definition or the digest of it.
 pub(crate) fn spec(store: &dyn Store, shard: ShardId, id: WorkflowId) -> Result<Option<WorkflowSpec>, Error> {
     let value = store.get(shard, Keyspace::WorkflowSpecs, &id.key())?;
     value.map(|value| decode(shard, &value)).transpose()
+}
+
+/// A definition stored by its digest. None: there is no such definition.
+pub(crate) fn definition(store: &dyn Store, shard: ShardId, digest: Digest) -> Result<Option<Bytes>, Error> {
+    Ok(store.get(shard, Keyspace::Definitions, &digest.0)?)
 }
 
 pub(crate) fn schedule(store: &dyn Store, shard: ShardId, id: ScheduleId) -> Result<Option<Schedule>, Error> {
@@ -65,7 +72,8 @@ pub(crate) fn live(store: &dyn Store, plans: &Plans, shard: ShardId, id: Workflo
     let Some(spec) = spec(store, shard, id)? else {
         return Err(damaged(format!("the definition of {id} is missing")));
     };
-    let plan = plans.load(&spec).map_err(|error| damaged(format!("cannot read the definition of {id}: {error}")))?;
+    let plan = plans.load(store, shard, &spec)?;
+    let plan = plan.map_err(|error| damaged(format!("cannot read the definition of {id}: {error}")))?;
     let mut tasks = Vec::new();
     let mut rows = Rows::new(store, shard, id);
     while let Some(row) = rows.next()? {

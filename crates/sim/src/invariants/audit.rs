@@ -1,7 +1,7 @@
 //! Invariants of dead letters and of the audit log.
 
 use engine::Settings;
-use model::audit::{Action, Broken, Entry, Head};
+use model::audit::{Action, AuditEntry, Broken, Head};
 use model::dead_letter::{DeadLetter, is_dead};
 use model::id::{JobId, QueueId, ShardId};
 use model::job::Job;
@@ -48,9 +48,9 @@ pub fn invariant_unsubmitted_compensations_have_a_dead_letter(
 /// The audit log of a shard is an unbroken hash chain, each entry under its own key.
 pub fn invariant_the_audit_chain_is_unbroken(
     shard: ShardId,
-    followed: Result<Entry, Broken>,
+    followed: Result<AuditEntry, Broken>,
     entry_key: &[u8],
-) -> Result<Entry, Violation> {
+) -> Result<AuditEntry, Violation> {
     const NAME: &str = "invariant_the_audit_chain_is_unbroken";
     let broken = |broken: Broken| Violation { invariant: NAME, detail: format!("shard {shard}: {broken}") };
     let entry = followed.map_err(broken)?;
@@ -69,14 +69,14 @@ pub fn invariant_the_audit_head_is_the_end_of_the_chain(shard: ShardId, end: Hea
 
 const NAME: &str = "invariant_every_operation_has_one_audit_entry";
 
-fn count(entries: &[&Entry], actions: &[Action]) -> usize {
+fn count(entries: &[&AuditEntry], actions: &[Action]) -> usize {
     entries.iter().filter(|entry| actions.contains(&entry.action)).count()
 }
 
 /// The audited parts of a decision: action, rule and policy version.
 type AuditFacts = (Action, Option<String>, Option<PolicyVersion>);
 
-fn facts(entry: &Entry) -> AuditFacts {
+fn facts(entry: &AuditEntry) -> AuditFacts {
     (entry.action, entry.rule.clone(), entry.policy)
 }
 
@@ -122,7 +122,11 @@ const OUTPUTS: [Action; 5] = [
 
 /// Every decision, approval and operation that changed a job's record has exactly one entry in the same commit. There
 /// are no other entries.
-pub fn invariant_every_operation_has_one_audit_entry(before: Option<&Job>, after: &Job, entries: &[&Entry]) -> Checked {
+pub fn invariant_every_operation_has_one_audit_entry(
+    before: Option<&Job>,
+    after: &Job,
+    entries: &[&AuditEntry],
+) -> Checked {
     let about = |what: &str| format!("{what}: {entries:?} for {}", describe(after));
     let logged = |actions: &[Action]| -> Vec<AuditFacts> {
         entries.iter().filter(|entry| actions.contains(&entry.action)).map(|entry| facts(entry)).collect()
@@ -157,7 +161,7 @@ pub fn invariant_every_operation_has_one_audit_entry(before: Option<&Job>, after
 }
 
 /// Deadlines and cancelled queues stop jobs too, without an entry. Only the reason of the last stop is on record.
-fn cancels_match(pairs: &[(State, State)], job: &Job, entries: &[&Entry]) -> bool {
+fn cancels_match(pairs: &[(State, State)], job: &Job, entries: &[&AuditEntry]) -> bool {
     let stops = |(from, to): &&(State, State)| {
         *to == State::Cancelling || (*to == State::Cancelled && *from != State::Cancelling)
     };
@@ -171,7 +175,7 @@ fn cancels_match(pairs: &[(State, State)], job: &Job, entries: &[&Entry]) -> boo
 }
 
 /// A removal on request has one entry, a removal by retention none.
-pub fn invariant_removals_have_one_audit_entry(job: &Job, due: bool, entries: &[&Entry]) -> Checked {
+pub fn invariant_removals_have_one_audit_entry(job: &Job, due: bool, entries: &[&AuditEntry]) -> Checked {
     let logged = count(entries, &[Action::Removed, Action::DeadLetterPurged]);
     require(logged == 1 || (due && logged == 0), NAME, || format!("removals: {entries:?} for {}", describe(job)))
 }
@@ -181,7 +185,7 @@ pub fn invariant_queue_operations_have_one_audit_entry(
     id: QueueId,
     before: Option<QueueState>,
     after: Option<QueueState>,
-    entries: &[&Entry],
+    entries: &[&AuditEntry],
 ) -> Checked {
     let drained = count(entries, &[Action::QueueDrained]);
     let cancelled = count(entries, &[Action::QueueCancelled]);
@@ -208,7 +212,7 @@ pub fn invariant_policy_changes_have_one_audit_entry(settings: &[std::sync::Arc<
 }
 
 /// Audited operations of people were requested.
-pub fn invariant_audited_operations_were_requested(entry: &Entry, requested: bool) -> Checked {
+pub fn invariant_audited_operations_were_requested(entry: &AuditEntry, requested: bool) -> Checked {
     let needs_request = match entry.action {
         Action::Approved
         | Action::Rejected

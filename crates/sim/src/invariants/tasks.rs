@@ -73,6 +73,7 @@ fn invariant_ended_tasks_stay_ended(
     let same_rest = TaskRecord {
         compensation: after.compensation.clone(),
         job_state: after.job_state,
+        unconfirmed: after.unconfirmed.clone(),
         state: if rescanned { after.state } else { before.state },
         result: if rescanned || redacted { after.result.clone() } else { before.result.clone() },
         ..before.clone()

@@ -1,5 +1,6 @@
 //! Invariants of workflow records.
 
+use model::message::AttemptRef;
 use model::reason::ReasonCode;
 use model::workflow::{
     CompensationState, FromSchedule, NoteKind, RollbackState, Schedule, Tally, TaskKey, TaskRecord, TaskState,
@@ -158,11 +159,14 @@ fn invariant_workflows_end_with_their_tasks(workflow: &KnownWorkflow) -> Checked
     let settled = workflow.tasks.total() as usize == workflow.plan.tasks.len() && workflow.tasks.live() == 0;
     let compensating =
         workflow.record.rollback.as_ref().is_some_and(|rollback| rollback.state == RollbackState::RollingBack);
+    let unconfirmed = workflow.rows.values().any(|row| row.unconfirmed.is_some());
     let holds = match workflow.record.state {
         WorkflowState::Succeeded | WorkflowState::Failed | WorkflowState::Cancelled => {
             settled && !compensating && workflow.own_live == 0
         }
-        WorkflowState::Running | WorkflowState::Paused | WorkflowState::Stopping => !settled && !compensating,
+        WorkflowState::Running | WorkflowState::Paused => !settled && !compensating,
+        // A rollback waits for attempts that may still run.
+        WorkflowState::Stopping => !compensating && (!settled || unconfirmed),
         WorkflowState::RollingBack => settled && compensating,
     };
     require(holds, NAME, || {
@@ -274,6 +278,13 @@ pub fn invariant_one_compensation_runs_at_a_time(workflow: &KnownWorkflow) -> Ch
     let holds = !rolling || (workflow.live.ordinary == 0 && workflow.live.compensating <= 1);
     require(holds, "invariant_one_compensation_runs_at_a_time", || {
         format!("{:?}: {}", workflow.live, describe_workflow(workflow))
+    })
+}
+
+/// 6: a compensation starts only when no attempt of its task runs.
+pub fn invariant_no_compensation_beside_its_task(compensation: AttemptRef, beside: Option<AttemptRef>) -> Checked {
+    require(beside.is_none(), "invariant_no_compensation_beside_its_task", || {
+        format!("the compensation {compensation:?} started beside {beside:?}")
     })
 }
 

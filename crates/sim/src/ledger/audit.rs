@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::audit::{Action, Entry, Head};
+use model::audit::{Action, AuditEntry, Head};
 use model::codec;
 use model::id::{JobId, QueueId, ShardId};
 
@@ -13,7 +13,7 @@ use crate::invariants::{self, Checked};
 pub struct AuditLogs {
     heads: BTreeMap<ShardId, Head>,
     /// Entries of the newest commit.
-    entries: Vec<Entry>,
+    entries: Vec<AuditEntry>,
     /// Requested operations on jobs.
     requested: BTreeSet<(JobId, &'static str)>,
     /// Requested operations on workflows and schedules, by their name in the log.
@@ -56,11 +56,11 @@ impl AuditLogs {
         invariants::invariant_the_audit_head_is_the_end_of_the_chain(shard, end, stored)
     }
 
-    pub fn of_job(&self, id: JobId) -> Vec<&Entry> {
+    pub fn of_job(&self, id: JobId) -> Vec<&AuditEntry> {
         self.entries.iter().filter(|entry| entry.job == Some(id)).collect()
     }
 
-    pub fn of_queue(&self, id: QueueId) -> Vec<&Entry> {
+    pub fn of_queue(&self, id: QueueId) -> Vec<&AuditEntry> {
         self.entries.iter().filter(|entry| entry.queue == Some(id)).collect()
     }
 
@@ -73,7 +73,7 @@ impl AuditLogs {
 
     /// Whether the newest commit pauses or resumes this schedule.
     pub fn is_pause_changed(&self, schedule: &str) -> bool {
-        let pauses = |entry: &&Entry| matches!(entry.action, Action::SchedulePaused | Action::ScheduleResumed);
+        let pauses = |entry: &&AuditEntry| matches!(entry.action, Action::SchedulePaused | Action::ScheduleResumed);
         self.entries.iter().filter(pauses).any(|entry| entry.message.as_deref() == Some(schedule))
     }
 

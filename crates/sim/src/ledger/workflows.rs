@@ -127,6 +127,8 @@ impl TouchedWorkflows {
             | Keyspace::WorkflowSpecs
             | Keyspace::Signals
             | Keyspace::RejectedMessages
+            | Keyspace::Definitions
+            | Keyspace::ByDefinition
             | Keyspace::LateUpdates => {}
         }
     }
@@ -221,7 +223,12 @@ impl Workflows {
         let spec: WorkflowSpec = codec::decode(bytes).map_err(|error| damaged(&error))?;
         let plan = match self.plans.get(&spec.digest.0) {
             Some(plan) => plan.clone(),
-            None => Plan::load(&spec.definition).map_err(|error| damaged(&error))?,
+            None => {
+                let definition = tables.get(Keyspace::Definitions, &spec.digest.0);
+                let definition =
+                    definition.ok_or_else(|| unreadable(&format!("the definition of {} is not stored", record.id)))?;
+                Plan::load(definition).map_err(|error| damaged(&error))?
+            }
         };
         self.plans.insert(spec.digest.0, plan.clone());
         let workflow = KnownWorkflow {

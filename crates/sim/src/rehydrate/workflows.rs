@@ -24,12 +24,15 @@ pub struct Plans {
 }
 
 impl Plans {
-    pub fn load(&self, digest: Digest, definition: &[u8]) -> Result<Arc<Plan>, String> {
+    /// Loads a definition stored by its digest.
+    pub fn load(&self, store: &dyn Store, shard: ShardId, digest: Digest) -> Result<Arc<Plan>, String> {
+        let definition = store.get(shard, Keyspace::Definitions, &digest.0).map_err(|error| unreadable(&error))?;
+        let definition = definition.ok_or_else(|| format!("the definition {digest:?} is missing"))?;
         let mut known = self.known.lock();
         if let Some(plan) = known.get(&digest.0) {
             return Ok(plan.clone());
         }
-        let plan = Plan::load(definition).map_err(|error| unreadable(&error))?;
+        let plan = Plan::load(&definition).map_err(|error| unreadable(&error))?;
         if plan.digest != digest {
             return Err(format!("the digest of the definition of {} differs from its record", plan.name));
         }
@@ -79,7 +82,7 @@ pub fn restore(store: &dyn Store, plans: &Plans, id: ShardId, shard: &mut Shard)
         let record: Workflow = codec::decode(&value).map_err(|error| unreadable(&error))?;
         let workflow = record.id;
         let spec = spec_of(store, id, workflow)?;
-        let plan = plans.load(spec.digest, &spec.definition)?;
+        let plan = plans.load(store, id, spec.digest)?;
         shard.restore_workflow(record, &spec, plan);
         for (task_key, row) in tasks_of(store, id, workflow)? {
             shard.restore_task(workflow, task_key, row);
@@ -90,7 +93,7 @@ pub fn restore(store: &dyn Store, plans: &Plans, id: ShardId, shard: &mut Shard)
     }
     for (_, value) in scan(store, id, Keyspace::Schedules)? {
         let schedule: Schedule = codec::decode(&value).map_err(|error| unreadable(&error))?;
-        let plan = plans.load(schedule.spec.digest, &schedule.spec.definition)?;
+        let plan = plans.load(store, id, schedule.spec.digest)?;
         let cron = Cron::parse(&schedule.spec.cron, &schedule.spec.zone).map_err(|error| unreadable(&error))?;
         shard.restore_schedule(schedule, plan, Arc::new(cron));
     }
@@ -104,7 +107,7 @@ pub fn ended(store: &dyn Store, plans: &Plans, shard: ShardId, id: WorkflowId) -
     let spec = spec_of(store, shard, id)?;
     let stored = StoredWorkflow {
         record: codec::decode(&value).map_err(|error| unreadable(&error))?,
-        plan: plans.load(spec.digest, &spec.definition)?,
+        plan: plans.load(store, shard, spec.digest)?,
         spec,
         tasks: tasks_of(store, shard, id)?,
         signals: signals_of(store, shard, id)?,
@@ -129,4 +132,27 @@ pub fn rows(store: &dyn Store, shard: ShardId, id: WorkflowId, limit: usize) -> 
     }
     rows.truncate(limit);
     Ok(Fetched::WorkflowRows { id, more: rows.len() == limit, rows })
+}
+
+/// The definitions without users among the next `limit` ones.
+pub fn unused_definitions(
+    store: &dyn Store,
+    shard: ShardId,
+    mut after: Option<Digest>,
+    limit: usize,
+) -> Result<Fetched, String> {
+    let mut unused = Vec::new();
+    for _ in 0..limit {
+        let behind = after.map(|digest| Key::new(&key::by_definition(digest, u64::MAX)));
+        let range = behind.map_or(Range::all(), |last| Range::all().after(&last));
+        let found = store.scan(shard, Keyspace::ByDefinition, range, Order::Ascending, 2);
+        let found = found.map_err(|error| unreadable(&error))?;
+        let [first, second] = [0, 1].map(|index| found.get(index).map(|(key, _)| &**key));
+        let Some((digest, is_unused)) = engine::next_definition(first, second) else {
+            return Ok(Fetched::UnusedDefinitions { unused, after: None });
+        };
+        unused.extend(is_unused.then_some(digest));
+        after = Some(digest);
+    }
+    Ok(Fetched::UnusedDefinitions { unused, after })
 }

@@ -7,7 +7,7 @@ use model::codec;
 use model::dead_letter::{DeadLetter, is_dead};
 use model::id::{Attempt, Incarnation, JobId, RunnerId};
 use model::job::{AttemptRecord, Job, StateAt};
-use model::key::{self, Day, KeyEntry, Made};
+use model::key::{self, CreatedObject, Day, KeyEntry};
 use model::message::AttemptRef;
 use model::queue::Queue;
 use model::reason::{Reason, ReasonCode};
@@ -139,7 +139,7 @@ impl ForgeryTarget<'_> {
 
     fn reuse_key(&self) -> Option<Batch> {
         let job = self.find(|job| job.key.is_some() && !job.state.is_terminal())?;
-        let other = Made::Job { id: JobId(job.id.0 + 1), seq: job.seq };
+        let other = CreatedObject::Job { id: JobId(job.id.0 + 1), seq: job.seq };
         let entry = KeyEntry { digest: job.digest, at: job.created_at, made: other };
         let key = key::idempotency(Day::of(job.created_at), job.key?);
         batch_with(|batch| batch.put_with(Keyspace::Keys, &key, |buffer| codec::encode_into(&entry, buffer)))

@@ -124,7 +124,7 @@ impl Records {
     }
 
     /// The audit log; verifies its hash chain.
-    pub fn audit(&self) -> Vec<audit::Entry> {
+    pub fn audit(&self) -> Vec<audit::AuditEntry> {
         let mut head = audit::Head::START;
         let entries = self.table(Keyspace::Audit);
         let entries = entries.map(|(_, value)| head.follow(value).expect("an unbroken chain")).collect();
@@ -163,9 +163,10 @@ impl Records {
                 let keys: Vec<Vec<u8>> = keys.take(*limit).map(<[u8]>::to_vec).collect();
                 Fetched::OldKeys { more: keys.len() == *limit, keys }
             }
-            Fetch::Workflow { .. } | Fetch::FinishedWorkflows { .. } | Fetch::WorkflowRows { .. } => {
-                self.answer_workflows(fetch)
-            }
+            Fetch::Workflow { .. }
+            | Fetch::FinishedWorkflows { .. }
+            | Fetch::WorkflowRows { .. }
+            | Fetch::UnusedDefinitions { .. } => self.answer_workflows(fetch),
         }
     }
 

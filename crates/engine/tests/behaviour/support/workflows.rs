@@ -10,7 +10,7 @@ use model::job::{End, Outcome};
 use model::json::Json;
 use model::key;
 use model::message::AttemptRef;
-use model::spec::{EchoFailure, Run, decode_run};
+use model::spec::{Digest, EchoFailure, Run, decode_run};
 use model::state::State;
 use model::time::Millis;
 use model::workflow::{Schedule, Signal, TaskKey, TaskRecord, TaskState, Workflow, WorkflowSpec, WorkflowState};
@@ -252,7 +252,12 @@ impl Records {
     }
 
     pub fn plan(&self, id: WorkflowId) -> Arc<Plan> {
-        Plan::load(&self.workflow_spec(id).definition).expect("a stored definition compiles")
+        self.stored_plan(self.workflow_spec(id).digest)
+    }
+
+    fn stored_plan(&self, digest: Digest) -> Arc<Plan> {
+        let definition = self.get(Keyspace::Definitions, &digest.0).expect("the definition is stored");
+        Plan::load(definition).expect("a stored definition compiles")
     }
 
     fn workflow_spec(&self, id: WorkflowId) -> WorkflowSpec {
@@ -297,10 +302,25 @@ impl Records {
         }
         for (_, value) in self.table(Keyspace::Schedules) {
             let schedule: Schedule = codec::decode(value).expect("schedules can be read");
-            let plan = Plan::load(&schedule.spec.definition).expect("a stored definition compiles");
+            let plan = self.stored_plan(schedule.spec.digest);
             let cron = Cron::parse(&schedule.spec.cron, &schedule.spec.zone).expect("a stored cron parses");
             shard.restore_schedule(schedule, plan, Arc::new(cron));
         }
+    }
+
+    fn unused_definitions(&self, mut after: Option<Digest>, limit: usize) -> Fetched {
+        let mut unused = Vec::new();
+        for _ in 0..limit {
+            let behind = after.map(|digest| key::by_definition(digest, u64::MAX));
+            let mut keys = self.table(Keyspace::ByDefinition).map(|(key, _)| key);
+            let first = keys.find(|key| behind.is_none_or(|behind| **key > behind[..]));
+            let Some((digest, is_unused)) = engine::next_definition(first, keys.next()) else {
+                return Fetched::UnusedDefinitions { unused, after: None };
+            };
+            unused.extend(is_unused.then_some(digest));
+            after = Some(digest);
+        }
+        Fetched::UnusedDefinitions { unused, after }
     }
 
     pub(super) fn answer_workflows(&self, fetch: &Fetch) -> Fetched {
@@ -320,6 +340,7 @@ impl Records {
                 let rows: Vec<_> = tasks.chain(signals).take(*limit).collect();
                 Fetched::WorkflowRows { id: *id, more: rows.len() == *limit, rows }
             }
+            Fetch::UnusedDefinitions { after, limit } => self.unused_definitions(*after, *limit),
             Fetch::Workflow { id } => {
                 let found = self.get(Keyspace::WorkflowsDone, &id.key()).map(|bytes| {
                     Box::new(StoredWorkflow {

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use engine::Input;
+use engine::{Answer, Input};
+use model::batch::Keyspace;
 use model::workflow::{TaskState, WorkflowState};
 use serde_json::json;
 
@@ -105,4 +106,25 @@ fn a_result_list_that_is_too_large_fails_its_task_early() {
     let reason = fixture.row(id, "each").unwrap().reason.unwrap();
     assert!(reason.message.unwrap().contains("bytes"));
     assert!(fixture.workflow(id).items.of(TaskState::Succeeded) < 10);
+}
+
+/// However many workflows and schedules use a definition, it is stored once, and deleted after the last of them.
+#[test]
+fn a_definition_is_stored_once_and_deleted_with_its_last_user() {
+    let mut fixture = Fixture::with_runner(10);
+    fixture.exact_counters = false;
+    let yaml = "name: shared\ntasks: {a: {run: {echo: {value: 1}}}}";
+    let ids = [(); 3].map(|()| fixture.start_workflow(yaml));
+    assert_eq!(fixture.records.len(Keyspace::Definitions), 1);
+    for id in ids {
+        assert_eq!(fixture.run_to_end(id), WorkflowState::Succeeded);
+    }
+    fixture.crash();
+    for (left, id) in ids.into_iter().enumerate().rev() {
+        let removed = fixture.request(|request| Input::RemoveWorkflow { request, workflow: id, by: None });
+        assert_eq!(removed, Answer::WorkflowRemoved);
+        fixture.advance(2 * fixture.config.sweep_interval.0);
+        assert_eq!(fixture.records.len(Keyspace::Definitions), usize::from(left > 0));
+    }
+    assert_eq!(fixture.records.len(Keyspace::ByDefinition), 0);
 }

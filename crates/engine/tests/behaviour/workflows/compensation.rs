@@ -162,6 +162,10 @@ fn an_attempt_with_unknown_progress_is_compensated() {
         // The runner never confirms the stop.
         fixture.advance(61_000);
         assert_eq!(fixture.state(slow), State::Cancelled);
+        assert_eq!(fixture.workflow_state(id), WorkflowState::Stopping, "the attempt may still run");
+        fixture.crash();
+        assert_eq!(fixture.workflow_state(id), WorkflowState::Stopping, "its runner lists it");
+        fixture.end(attempt_ref, End::Stopped);
         while !fixture.workflow_state(id).is_terminal() {
             let undo = fixture.compensations(id)[0].0;
             fixture.run_attempt(undo, End::Succeeded);

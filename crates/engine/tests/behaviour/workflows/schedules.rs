@@ -24,7 +24,7 @@ fn schedule(yaml: &str, change: impl FnOnce(&mut NewSchedule)) -> Box<NewSchedul
         overlap: Overlap::Allow,
         jitter: Millis(0),
         digest: plan.digest,
-        definition: plan.source.to_vec(),
+        definition: Vec::new(),
         inputs: Json::of(&serde_json::json!({})),
     };
     let cron = Arc::new(Cron::parse(&spec.cron, &spec.zone).expect("an expression"));

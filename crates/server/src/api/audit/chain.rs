@@ -84,7 +84,7 @@ fn follow(at: &mut Head, end: Head, entries: &[(Key, Bytes)]) -> Option<Broken> 
 
 #[cfg(test)]
 mod tests {
-    use model::audit::{Action, Entry};
+    use model::audit::{Action, AuditEntry};
 
     use super::*;
 
@@ -92,7 +92,7 @@ mod tests {
         let mut head = Head::START;
         let entries = (1..=length).map(|number| {
             let mut buffer = Vec::new();
-            head.append(&mut Entry::of(Action::Allowed), &mut buffer);
+            head.append(&mut AuditEntry::of(Action::Allowed), &mut buffer);
             (Key::new(&key::audit(number)), Bytes::from(buffer))
         });
         let entries = entries.collect();

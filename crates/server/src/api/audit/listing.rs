@@ -1,7 +1,7 @@
 //! Pages of the audit log: the entries of all shards by time, oldest or newest first.
 
 use ::api::{AuditEntryView, Page};
-use model::audit::{self, Action, Entry, Link};
+use model::audit::{self, Action, AuditEntry, Link};
 use model::batch::Keyspace;
 use model::id::{JobId, ShardId};
 use model::key;
@@ -33,7 +33,7 @@ impl Filter {
         Ok(Self { job: parameters.job()?, action })
     }
 
-    fn accepts(&self, entry: &Entry) -> bool {
+    fn accepts(&self, entry: &AuditEntry) -> bool {
         self.job.is_none_or(|job| entry.job == Some(job)) && self.action.is_none_or(|action| entry.action == action)
     }
 }
@@ -45,11 +45,11 @@ struct Entries<'a> {
 }
 
 impl Source for Entries<'_> {
-    type Item = (Link, Entry);
+    type Item = (Link, AuditEntry);
     /// Number of the entry in its shard.
     type Position = u64;
 
-    fn read(&self, shard: ShardId, after: Option<u64>) -> Result<Chunk<(Link, Entry)>, Refused> {
+    fn read(&self, shard: ShardId, after: Option<u64>) -> Result<Chunk<(Link, AuditEntry)>, Refused> {
         let range = match (after.map(|number| Key::new(&key::audit(number))), self.order) {
             (None, _) => Range::all(),
             (Some(bound), Order::Ascending) => Range::all().after(&bound),
@@ -62,11 +62,11 @@ impl Source for Entries<'_> {
         Ok(Chunk { is_last: items.len() < CHUNK, items })
     }
 
-    fn rank(&self, (_, entry): &(Link, Entry)) -> u64 {
+    fn rank(&self, (_, entry): &(Link, AuditEntry)) -> u64 {
         rank(self.order, entry.at.0)
     }
 
-    fn position(&self, (_, entry): &(Link, Entry)) -> u64 {
+    fn position(&self, (_, entry): &(Link, AuditEntry)) -> u64 {
         entry.number
     }
 }

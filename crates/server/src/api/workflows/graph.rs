@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use model::workflow::{TaskKey, TaskState};
 
 use super::view::Describer;
-use super::{load, load_plan, load_spec, parse_id};
+use super::{load, load_definition, load_plan, parse_id};
 use crate::api::App;
 use crate::api::blocking::blocking;
 use crate::api::parameters::Parameters;
@@ -26,8 +26,8 @@ pub(crate) async fn definition(
 ) -> Result<Response, Refused> {
     let core = app.core()?;
     let id = parse_id(&id)?;
-    let spec = blocking(move || load_spec(&core, id)).await?;
-    Ok(([(header::CONTENT_TYPE, "application/json")], spec.definition).into_response())
+    let definition = blocking(move || load_definition(&core, id)).await?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], definition).into_response())
 }
 
 pub(crate) async fn graph(

@@ -37,14 +37,12 @@ fn unreadable(workflow: &Workflow, why: &str) -> WorkflowView {
 pub(crate) fn of(core: &Core, workflow: &Workflow) -> Result<WorkflowView, Refused> {
     let (store, shard) = (core.store.as_ref(), shard_of(core, workflow.id));
     let mut shown = match workflows::spec(store, shard, workflow.id)? {
-        Some(spec) => match core.plans.load(&spec) {
+        Some(spec) => match core.plans.load(store, shard, &spec)? {
             Ok(plan) => {
                 core.plans.map_workflow(workflow.id, spec.digest);
                 with_definition(workflow, &plan, spec.inputs)
             }
-            Err(diagnostics) => {
-                WorkflowView { inputs: Some(spec.inputs), ..unreadable(workflow, &diagnostics.to_string()) }
-            }
+            Err(error) => WorkflowView { inputs: Some(spec.inputs), ..unreadable(workflow, &error.to_string()) },
         },
         None => unreadable(workflow, "it is missing"),
     };

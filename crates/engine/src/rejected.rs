@@ -28,7 +28,7 @@ impl Shard {
     /// give the same outcome.
     pub(crate) fn reject_outcome(
         &mut self,
-        outcome: Box<Outcome>,
+        outcome: Outcome,
         message: RejectedMessage,
         step: &mut Step,
     ) -> Box<Outcome> {
@@ -49,7 +49,7 @@ impl Shard {
             result: None,
             artifacts: Vec::new(),
             policy: None,
-            ..*outcome
+            ..outcome
         })
     }
 }

@@ -334,7 +334,7 @@ impl Shard {
                             attempt: attempt_ref.attempt,
                             why,
                         };
-                        self.reject_outcome(outcome, rejected, step)
+                        self.reject_outcome(*outcome, rejected, step)
                     }
                 };
                 self.ended(attempt_ref, outcome, step);

@@ -60,7 +60,7 @@ tasks:
     let job = fixture.task_job(id, "pay");
     let attempt = fixture.job(job).attempt;
     fixture.input(Input::Scanned { job, attempt, scan: scan(OutputVerdict::Quarantine) });
-    fixture.signal(id, "go", &json!(1)).unwrap();
+    fixture.signal(id, "go", &json!(1)).expect("a running workflow takes signals");
     assert_eq!(fixture.run_to_end(id), WorkflowState::Failed);
     (id, job)
 }

@@ -28,7 +28,7 @@ impl Reading<'_> {
         let help = "Time from acceptance to end of jobs.";
         let mut durations = DurationHistogram::default();
         self.statuses.iter().for_each(|status| durations.merge(&status.stats.durations));
-        spans(&mut text.family("outlast_job_duration_seconds", Kind::Histogram, help), &[], &durations);
+        spans(text.family("outlast_job_duration_seconds", Kind::Histogram, help), &[], &durations);
         let dead = self.sum(|s| s.stats.dead_letters);
         text.counter("outlast_dead_letters_total", "Jobs that became dead letters.", dead);
         let parked = self.sum(|s| s.stats.rejected_messages);

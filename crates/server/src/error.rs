@@ -40,6 +40,9 @@ pub enum Error {
     #[error(transparent)]
     Store(#[from] store::Error),
 
+    #[error("shard {shard} cannot read from the store: {reason}")]
+    Read { shard: u16, reason: String },
+
     #[error("cannot read a record of shard {shard}: {source}")]
     Record { shard: u16, source: model::codec::DecodeError },
 
@@ -48,4 +51,41 @@ pub enum Error {
 
     #[error("a thread or task of the server failed: {0}")]
     Panicked(String),
+}
+
+impl Error {
+    /// Whether another owner of the shard, rebuilt from its records, may go on. Damage to the store stays.
+    pub(crate) fn is_transient(&self) -> bool {
+        match self {
+            Self::Read { .. } | Self::Panicked(_) => true,
+            Self::Store(error) => match error {
+                store::Error::Fenced { .. } | store::Error::TooLarge { .. } | store::Error::Failed { .. } => true,
+                store::Error::Stopped { .. }
+                | store::Error::CursorExpired { .. }
+                | store::Error::InUse { .. }
+                | store::Error::NotADirectory { .. }
+                | store::Error::NotWritable { .. }
+                | store::Error::NoSpace { .. }
+                | store::Error::NewerFormat { .. }
+                | store::Error::Malformed { .. }
+                | store::Error::TablesBehind { .. }
+                | store::Error::JournalBehind { .. }
+                | store::Error::DamagedRecord { .. }
+                | store::Error::Tables { .. }
+                | store::Error::Journal(_)
+                | store::Error::Io { .. } => false,
+            },
+            Self::NotLoopback(_)
+            | Self::Listen { .. }
+            | Self::ShardCount { .. }
+            | Self::ShardsDiffer { .. }
+            | Self::Config { .. }
+            | Self::BlobStore(_)
+            | Self::Policy(_)
+            | Self::Blobs(_)
+            | Self::Spawner(_)
+            | Self::Record { .. }
+            | Self::Io(_) => false,
+        }
+    }
 }

@@ -1,12 +1,11 @@
 //! Fetcher: a thread that reads records from the store for shards that do not have them in memory.
 
-use std::sync::Arc;
 use std::sync::mpsc;
 
-use engine::{Fetch, Fetched};
+use engine::{Fetch, Fetched, Input};
 use model::batch::Keyspace;
 use model::codec;
-use model::id::{JobId, ShardId, WorkflowId};
+use model::id::{Epoch, JobId, ShardId, WorkflowId};
 use model::key::{self, Day, KeyEntry};
 use model::spec::{Digest, KeyHash};
 use store::{Order, Range, Store};
@@ -16,40 +15,46 @@ use crate::inbox::{Inbox, Message};
 use crate::plans::Plans;
 use crate::reads::{self, workflows};
 
+/// A read request of an owner of a shard.
+type FetchRequest = (ShardId, Epoch, Fetch);
+
 /// Sender of requests to the fetcher.
 #[derive(Clone)]
 pub(crate) struct FetchSender {
-    sender: mpsc::Sender<(ShardId, Fetch)>,
+    sender: mpsc::Sender<FetchRequest>,
 }
 
 impl FetchSender {
-    pub fn new() -> (Self, mpsc::Receiver<(ShardId, Fetch)>) {
+    pub fn new() -> (Self, mpsc::Receiver<FetchRequest>) {
         let (sender, receiver) = mpsc::channel();
         (Self { sender }, receiver)
     }
 
-    pub fn request(&self, shard: ShardId, fetch: Fetch) {
+    pub fn request(&self, shard: ShardId, epoch: Epoch, fetch: Fetch) {
         // Without a fetcher the node is stopping; the shard repeats the request after the restart.
-        let _ = self.sender.send((shard, fetch));
+        let _ = self.sender.send((shard, epoch, fetch));
     }
 }
 
-/// Serves requests until all senders are gone. A failed store stops the node. A single damaged record is reported to
-/// the shard as unreadable, and the fetcher continues.
-pub(crate) fn run(
-    requests: &mpsc::Receiver<(ShardId, Fetch)>,
-    store: &Arc<dyn Store>,
-    plans: &Plans,
-    inboxes: &[Inbox],
-) -> Result<(), Error> {
-    while let Ok((shard, fetch)) = requests.recv() {
-        for fetched in answer(store.as_ref(), plans, shard, fetch)? {
-            if let Some(inbox) = inboxes.get(usize::from(shard.0)) {
-                let _ = inbox.post(Message::Fetched(fetched));
+/// Serves requests until all senders are gone. A failed read restarts the shard that requested it. A single damaged
+/// record is reported to the shard as unreadable.
+pub(crate) fn run(requests: &mpsc::Receiver<FetchRequest>, store: &dyn Store, plans: &Plans, inboxes: &[Inbox]) {
+    while let Ok((shard, epoch, fetch)) = requests.recv() {
+        let Some(inbox) = inboxes.get(usize::from(shard.0)) else { continue };
+        // A panic is a bug. It must not leave other shards without answers.
+        let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| answer(store, plans, shard, fetch)));
+        let failed = match read {
+            Ok(Ok(answers)) => {
+                for fetched in answers {
+                    let _ = inbox.post(Message::Reply { epoch, input: Box::new(Input::Fetched(fetched)) });
+                }
+                continue;
             }
-        }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the fetcher panicked".to_owned(),
+        };
+        let _ = inbox.post(Message::ReadFailed { epoch, reason: failed });
     }
-    Ok(())
 }
 
 fn answer(store: &dyn Store, plans: &Plans, shard: ShardId, fetch: Fetch) -> Result<Vec<Fetched>, Error> {

@@ -1,13 +1,13 @@
 //! Inbox of a shard: one queue of messages, many senders.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-use engine::{Answer, Fetched, Input, RequestId, Stats, TopicStats};
-use model::id::{JobId, WorkflowId};
+use engine::{Answer, Input, RequestId, Stats, TopicStats};
+use model::id::{Epoch, JobId, WorkflowId};
 use model::job::{Job, SpilledResult};
-use model::message::FromRunner;
+use model::message::{AttemptRef, FromRunner};
 use model::spec::ExecutorKind;
 use model::workflow::Workflow;
 use parking_lot::Mutex;
@@ -52,10 +52,23 @@ pub(crate) enum Message {
         workflow: WorkflowId,
         ended: WorkflowWatch,
     },
-    /// A large result was stored, or storing it failed.
-    Spilled(Result<SpilledResult, String>),
+    /// The large result of an attempt was stored, or storing it failed.
+    Spilled {
+        epoch: Epoch,
+        attempt_ref: AttemptRef,
+        spilled: Result<SpilledResult, String>,
+    },
     Runner(Vec<FromRunner>),
-    Fetched(Fetched),
+    /// The answer to a request of the shard. One to an earlier owner of the shard is dropped.
+    Reply {
+        epoch: Epoch,
+        input: Box<Input>,
+    },
+    /// A request to the store failed: the shard restarts.
+    ReadFailed {
+        epoch: Epoch,
+        reason: String,
+    },
     /// An input without an answer.
     Input(Box<Input>),
     Stop,
@@ -74,6 +87,12 @@ pub(crate) struct Status {
     pub ready: [usize; ExecutorKind::ALL.len()],
     pub with_runners: [u32; ExecutorKind::ALL.len()],
     pub commits: u64,
+    /// Replies to an earlier owner of the shard, dropped.
+    pub stale_replies: u64,
+    /// Restarts of the shard since the node started.
+    pub restarts: u64,
+    /// Why the shard does not serve requests. Absent while it does.
+    pub down: Option<String>,
 }
 
 /// Why a request got no answer.
@@ -81,6 +100,8 @@ pub(crate) struct Status {
 pub(crate) enum Unanswered {
     Busy,
     Stopping,
+    /// The shard restarted before it answered. The outcome is unknown.
+    Interrupted,
 }
 
 /// Sending end. Cheap to clone.
@@ -91,6 +112,7 @@ pub(crate) struct Inbox {
     requests: Arc<AtomicU64>,
     status: Arc<Mutex<Status>>,
     commit_times: Arc<Histogram>,
+    is_stopping: Arc<AtomicBool>,
 }
 
 /// Receiving end. Owned by the shard.
@@ -99,6 +121,19 @@ pub(crate) struct InboxReceiver {
     pub waiting: Arc<AtomicUsize>,
     pub status: Arc<Mutex<Status>>,
     pub commit_times: Arc<Histogram>,
+}
+
+impl InboxReceiver {
+    /// The shard does not serve requests until it has restarted.
+    pub fn set_down(&self, reason: String) {
+        let mut status = self.status.lock();
+        status.restarts += 1;
+        status.down = Some(reason);
+    }
+
+    pub fn set_up(&self) {
+        self.status.lock().down = None;
+    }
 }
 
 impl Inbox {
@@ -113,7 +148,7 @@ impl Inbox {
             status: status.clone(),
             commit_times: commit_times.clone(),
         };
-        (Self { sender, waiting, requests: Arc::default(), status, commit_times }, inbox)
+        (Self { sender, waiting, requests: Arc::default(), status, commit_times, is_stopping: Arc::default() }, inbox)
     }
 
     /// Sends a request and waits for its answer.
@@ -144,7 +179,18 @@ impl Inbox {
         let id = RequestId(self.requests.fetch_add(1, Ordering::Relaxed));
         let (reply, answer) = oneshot::channel();
         self.post(Message::Request { request: id, input: request.input(id), reply, ended })?;
-        request::check::<R>(answer.await.map_err(|_| Unanswered::Stopping)?)
+        request::check::<R>(answer.await.map_err(|_| self.lost())?)
+    }
+
+    /// Why the answer to a request was lost.
+    fn lost(&self) -> Unanswered {
+        if self.is_stopping.load(Ordering::Relaxed) { Unanswered::Stopping } else { Unanswered::Interrupted }
+    }
+
+    /// Tells the shard to stop.
+    pub fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
+        let _ = self.post(Message::Stop);
     }
 
     /// Resolves when the job ends; with an error at once if it is not live.
@@ -163,6 +209,11 @@ impl Inbox {
 
     pub fn post(&self, message: Message) -> Result<(), Unanswered> {
         self.sender.send(message).map_err(|_| Unanswered::Stopping)
+    }
+
+    /// Why the shard does not serve requests. Absent while it does.
+    pub fn down(&self) -> Option<String> {
+        self.status.lock().down.clone()
     }
 
     pub fn status(&self) -> Status {

@@ -25,6 +25,6 @@ pub use api::check_view;
 pub use error::Error;
 pub use node::{Address, Node, run};
 pub use options::{
-    Options, OutputOptions, PolicyOptions, PolicyServiceOptions, PoolOptions, RunnerOptions, TenantOptions,
-    TopicOptions, WILDCARD,
+    Options, OutputOptions, PolicyOptions, PolicyServiceOptions, PoolOptions, RunnerOptions, StoreWrapper,
+    TenantOptions, TopicOptions, WILDCARD,
 };

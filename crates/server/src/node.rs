@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use blobs::Blobs;
 use engine::Fetch;
-use model::id::{RunnerId, ShardId, Shards};
+use model::id::{Epoch, NodeId, RunnerId, ShardId, Shards};
 use model::message::{Capacity, Profile};
 use runner::StopMode;
 use store::{Embedded, Position, Store};
@@ -18,7 +18,7 @@ use crate::api::{self, App, Core};
 use crate::clock;
 use crate::error::Error;
 use crate::fetcher::{self, FetchSender};
-use crate::inbox::{Inbox, InboxReceiver, Message};
+use crate::inbox::{Inbox, InboxReceiver};
 use crate::janitor;
 use crate::options::Options;
 use crate::plans::Plans;
@@ -26,7 +26,7 @@ use crate::policy::PolicyChecks;
 use crate::rehydrate;
 use crate::result_spill::ResultSpiller;
 use crate::scanning::{self, Scanning};
-use crate::shard::{ShardLoop, ShardParts, Uplink};
+use crate::shard::{ShardContext, ShardLoop, Uplink};
 
 /// Time for open connections to finish when the node stops.
 const CONNECTION_DRAIN: Duration = Duration::from_secs(2);
@@ -107,28 +107,37 @@ impl Node {
         let (failures, failure) = failure_channel();
         let (fetches, fetch_requests) = FetchSender::new();
         let plans: Arc<Plans> = Arc::default();
+        let shared: Arc<dyn Store> = match &options.store_wrapper {
+            Some(wrap) => wrap.wrap(store.clone()),
+            None => store.clone(),
+        };
         let mut threads =
-            vec![start_fetcher(fetch_requests, store.clone(), plans.clone(), &inboxes, failures.clone())?];
+            vec![start_fetcher(fetch_requests, shared.clone(), plans.clone(), &inboxes, failures.clone())?];
         let mut ready = Vec::new();
         let mut jitter_key = [0; 32];
         getrandom::fill(&mut jitter_key).map_err(|error| Error::Io(std::io::Error::other(error)))?;
         for (id, inbox) in shards.all().zip(receivers) {
             let (ready_sender, is_ready) = oneshot::channel();
-            let start = ShardStart {
-                config: options.engine(id, shards, jitter_key),
+            let context = ShardContext {
+                store: shared.clone(),
+                inbox,
+                runner: runner.clone(),
+                fetches: fetches.clone(),
                 policy: policy.clone(),
                 peers: inboxes.clone(),
                 scanning: scanning.clone(),
-                plans: plans.clone(),
                 spiller: ResultSpiller {
                     blobs: blobs.clone(),
                     tasks: tokio::runtime::Handle::current(),
                     inbox: inboxes[usize::from(id.0)].clone(),
                 },
-                store: store.clone(),
-                inbox,
-                runner: runner.clone(),
-                fetches: fetches.clone(),
+            };
+            let start = ShardStart {
+                config: options.engine(id, shards, jitter_key),
+                node: store.node(),
+                plans: plans.clone(),
+                context,
+                stopping: stopping.subscribe(),
                 ready: ready_sender,
             };
             threads.push(start_shard(id, start, failures.clone())?);
@@ -198,9 +207,7 @@ impl Node {
                 self.runner.stop_spawner();
             }
         }
-        for inbox in &self.inboxes {
-            let _ = inbox.post(Message::Stop);
-        }
+        self.inboxes.iter().for_each(Inbox::stop);
         let threads = self.threads;
         let joined = tokio::task::spawn_blocking(move || threads.into_iter().for_each(|thread| drop(thread.join())));
         joined.await.map_err(|error| Error::Panicked(error.to_string()))?;
@@ -313,32 +320,26 @@ async fn start_runner(
 }
 
 fn start_fetcher(
-    requests: mpsc::Receiver<(ShardId, Fetch)>,
-    store: Arc<Embedded>,
+    requests: mpsc::Receiver<(ShardId, Epoch, Fetch)>,
+    store: Arc<dyn Store>,
     plans: Arc<Plans>,
     inboxes: &[Inbox],
     failures: FailureReporter,
 ) -> Result<JoinHandle<()>, Error> {
     let inboxes = inboxes.to_vec();
-    let body = move || {
-        let store: Arc<dyn Store> = store;
-        fetcher::run(&requests, &store, &plans, &inboxes)
-    };
-    start_thread("fetcher".to_owned(), failures, body)
+    start_thread("fetcher".to_owned(), failures, move || {
+        fetcher::run(&requests, store.as_ref(), &plans, &inboxes);
+        Ok(())
+    })
 }
 
 /// Arguments of a shard's thread.
 struct ShardStart {
     config: engine::Config,
-    store: Arc<Embedded>,
-    inbox: InboxReceiver,
-    runner: runner::Handle,
-    fetches: FetchSender,
-    policy: PolicyChecks,
-    peers: Vec<Inbox>,
-    scanning: Scanning,
+    node: NodeId,
     plans: Arc<Plans>,
-    spiller: ResultSpiller,
+    context: ShardContext,
+    stopping: watch::Receiver<bool>,
     ready: oneshot::Sender<()>,
 }
 
@@ -364,14 +365,86 @@ fn start_thread(
     Ok(thread::Builder::new().name(name).spawn(guarded)?)
 }
 
+/// Runs a shard until the node stops. After an error or a panic a new owner is rebuilt from the records. Only damage to
+/// the store ends the shard, and with it the node.
 fn run_shard(id: ShardId, start: ShardStart) -> Result<(), Error> {
-    let ShardStart { config, store, inbox, runner, fetches, policy, peers, scanning, plans, spiller, ready } = start;
-    let shard = rehydrate::rehydrate(store.as_ref(), store.node(), config, policy.settings(), &plans)?;
-    let parts = ShardParts { id, shard, store, inbox, runner, fetches, policy, peers, scanning, spiller };
-    let mut shard_loop = ShardLoop::new(parts);
+    let ShardStart { config, node, plans, context, stopping, ready } = start;
+    let mut ready = Some(ready);
+    let mut restarts = Restarts::default();
+    loop {
+        let own = || run_owner(id, config, node, &plans, &context, &mut ready);
+        let error = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(own)) {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error,
+            Err(_) => Error::Panicked(format!("shard-{id}")),
+        };
+        // Before the first start the operator sees the error at once.
+        if !error.is_transient() || ready.is_some() {
+            return Err(error);
+        }
+        let delay = restarts.next(Instant::now());
+        tracing::error!(shard = %id, %error, delay_ms = delay.as_millis() as u64, "a shard failed; it restarts from its records, other shards go on");
+        context.inbox.set_down(error.to_string());
+        if !sleep_unless_stopping(delay, &stopping) {
+            return Ok(());
+        }
+    }
+}
+
+/// Becomes the owner of a shard, rebuilds it and runs it.
+fn run_owner(
+    id: ShardId,
+    config: engine::Config,
+    node: NodeId,
+    plans: &Plans,
+    context: &ShardContext,
+    ready: &mut Option<oneshot::Sender<()>>,
+) -> Result<(), Error> {
+    let shard = rehydrate::rehydrate(context.store.as_ref(), node, config, context.policy.settings(), plans)?;
+    let mut shard_loop = ShardLoop::new(id, shard, context);
     shard_loop.resume()?;
-    let _ = ready.send(());
+    context.inbox.set_up();
+    if let Some(ready) = ready.take() {
+        let _ = ready.send(());
+    }
     shard_loop.run()
+}
+
+/// Delays between restarts of a shard: doubled with each failure, until it runs for a while.
+#[derive(Debug, Default)]
+struct Restarts {
+    failures: u32,
+    last: Option<Instant>,
+}
+
+impl Restarts {
+    const FIRST: Duration = Duration::from_millis(50);
+    const LONGEST: Duration = Duration::from_secs(30);
+    /// A shard that ran for this long starts with the first delay again.
+    const STABLE: Duration = Duration::from_secs(60);
+
+    fn next(&mut self, now: Instant) -> Duration {
+        if self.last.is_none_or(|last| now.duration_since(last) > Self::STABLE) {
+            self.failures = 0;
+        }
+        let delay = Self::FIRST.saturating_mul(1 << self.failures.min(16)).min(Self::LONGEST);
+        self.failures += 1;
+        self.last = Some(now + delay);
+        delay
+    }
+}
+
+/// Returns false as soon as the node stops.
+fn sleep_unless_stopping(delay: Duration, stopping: &watch::Receiver<bool>) -> bool {
+    const STEP: Duration = Duration::from_millis(20);
+    let end = Instant::now() + delay;
+    while Instant::now() < end {
+        if *stopping.borrow() {
+            return false;
+        }
+        thread::sleep(STEP.min(end.saturating_duration_since(Instant::now())));
+    }
+    !*stopping.borrow()
 }
 
 /// Runs a node until a signal or a failure. SIGINT (Ctrl-C) stops all processes. SIGTERM stops only the server, as for

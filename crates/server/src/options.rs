@@ -3,13 +3,16 @@
 mod governance;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use engine::Config;
 use model::id::{ShardId, Shards};
 use model::time::Millis;
 use serde::Deserialize;
+use store::Store;
 
 use crate::error::Error;
 
@@ -17,6 +20,28 @@ pub use governance::{
     OutputOptions, PolicyOptions, PolicyServiceOptions, PoolOptions, RunnerOptions, TenantOptions, TopicOptions,
     WILDCARD,
 };
+
+type WrapStore = dyn Fn(Arc<dyn Store>) -> Arc<dyn Store> + Send + Sync;
+
+/// A function around the store of the shards.
+#[derive(Clone)]
+pub struct StoreWrapper(Arc<WrapStore>);
+
+impl StoreWrapper {
+    pub fn new(wrap: impl Fn(Arc<dyn Store>) -> Arc<dyn Store> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(wrap))
+    }
+
+    pub(crate) fn wrap(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
+        (self.0)(store)
+    }
+}
+
+impl fmt::Debug for StoreWrapper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StoreWrapper")
+    }
+}
 
 /// Configuration of a node. Times are in milliseconds.
 #[derive(Debug, Clone, Deserialize)]
@@ -93,6 +118,9 @@ pub struct Options {
     /// Retention of the event stream for reconnecting clients, in bytes and in time.
     pub events_keep_bytes: u64,
     pub events_keep_ms: u64,
+    /// Wraps the store of the shards, so that tests can inject faults.
+    #[serde(skip)]
+    pub store_wrapper: Option<StoreWrapper>,
 }
 
 impl Default for Options {
@@ -107,6 +135,7 @@ impl Default for Options {
             process_slots: 0,
             echo_slots: 100_000,
             allow_unsandboxed: false,
+            store_wrapper: None,
             wasm_slots: 4096,
             live_jobs_max: config.live_jobs_max,
             retention_ms: config.retention.0,

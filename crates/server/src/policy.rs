@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use engine::{Actor, Input, PolicyMode, Settings};
-use hashbrown::HashSet;
+use hashbrown::HashMap;
 use model::codec;
-use model::id::{JobId, ShardId};
+use model::id::{Epoch, JobId, ShardId};
 use model::machine::FAIL_OPEN_RULE;
 use model::spec::JobSpec;
 use model::time::Millis;
@@ -38,6 +38,7 @@ const DECISIONS_CACHED_MAX: usize = 100_000;
 #[derive(Debug)]
 pub(crate) struct CheckRequest {
     pub shard: ShardId,
+    pub epoch: Epoch,
     pub job: JobId,
     pub spec: Bytes,
     pub submitter: Actor,
@@ -60,7 +61,8 @@ struct Inner {
     settings: RwLock<Arc<Settings>>,
     inboxes: Vec<Inbox>,
     /// Jobs whose check is in progress.
-    pending: Mutex<HashSet<JobId, foldhash::fast::FixedState>>,
+    /// Jobs in a check, with the newest owner of their shard that asked.
+    pending: Mutex<HashMap<JobId, Epoch, foldhash::fast::FixedState>>,
     failed_open: AtomicU64,
     measures: PolicyMeasures,
 }
@@ -153,7 +155,8 @@ impl PolicyChecks {
 
     /// Starts a check, unless one of the job is in progress. The shard receives the decision as an input.
     pub fn request(&self, request: CheckRequest) {
-        if !self.0.pending.lock().insert(request.job) {
+        // The answer goes to the newest owner of the shard that asked.
+        if self.0.pending.lock().insert(request.job, request.epoch).is_some() {
             return;
         }
         match &self.0.backend {
@@ -168,7 +171,7 @@ impl PolicyChecks {
     }
 
     async fn check_with_service(&self, client: &Client, request: CheckRequest) {
-        let CheckRequest { shard, job, spec, submitter } = request;
+        let CheckRequest { shard, job, spec, submitter, .. } = request;
         let spec: JobSpec = match codec::decode(&spec) {
             Ok(spec) => spec,
             Err(error) => return self.send_unavailable(shard, job, format!("cannot read the job: {error}")),
@@ -183,7 +186,7 @@ impl PolicyChecks {
                     let message = "the policy changed during the check".to_owned();
                     return self.send_unavailable(shard, job, message);
                 }
-                self.send(shard, Input::Verdict { job, decision: checked.decision });
+                self.send(shard, job, Input::Verdict { job, decision: checked.decision });
             }
             // A full queue of calls is no outage: it does not fail open.
             Err(unavailable) if unavailable.reason == UnavailableReason::Busy => {
@@ -195,7 +198,7 @@ impl PolicyChecks {
                     self.0.failed_open.fetch_add(1, Ordering::Relaxed);
                     tracing::warn!(%job, reason = %unavailable, "policy service unavailable; job allowed by fail mode `open`");
                     let decision = self.fail_open(&unavailable.to_string());
-                    self.send(shard, Input::Verdict { job, decision });
+                    self.send(shard, job, Input::Verdict { job, decision });
                 }
             },
         }
@@ -236,16 +239,22 @@ impl PolicyChecks {
     }
 
     fn send_unavailable(&self, shard: ShardId, job: JobId, message: String) {
-        self.send(shard, Input::PolicyUnavailable { job, message });
+        self.send(shard, job, Input::PolicyUnavailable { job, message });
     }
 
-    pub fn send(&self, shard: ShardId, input: Input) {
-        if let Input::Verdict { job, .. } | Input::PolicyUnavailable { job, .. } = &input {
-            self.0.pending.lock().remove(job);
+    /// Sends the answer about a job to the owner of the shard that asked last.
+    fn send(&self, shard: ShardId, job: JobId, input: Input) {
+        let epoch = self.0.pending.lock().remove(&job);
+        if let Some(epoch) = epoch {
+            self.reply(shard, epoch, input);
         }
+    }
+
+    /// Sends the answer to a request of a shard.
+    pub fn reply(&self, shard: ShardId, epoch: Epoch, input: Input) {
         if let Some(inbox) = self.0.inboxes.get(usize::from(shard.0)) {
             // A stopped shard repeats the request after its restart.
-            let _ = inbox.post(Message::Input(Box::new(input)));
+            let _ = inbox.post(Message::Reply { epoch, input: Box::new(input) });
         }
     }
 
@@ -297,13 +306,13 @@ fn start_rules_thread(
 ) -> Result<(), Error> {
     let checks = Arc::downgrade(&checks.0);
     let decide = move || {
-        while let Ok(CheckRequest { shard, job, spec, submitter }) = requests.recv() {
+        while let Ok(CheckRequest { shard, job, spec, submitter, .. }) = requests.recv() {
             let Some(checks) = checks.upgrade().map(PolicyChecks) else { return };
             match codec::decode::<JobSpec>(&spec) {
                 Ok(spec) => {
                     let facts = JobFacts { spec: &spec, submitter: submitter.as_deref(), queue: None };
                     let decision = checks.measures().decisions.time(|| rules.decide(&facts, clock::now()));
-                    checks.send(shard, Input::Verdict { job, decision });
+                    checks.send(shard, job, Input::Verdict { job, decision });
                 }
                 Err(error) => checks.send_unavailable(shard, job, format!("cannot read the job: {error}")),
             }

@@ -3,9 +3,11 @@
 
 use blobs::Blobs;
 use bytes::Bytes;
+use model::id::Epoch;
 use model::job::{End, Job, Outcome, SpilledResult};
 use model::json::Json;
 use model::limits;
+use model::message::AttemptRef;
 
 use crate::inbox::{Inbox, Message};
 
@@ -27,14 +29,15 @@ pub(crate) struct ResultSpiller {
 
 impl ResultSpiller {
     /// Stores a result. The shard gets a message with the outcome.
-    pub fn spill(&self, result: &Json) {
+    pub fn spill(&self, epoch: Epoch, attempt_ref: AttemptRef, result: &Json) {
         let content = Bytes::copy_from_slice(result.as_bytes());
         let (blobs, inbox) = (self.blobs.clone(), self.inbox.clone());
         self.tasks.spawn(async move {
             let bytes = content.len() as u64;
             let spilled = blobs.put(content).await.map(|blob| SpilledResult { blob, bytes });
             // After a restart of the shard the runner sends the end of the attempt again.
-            let _ = inbox.post(Message::Spilled(spilled.map_err(|error| error.to_string())));
+            let spilled = spilled.map_err(|error| error.to_string());
+            let _ = inbox.post(Message::Spilled { epoch, attempt_ref, spilled });
         });
     }
 }

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use blobs::Blobs;
 use engine::Input;
-use hashbrown::HashSet;
-use model::id::ShardId;
+use hashbrown::HashMap;
+use model::id::{Epoch, ShardId};
 use model::job::{Job, LogRef, Scan};
 use model::message::AttemptRef;
 use model::verdict::OutputVerdict;
@@ -47,8 +47,9 @@ pub(crate) struct Scanning {
     pending: Pending,
 }
 
-/// Attempts whose scan is requested or running. A repeated request is ignored.
-type Pending = Arc<Mutex<HashSet<AttemptRef, foldhash::fast::FixedState>>>;
+/// Attempts whose scan is requested or running, with the newest owner of their shard that asked. A repeated request
+/// starts no other scan.
+type Pending = Arc<Mutex<HashMap<AttemptRef, Epoch, foldhash::fast::FixedState>>>;
 
 impl Scanning {
     pub fn start(context: ScanContext) -> Self {
@@ -64,8 +65,11 @@ impl Scanning {
                 let Ok(permit) = permits.clone().acquire_owned().await else { return };
                 let (context, pending) = (context.clone(), done.clone());
                 tokio::spawn(async move {
-                    scan_and_report(&context, &scanner, shard, attempt_ref).await;
-                    pending.lock().remove(&attempt_ref);
+                    let input = scan(&context, &scanner, shard, attempt_ref).await;
+                    let epoch = pending.lock().remove(&attempt_ref);
+                    if let (Some(epoch), Some(input)) = (epoch, input) {
+                        context.policy.reply(shard, epoch, input);
+                    }
                     drop(permit);
                 });
             }
@@ -74,8 +78,8 @@ impl Scanning {
     }
 
     /// Requests a scan of the result of an attempt.
-    pub fn request(&self, shard: ShardId, attempt_ref: AttemptRef) {
-        if !self.pending.lock().insert(attempt_ref) {
+    pub fn request(&self, shard: ShardId, epoch: Epoch, attempt_ref: AttemptRef) {
+        if self.pending.lock().insert(attempt_ref, epoch).is_some() {
             return;
         }
         // Without a receiver the node is stopping; the shard repeats the request after the restart.
@@ -83,14 +87,15 @@ impl Scanning {
     }
 }
 
-async fn scan_and_report(context: &ScanContext, scanner: &Scanner, shard: ShardId, attempt_ref: AttemptRef) {
+/// Scans the result of an attempt. None: nothing is left to scan.
+async fn scan(context: &ScanContext, scanner: &Scanner, shard: ShardId, attempt_ref: AttemptRef) -> Option<Input> {
     let AttemptRef { job, attempt } = attempt_ref;
     let start = Instant::now();
     let scanned = tokio::time::timeout(SCAN_TIMEOUT, scan_result(context, scanner, shard, attempt_ref)).await;
     let input = match scanned {
         Ok(Ok(Some(scan))) => Input::Scanned { job, attempt, scan: Box::new(scan) },
         // The job was removed or retried during the scan.
-        Ok(Ok(None)) => return,
+        Ok(Ok(None)) => return None,
         Ok(Err(message)) => {
             tracing::warn!(%job, message, "cannot scan a result");
             Input::ScanFailed { job, attempt, message }
@@ -102,7 +107,7 @@ async fn scan_and_report(context: &ScanContext, scanner: &Scanner, shard: ShardI
         }
     };
     context.policy.measures().content.observe(start.elapsed());
-    context.policy.send(shard, input);
+    Some(input)
 }
 
 async fn scan_result(

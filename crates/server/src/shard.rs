@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use engine::{Answer, Effect, Input, RequestId, Shard, Step};
 use hashbrown::HashMap;
-use model::id::{Incarnation, JobId, RunnerId, ShardId, Shards, WorkflowId};
+use model::id::{Epoch, Incarnation, JobId, RunnerId, ShardId, Shards, WorkflowId};
 use model::job::{End, SpilledResult};
 use model::message::{AttemptRef, FromRunner, Load, RunnerMessage, ShardEpoch, ToRunner};
 use model::spec::ExecutorKind;
@@ -40,18 +40,11 @@ struct Reply {
 }
 
 /// A shard and everything it needs to perform effects.
-pub(crate) struct ShardLoop {
+pub(crate) struct ShardLoop<'a> {
     id: ShardId,
     shard: Shard,
     step: Step,
-    store: Arc<dyn Store>,
-    inbox: InboxReceiver,
-    runner: runner::Handle,
-    fetches: FetchSender,
-    policy: PolicyChecks,
-    peers: Vec<Inbox>,
-    scanning: Scanning,
-    spiller: ResultSpiller,
+    context: &'a ShardContext,
     replies: Map<RequestId, Reply>,
     watchers: Map<JobId, Vec<Watch>>,
     workflow_watchers: Map<WorkflowId, Vec<WorkflowWatch>>,
@@ -61,14 +54,17 @@ pub(crate) struct ShardLoop {
     /// The large result of the first of them is being stored; messages are applied in order.
     spilling: bool,
     commits: u64,
+    published_commits: u64,
+    /// Replies to an earlier owner of the shard.
+    stale_replies: u64,
+    /// A read from the store failed: the shard cannot go on without its answer.
+    failed: Option<String>,
     /// Time of this round. Reading the clock for each message would cost more than handling some of them.
     now: Millis,
 }
 
-/// Arguments of [`ShardLoop::new`].
-pub(crate) struct ShardParts {
-    pub id: ShardId,
-    pub shard: Shard,
+/// What all owners of a shard in this process have in common.
+pub(crate) struct ShardContext {
     pub store: Arc<dyn Store>,
     pub inbox: InboxReceiver,
     pub runner: runner::Handle,
@@ -80,23 +76,15 @@ pub(crate) struct ShardParts {
     pub spiller: ResultSpiller,
 }
 
-impl ShardLoop {
-    pub fn new(parts: ShardParts) -> Self {
+impl<'a> ShardLoop<'a> {
+    pub fn new(id: ShardId, shard: Shard, context: &'a ShardContext) -> Self {
         let largest = ROUND_BYTES_MAX + engine::INPUT_BYTES_MAX;
-        assert!(largest <= parts.store.commit_bytes_max(), "the store must take every commit of a shard");
-        let ShardParts { id, shard, store, inbox, runner, fetches, policy, peers, scanning, spiller } = parts;
+        assert!(largest <= context.store.commit_bytes_max(), "the store must take every commit of a shard");
         Self {
             id,
             shard,
             step: Step::new(),
-            store,
-            inbox,
-            runner,
-            fetches,
-            policy,
-            peers,
-            scanning,
-            spiller,
+            context,
             replies: Map::default(),
             watchers: Map::default(),
             workflow_watchers: Map::default(),
@@ -104,6 +92,9 @@ impl ShardLoop {
             messages: VecDeque::new(),
             spilling: false,
             commits: 0,
+            published_commits: 0,
+            stale_replies: 0,
+            failed: None,
             now: clock::now(),
         }
     }
@@ -120,7 +111,7 @@ impl ShardLoop {
         }
     }
 
-    /// Runs rounds until [`Message::Stop`]. After an error memory may be ahead of the disk: the shard must not be used
+    /// Runs rounds until [`Message::Stop`]. After an error memory may be ahead of the disk: this owner must not be used
     /// any more.
     pub fn run(mut self) -> Result<(), Error> {
         let mut stopping = false;
@@ -131,6 +122,9 @@ impl ShardLoop {
                 self.shard.handle(self.now, Input::Tick, &mut self.step);
             }
             stopping |= self.gather();
+            if let Some(reason) = self.failed.take() {
+                return Err(Error::Read { shard: self.id.0, reason });
+            }
             self.finish_round()?;
             // The last messages report stopped attempts. Handled, they cost their jobs no retry.
             if stopping && self.messages.is_empty() {
@@ -149,7 +143,7 @@ impl ShardLoop {
             if stopping || self.is_full() {
                 break;
             }
-            match self.inbox.receiver.try_recv() {
+            match self.context.inbox.receiver.try_recv() {
                 Ok(message) => stopping = self.handle(message),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => return true,
@@ -182,29 +176,42 @@ impl ShardLoop {
             && let Some(job) = self.shard.job(attempt_ref.job)
             && let Some(result) = result_spill::too_large(job, outcome)
         {
-            self.spiller.spill(result);
+            self.context.spiller.spill(self.shard.epoch(), *attempt_ref, result);
             self.spilling = true;
         }
         self.spilling
     }
 
-    /// The large result of the next message was stored, or could not be.
-    fn finish_spill(&mut self, spilled: Result<SpilledResult, String>) {
-        self.spilling = false;
-        if let Some(FromRunner { message: RunnerMessage::Ended { outcome, .. }, .. }) = self.messages.front_mut() {
-            result_spill::replace(outcome, spilled);
+    /// The large result of an attempt was stored, or could not be. Its end is the next message.
+    fn finish_spill(&mut self, of: AttemptRef, spilled: Result<SpilledResult, String>) {
+        let Some(FromRunner { message: RunnerMessage::Ended { attempt_ref, outcome, .. }, .. }) =
+            self.messages.front_mut().filter(|_| self.spilling)
+        else {
+            return self.stale_replies += 1;
+        };
+        if *attempt_ref != of {
+            return self.stale_replies += 1;
         }
+        self.spilling = false;
+        result_spill::replace(outcome, spilled);
         self.handle_runner_messages();
+    }
+
+    /// Whether a reply is for this owner of the shard. One for an earlier owner is dropped and counted.
+    fn is_current(&mut self, epoch: Epoch) -> bool {
+        let is_current = epoch == self.shard.epoch();
+        self.stale_replies += u64::from(!is_current);
+        is_current
     }
 
     /// Adds the decision of the metadata check to the end of an attempt.
     fn check_metadata(&self, message: &mut FromRunner) {
         if let RunnerMessage::Ended { attempt_ref, outcome, .. } = &mut message.message
             && outcome.end == End::Succeeded
-            && self.policy.checks_results()
+            && self.context.policy.checks_results()
             && let Some(job) = self.shard.job(attempt_ref.job)
         {
-            outcome.policy = scanning::check_metadata(&self.policy, job, outcome).map(Box::new);
+            outcome.policy = scanning::check_metadata(&self.context.policy, job, outcome).map(Box::new);
         }
     }
 
@@ -212,9 +219,9 @@ impl ShardLoop {
         let until = self.shard.next_tick().saturating_sub(self.now);
         let has_messages = !self.messages.is_empty() && !self.spilling;
         if until.0 == 0 || has_messages || !self.step.batch.is_empty() {
-            return self.inbox.receiver.try_recv().ok();
+            return self.context.inbox.receiver.try_recv().ok();
         }
-        match self.inbox.receiver.recv_timeout(Duration::from_millis(until.0).min(SLEEP_MAX)) {
+        match self.context.inbox.receiver.recv_timeout(Duration::from_millis(until.0).min(SLEEP_MAX)) {
             Ok(message) => Some(message),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => Some(Message::Stop),
@@ -225,7 +232,7 @@ impl ShardLoop {
         let now = self.now;
         match message {
             Message::Request { request, input, reply, ended } => {
-                self.inbox.waiting.fetch_sub(1, Ordering::Relaxed);
+                self.context.inbox.waiting.fetch_sub(1, Ordering::Relaxed);
                 self.replies.insert(request, Reply { answer: reply, ended });
                 self.shard.handle(now, input, &mut self.step);
             }
@@ -241,13 +248,26 @@ impl ShardLoop {
                     watch(&mut self.workflow_watchers, workflow, ended);
                 }
             }
-            Message::Spilled(spilled) => self.finish_spill(spilled),
+            Message::Spilled { epoch, attempt_ref, spilled } => {
+                if self.is_current(epoch) {
+                    self.finish_spill(attempt_ref, spilled);
+                }
+            }
+            Message::Reply { epoch, input } => {
+                if self.is_current(epoch) {
+                    self.shard.handle(now, *input, &mut self.step);
+                }
+            }
+            Message::ReadFailed { epoch, reason } => {
+                if self.is_current(epoch) {
+                    self.failed = Some(reason);
+                }
+            }
             Message::Runner(messages) => {
                 self.messages.extend(messages);
                 self.handle_runner_messages();
             }
             Message::Input(input) => self.shard.handle(now, *input, &mut self.step),
-            Message::Fetched(fetched) => self.shard.handle(now, Input::Fetched(fetched), &mut self.step),
             Message::Stop => return true,
         }
         false
@@ -257,8 +277,8 @@ impl ShardLoop {
     fn finish_round(&mut self) -> Result<(), Error> {
         self.shard.flush(&mut self.step);
         if !self.step.batch.is_empty() {
-            let commit = || self.store.commit(self.id, self.shard.epoch(), &self.step.batch);
-            self.inbox.commit_times.time(commit)?;
+            let commit = || self.context.store.commit(self.id, self.shard.epoch(), &self.step.batch);
+            self.context.inbox.commit_times.time(commit)?;
             self.commits += 1;
         }
         for (anomaly, during) in self.step.anomalies.drain(..) {
@@ -282,12 +302,20 @@ impl ShardLoop {
                     }
                     self.to_runner.push(message);
                 }
-                Effect::Fetch(fetch) => self.fetches.request(self.id, fetch),
+                Effect::Fetch(fetch) => self.context.fetches.request(self.id, self.shard.epoch(), fetch),
                 Effect::CheckPolicy { job, spec, submitter } => {
-                    self.policy.request(CheckRequest { shard: self.id, job, spec, submitter });
+                    self.context.policy.request(CheckRequest {
+                        shard: self.id,
+                        epoch: self.shard.epoch(),
+                        job,
+                        spec,
+                        submitter,
+                    });
                 }
                 Effect::ToShard { shard, message } => self.send_to_shard(shard, message),
-                Effect::ScanOutput { job, attempt } => self.scanning.request(self.id, AttemptRef { job, attempt }),
+                Effect::ScanOutput { job, attempt } => {
+                    self.context.scanning.request(self.id, self.shard.epoch(), AttemptRef { job, attempt })
+                }
             }
         }
         self.post_to_runner(incarnation);
@@ -311,7 +339,7 @@ impl ShardLoop {
 
     /// The message may be lost: a stopped peer receives the current state again after its restart.
     fn send_to_shard(&self, shard: ShardId, message: engine::leases::Message) {
-        if let Some(peer) = self.peers.get(usize::from(shard.0)) {
+        if let Some(peer) = self.context.peers.get(usize::from(shard.0)) {
             let _ = peer.post(Message::Input(Box::new(Input::FromShard { from: self.id, message })));
         }
     }
@@ -319,7 +347,7 @@ impl ShardLoop {
     fn post_to_runner(&mut self, incarnation: Incarnation) {
         if !self.to_runner.is_empty() {
             let shard_epoch = ShardEpoch { shard: self.id, epoch: self.shard.epoch() };
-            self.runner.send(shard_epoch, incarnation, std::mem::take(&mut self.to_runner));
+            self.context.runner.send(shard_epoch, incarnation, std::mem::take(&mut self.to_runner));
         }
     }
 
@@ -344,7 +372,7 @@ impl ShardLoop {
     }
 
     fn publish(&mut self) {
-        let mut status = self.inbox.status.lock();
+        let mut status = self.context.inbox.status.lock();
         status.stats.clone_from(self.shard.stats());
         status.topics.clone_from(self.shard.topics());
         status.live_jobs = self.shard.live_jobs();
@@ -352,7 +380,8 @@ impl ShardLoop {
         status.suspended_workflows = self.shard.suspended_workflows();
         status.open_scans = self.shard.open_scans();
         status.runners = self.shard.connected_runners();
-        status.commits = self.commits;
+        status.commits += self.commits - std::mem::replace(&mut self.published_commits, self.commits);
+        status.stale_replies += std::mem::take(&mut self.stale_replies);
         for executor in ExecutorKind::ALL {
             let (ready, with_runners) = self.shard.load(executor);
             status.ready[executor as usize] = ready;

@@ -231,6 +231,8 @@ kinds! {
         "The server is still starting.";
     Busy = 503 "busy", "The server has too many requests in flight",
         "The server has too many requests in flight, or the blob or worker is in use: retry.";
+    AnswerLost = 503 "answer_lost", "The answer to the request was lost",
+        "A part of the server restarted before it answered. The request may have been executed: repeat it with its idempotency key, or read the state.";
     Stopping = 503 "stopping", "The server is stopping",
         "The server is stopping: repeat the request with the same idempotency key.";
     Internal = 500 "internal", "Internal error",
@@ -247,6 +249,7 @@ impl ProblemKind {
                 | Self::TenantTooFast
                 | Self::Busy
                 | Self::NotReady
+                | Self::AnswerLost
                 | Self::Stopping
                 | Self::TooManySubscribers
                 | Self::PolicyUnavailable

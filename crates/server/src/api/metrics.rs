@@ -72,6 +72,12 @@ impl Reading<'_> {
 
     fn node(&self, text: &mut Text) {
         text.counter("outlast_commits_total", "Durable commits.", self.sum(|s| s.commits));
+        let help = "Restarts of shards after an error; the node goes on.";
+        text.counter("outlast_shard_restarts_total", help, self.sum(|s| s.restarts));
+        let help = "Shards that do not serve requests because they restart.";
+        text.gauge("outlast_shards_down", help, self.sum(|s| u64::from(s.down.is_some())));
+        let help = "Replies to an earlier owner of a shard, dropped.";
+        text.counter("outlast_stale_replies_total", help, self.sum(|s| s.stale_replies));
         let times = text.family("outlast_commit_seconds", Kind::Histogram, "Duration of durable commits.");
         measured(times, &[], &self.commit_times);
         let waiting = self.requests_waiting as u64;

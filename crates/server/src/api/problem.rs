@@ -159,6 +159,10 @@ impl From<Unanswered> for Refused {
     fn from(unanswered: Unanswered) -> Self {
         match unanswered {
             Unanswered::Busy => Self::detailed(ProblemKind::Busy, "nothing was accepted: retry in a moment"),
+            Unanswered::Interrupted => Self::detailed(
+                ProblemKind::AnswerLost,
+                "the request may have been executed: repeat it with its idempotency key, or read the state",
+            ),
             Unanswered::Stopping => Self::detailed(
                 ProblemKind::Stopping,
                 "the server stopped before it could respond: repeat the request with the same idempotency key",

@@ -24,6 +24,7 @@ mod queues;
 mod restart;
 mod schedules;
 mod schema;
+mod shard_restart;
 mod start;
 mod subscription;
 mod support;

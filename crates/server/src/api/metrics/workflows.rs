@@ -12,6 +12,8 @@ impl Reading<'_> {
     pub(super) fn workflows(&self, text: &mut Text) {
         let live = self.sum(|s| s.live_workflows as u64);
         text.gauge("outlast_workflows_live", "Workflows that have not ended, including sub-workflows.", live);
+        let suspended = self.sum(|s| s.suspended_workflows as u64);
+        text.gauge("outlast_workflows_suspended", "Workflows that this version cannot read.", suspended);
         let started = self.sum(|s| s.stats.workflows.started);
         text.counter("outlast_workflows_started_total", "Workflows started or rerun.", started);
         let ended = text.family("outlast_workflows_ended_total", Kind::Counter, "Workflows that ended, by state.");

@@ -110,7 +110,7 @@ fn chain(tasks: usize) -> String {
     let mut yaml = String::from("name: long\ntasks:\n");
     for number in 0..tasks {
         let needs = if number == 0 { String::new() } else { format!(", needs: t{}", number - 1) };
-        writeln!(yaml, "  t{number}: {{when: \"${{false}}\", run: x{needs}}}").unwrap();
+        writeln!(yaml, "  t{number}: {{when: \"${{false}}\", delay: 1s{needs}}}").unwrap();
     }
     yaml
 }

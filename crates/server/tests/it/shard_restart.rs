@@ -1,0 +1,155 @@
+//! A shard that fails restarts from its records; the node and its other shards go on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use bytes::Bytes;
+use model::batch::{Batch, Keyspace};
+use model::id::{Epoch, NodeId, ShardId};
+use serde_json::json;
+use server::StoreWrapper;
+use store::{CommitHook, Error, EventReader, Key, Order, Position, Range, Store};
+
+use crate::support::{Server, echo, shell, text, with};
+
+/// What happens to the next commits of shard 0.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Fault {
+    None = 0,
+    /// The commit is refused.
+    Refuse = 1,
+    /// The commit lands, and the shard gets an error.
+    Unknown = 2,
+    Panic = 3,
+    /// Every commit is refused until the fault is cleared.
+    RefuseAll = 4,
+}
+
+/// A store whose commits to shard 0 fail on request.
+struct FaultyStore {
+    inner: Arc<dyn Store>,
+    fault: Arc<AtomicU8>,
+}
+
+impl FaultyStore {
+    fn take_fault(&self, shard: ShardId) -> u8 {
+        let fault = if shard == ShardId(0) { self.fault.load(Ordering::SeqCst) } else { Fault::None as u8 };
+        if fault != Fault::None as u8 && fault != Fault::RefuseAll as u8 {
+            self.fault.store(Fault::None as u8, Ordering::SeqCst);
+        }
+        fault
+    }
+}
+
+impl Store for FaultyStore {
+    fn open_shard(&self, shard: ShardId, owner: NodeId) -> Result<Epoch, Error> {
+        self.inner.open_shard(shard, owner)
+    }
+
+    fn commit_bytes_max(&self) -> usize {
+        self.inner.commit_bytes_max()
+    }
+
+    fn commit(&self, shard: ShardId, epoch: Epoch, batch: &Batch) -> Result<Position, Error> {
+        let failed = || Error::Failed { reason: "injected".to_owned() };
+        match self.take_fault(shard) {
+            fault if fault == Fault::Refuse as u8 || fault == Fault::RefuseAll as u8 => Err(failed()),
+            fault if fault == Fault::Unknown as u8 => {
+                self.inner.commit(shard, epoch, batch)?;
+                Err(failed())
+            }
+            fault if fault == Fault::Panic as u8 => panic!("injected"),
+            _ => self.inner.commit(shard, epoch, batch),
+        }
+    }
+
+    fn get(&self, shard: ShardId, keyspace: Keyspace, key: &[u8]) -> Result<Option<Bytes>, Error> {
+        self.inner.get(shard, keyspace, key)
+    }
+
+    fn scan(
+        &self,
+        shard: ShardId,
+        keyspace: Keyspace,
+        range: Range,
+        order: Order,
+        limit: usize,
+    ) -> Result<Vec<(Key, Bytes)>, Error> {
+        self.inner.scan(shard, keyspace, range, order, limit)
+    }
+
+    fn events(&self, after: Position) -> Result<Box<dyn EventReader>, Error> {
+        self.inner.events(after)
+    }
+
+    fn durable(&self) -> Position {
+        self.inner.durable()
+    }
+
+    fn on_commit(&self, hook: CommitHook) {
+        self.inner.on_commit(hook);
+    }
+}
+
+async fn faulty_server(shards: u16) -> (Server, Arc<AtomicU8>) {
+    let fault = Arc::new(AtomicU8::new(Fault::None as u8));
+    let shared = fault.clone();
+    let wrap = move |inner| Arc::new(FaultyStore { inner, fault: shared.clone() }) as Arc<dyn Store>;
+    let server = Server::with(|options| {
+        options.shards = shards;
+        options.store_wrapper = Some(StoreWrapper::new(wrap));
+    })
+    .await;
+    (server, fault)
+}
+
+#[tokio::test]
+async fn a_shard_goes_on_after_failed_commits_and_panics() {
+    let (server, fault) = faulty_server(1).await;
+    let running = server.submit(&shell("while [ ! -e /job/outputs/go ]; do sleep 0.05; done; echo done")).await;
+    server.job_in(&running, "running").await;
+    for (number, injected) in [Fault::Refuse, Fault::Unknown, Fault::Panic].into_iter().enumerate() {
+        fault.store(injected as u8, Ordering::SeqCst);
+        let key = format!("key-{number}");
+        let job = with(echo(number), json!({"idempotency_key": key}));
+        server.post("/v1/jobs", &job).await.refused(503, "answer_lost");
+        // Whether the commit landed or not, the same request gives one job.
+        let again = server.post("/v1/jobs", &job).await;
+        let again = again.expect(again.status);
+        let id = text(&again["id"]);
+        assert_eq!(server.ended(&id).await["state"], "succeeded");
+    }
+    server.metric_when("outlast_shard_restarts_total", 3).await;
+    assert_eq!(server.metric("outlast_shards_down").await, 0);
+    // The process that ran all the time goes on as the same attempt.
+    server.act(&format!("/v1/jobs/{running}/cancel")).await;
+    let ended = server.ended(&running).await;
+    assert_eq!((text(&ended["state"]), ended["attempt"].clone()), ("cancelled".to_owned(), json!(1)));
+    assert_eq!(server.listed("/v1/jobs", 10).await.len(), 4);
+}
+
+#[tokio::test]
+async fn other_shards_serve_while_one_is_down() {
+    let (server, fault) = faulty_server(2).await;
+    let mut of_shard: [Option<String>; 2] = [None, None];
+    for _ in 0..16 {
+        let queue = server.create_queue(&json!({})).await;
+        let id: model::id::QueueId = text(&queue["id"]).parse().unwrap();
+        let shard = model::id::Shards::new(2).unwrap().owner(id.slot());
+        of_shard[usize::from(shard.0)] = Some(id.to_string());
+    }
+    let [Some(failing), Some(healthy)] = of_shard else { panic!("both shards have a queue") };
+    fault.store(Fault::RefuseAll as u8, Ordering::SeqCst);
+    let lost = server.post("/v1/jobs", &with(echo(1), json!({"queue": failing}))).await;
+    lost.refused(503, "answer_lost");
+    let ready = server.get("/readyz").await;
+    let problem = ready.refused(503, "not_ready");
+    assert!(text(&problem["detail"]).contains("shard 0 restarts"), "{problem}");
+    assert_eq!(server.metric("outlast_shards_down").await, 1);
+    assert_eq!(server.run(&with(echo(2), json!({"queue": healthy}))).await["state"], "succeeded");
+    fault.store(Fault::None as u8, Ordering::SeqCst);
+    server.metric_when("outlast_shards_down", 0).await;
+    server.get("/readyz").await.expect(200);
+    assert_eq!(server.run(&with(echo(3), json!({"queue": failing}))).await["state"], "succeeded");
+}

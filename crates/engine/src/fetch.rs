@@ -27,7 +27,7 @@ pub enum Fetch {
     FinishedWorkflows { after: WorkflowId, limit: usize },
     /// The keys of a workflow's task and signal records.
     WorkflowRows { id: WorkflowId, limit: usize },
-    /// The definitions without users among the next `limit` ones; see [`crate::next_definition`].
+    /// The definitions without users among the next `limit` ones; see [`crate::find_unused_definitions`].
     UnusedDefinitions { after: Option<Digest>, limit: usize },
 }
 

@@ -61,4 +61,4 @@ pub use stats::{
     TopicStats, UNPLACED_REASONS, VERDICTS,
 };
 pub use step::{Ended, Step};
-pub use workflows::{WorkflowStats, next_definition};
+pub use workflows::{WorkflowStats, find_unused_definitions};

@@ -38,7 +38,7 @@ use crate::shard::{Map, Shard};
 
 pub use counts::WorkflowStats;
 use definitions::Definitions;
-pub use definitions::next_definition;
+pub use definitions::find_unused_definitions;
 pub(crate) use live::LiveWorkflow;
 use unconfirmed::UnconfirmedAttempts;
 pub(crate) use unsubmitted::LetterOperation;

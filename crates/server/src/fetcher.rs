@@ -158,24 +158,15 @@ fn workflow_rows(store: &dyn Store, shard: ShardId, id: WorkflowId, limit: usize
     Ok(Fetched::WorkflowRows { id, rows, more })
 }
 
-/// Two keys of the index tell whether a definition has users, however many there are.
 fn unused_definitions(
     store: &dyn Store,
     shard: ShardId,
-    mut after: Option<Digest>,
+    after: Option<Digest>,
     limit: usize,
 ) -> Result<Fetched, Error> {
-    let mut unused = Vec::new();
-    for _ in 0..limit {
-        let behind = after.map(|digest| store::Key::new(&key::by_definition(digest, u64::MAX)));
-        let range = behind.map_or(Range::all(), |last| Range::all().after(&last));
+    engine::find_unused_definitions(after, limit, |last| {
+        let range = last.map_or(Range::all(), |last| Range::all().after(&store::Key::new(&last)));
         let found = store.scan(shard, Keyspace::ByDefinition, range, Order::Ascending, 2)?;
-        let [first, second] = [0, 1].map(|index| found.get(index).map(|(key, _)| &**key));
-        let Some((digest, is_unused)) = engine::next_definition(first, second) else {
-            return Ok(Fetched::UnusedDefinitions { unused, after: None });
-        };
-        unused.extend(is_unused.then_some(digest));
-        after = Some(digest);
-    }
-    Ok(Fetched::UnusedDefinitions { unused, after })
+        Ok(found.into_iter().map(|(key, _)| key.to_vec()).collect())
+    })
 }

@@ -9,7 +9,7 @@ use model::key::{self, DEFINITION_MARKER};
 use model::spec::Digest;
 use model::time::Millis;
 
-use crate::fetch::Fetch;
+use crate::fetch::{Fetch, Fetched};
 use crate::input::Effect;
 use crate::shard::{Map, Set, Shard};
 use crate::step::Step;
@@ -104,9 +104,28 @@ impl Shard {
     }
 }
 
-/// Reads the index of definitions from the next two keys in it: the next definition, and whether it has no users.
-/// None: there is no other definition.
-pub fn next_definition(first: Option<&[u8]>, second: Option<&[u8]>) -> Option<(Digest, bool)> {
+/// Answers [`Fetch::UnusedDefinitions`]. `next_keys` reads the first two keys of the index after the given one: they
+/// tell whether a definition has users, however many there are.
+pub fn find_unused_definitions<K: AsRef<[u8]>, E>(
+    mut after: Option<Digest>,
+    limit: usize,
+    mut next_keys: impl FnMut(Option<[u8; 24]>) -> Result<Vec<K>, E>,
+) -> Result<Fetched, E> {
+    let mut unused = Vec::new();
+    for _ in 0..limit {
+        let keys = next_keys(after.map(|digest| key::by_definition(digest, u64::MAX)))?;
+        let [first, second] = [0, 1].map(|index| keys.get(index).map(AsRef::as_ref));
+        let Some((digest, is_unused)) = next_definition(first, second) else {
+            return Ok(Fetched::UnusedDefinitions { unused, after: None });
+        };
+        unused.extend(is_unused.then_some(digest));
+        after = Some(digest);
+    }
+    Ok(Fetched::UnusedDefinitions { unused, after })
+}
+
+/// The definition of the first key, and whether it has no users. None: there is no other definition.
+fn next_definition(first: Option<&[u8]>, second: Option<&[u8]>) -> Option<(Digest, bool)> {
     let (digest, user) = key::user_of_definition(first?)?;
     let is_used = second.and_then(key::user_of_definition).is_some_and(|(other, _)| other == digest);
     Some((digest, user == DEFINITION_MARKER && !is_used))

@@ -138,21 +138,12 @@ pub fn rows(store: &dyn Store, shard: ShardId, id: WorkflowId, limit: usize) -> 
 pub fn unused_definitions(
     store: &dyn Store,
     shard: ShardId,
-    mut after: Option<Digest>,
+    after: Option<Digest>,
     limit: usize,
 ) -> Result<Fetched, String> {
-    let mut unused = Vec::new();
-    for _ in 0..limit {
-        let behind = after.map(|digest| Key::new(&key::by_definition(digest, u64::MAX)));
-        let range = behind.map_or(Range::all(), |last| Range::all().after(&last));
+    engine::find_unused_definitions(after, limit, |last| {
+        let range = last.map_or(Range::all(), |last| Range::all().after(&Key::new(&last)));
         let found = store.scan(shard, Keyspace::ByDefinition, range, Order::Ascending, 2);
-        let found = found.map_err(|error| unreadable(&error))?;
-        let [first, second] = [0, 1].map(|index| found.get(index).map(|(key, _)| &**key));
-        let Some((digest, is_unused)) = engine::next_definition(first, second) else {
-            return Ok(Fetched::UnusedDefinitions { unused, after: None });
-        };
-        unused.extend(is_unused.then_some(digest));
-        after = Some(digest);
-    }
-    Ok(Fetched::UnusedDefinitions { unused, after })
+        Ok(found.map_err(|error| unreadable(&error))?.into_iter().map(|(key, _)| key.to_vec()).collect())
+    })
 }

@@ -308,19 +308,16 @@ impl Records {
         }
     }
 
-    fn unused_definitions(&self, mut after: Option<Digest>, limit: usize) -> Fetched {
-        let mut unused = Vec::new();
-        for _ in 0..limit {
-            let behind = after.map(|digest| key::by_definition(digest, u64::MAX));
-            let mut keys = self.table(Keyspace::ByDefinition).map(|(key, _)| key);
-            let first = keys.find(|key| behind.is_none_or(|behind| **key > behind[..]));
-            let Some((digest, is_unused)) = engine::next_definition(first, keys.next()) else {
-                return Fetched::UnusedDefinitions { unused, after: None };
-            };
-            unused.extend(is_unused.then_some(digest));
-            after = Some(digest);
+    fn unused_definitions(&self, after: Option<Digest>, limit: usize) -> Fetched {
+        let found = engine::find_unused_definitions(after, limit, |last| {
+            let keys = self.table(Keyspace::ByDefinition).map(|(key, _)| key);
+            let behind = keys.filter(|key| last.is_none_or(|last| **key > last[..]));
+            Ok::<_, std::convert::Infallible>(behind.take(2).map(<[u8]>::to_vec).collect::<Vec<_>>())
+        });
+        match found {
+            Ok(found) => found,
+            Err(never) => match never {},
         }
-        Fetched::UnusedDefinitions { unused, after }
     }
 
     pub(super) fn answer_workflows(&self, fetch: &Fetch) -> Fetched {

@@ -78,7 +78,7 @@ impl Keys {
 impl Shard {
     /// The time by which keys are stored and expire. It does not go back after a restart with an earlier clock: a key
     /// would be looked up on the wrong day, and its job created twice.
-    fn key_time(&self) -> Millis {
+    pub(crate) fn key_time(&self) -> Millis {
         self.now.max(time_of(self.ids.last()))
     }
 

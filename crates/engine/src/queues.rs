@@ -153,6 +153,9 @@ impl Queues {
         if let Some(token) = entry.queue.token {
             self.tokens.remove(&token);
         }
+        if entry.queue.implicit {
+            self.implicit.remove(&entry.queue.tenant);
+        }
         self.cancelling.remove(&id);
         Some(entry)
     }
@@ -278,10 +281,10 @@ impl Queues {
         entry.is_idle()
     }
 
-    /// When an idle queue expires. `None`: it does not, or its timer is armed.
+    /// When an idle queue expires. `None`: its timer is armed, or there is no such queue.
     fn arm_expiry(&mut self, id: QueueId, idle_expiry: Millis) -> Option<Millis> {
         let entry = self.entries.get_mut(&id)?;
-        if entry.queue.implicit || std::mem::replace(&mut entry.expiry_armed, true) {
+        if std::mem::replace(&mut entry.expiry_armed, true) {
             return None;
         }
         Some(entry.queue.idle_since + idle_expiry)

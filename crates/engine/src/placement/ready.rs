@@ -71,8 +71,10 @@ impl Ready {
 
     /// Adds a queue of a tenant.
     pub fn add_queue(&mut self, queue: QueueId, tenant: &str) {
-        let tenant = self.tenants.intern(tenant, &self.settings);
-        self.tenant_of.insert(queue, tenant);
+        let tenant = self.tenants.add_queue(tenant, &self.settings);
+        if let Some(before) = self.tenant_of.insert(queue, tenant) {
+            self.tenants.remove_queue(before);
+        }
     }
 
     pub fn tick(&mut self, now: Millis) {
@@ -159,7 +161,9 @@ impl Ready {
     }
 
     pub fn forget(&mut self, queue: QueueId) {
-        self.tenant_of.remove(&queue);
+        if let Some(tenant) = self.tenant_of.remove(&queue) {
+            self.tenants.remove_queue(tenant);
+        }
     }
 
     pub fn tenant_of(&self, queue: QueueId) -> TenantNumber {

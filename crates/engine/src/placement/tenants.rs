@@ -28,6 +28,8 @@ struct Tenant {
     on_runner: u32,
     /// Its jobs in wait queues.
     waiting: u32,
+    /// Its queues on this shard.
+    queues: u32,
     limits: TenantLimits,
     scopes: Scopes,
 }
@@ -50,10 +52,12 @@ impl Scopes {
     }
 }
 
-/// All tenants that have ever had a queue on this shard.
+/// All tenants with a queue on this shard.
 #[derive(Debug, Default)]
 pub(crate) struct Tenants {
     tenants: Vec<Tenant>,
+    /// Numbers of tenants without queues, to be used again.
+    free: Vec<TenantNumber>,
     by_name: Map<String, TenantNumber>,
     contending: BTreeSet<(StridePass, TenantNumber)>,
     /// Smallest pass of the tenants that contended last.
@@ -71,17 +75,45 @@ impl Tenants {
         self.anomalies.note(Anomaly::MissingTenant(number.0), during);
     }
 
-    /// The number of a tenant, new or known.
-    pub fn intern(&mut self, name: &str, settings: &Settings) -> TenantNumber {
-        if let Some(number) = self.by_name.get(name) {
-            return *number;
+    /// Adds a queue of a tenant, new or known. Returns the tenant's number.
+    pub fn add_queue(&mut self, name: &str, settings: &Settings) -> TenantNumber {
+        if let Some(number) = self.by_name.get(name).copied() {
+            match self.tenants.get_mut(number.0 as usize) {
+                Some(tenant) => tenant.queues += 1,
+                None => self.note_missing(number, "add a queue"),
+            }
+            return number;
         }
-        let number = TenantNumber(self.tenants.len() as u32);
         let (limits, scopes) = (settings.tenant(name), Scopes::of(name));
         let (pass, name) = (self.floor, name.to_owned());
-        self.by_name.insert(name.clone(), number);
-        self.tenants.push(Tenant { name, pass, contends: 0, on_runner: 0, waiting: 0, limits, scopes });
+        let tenant =
+            Tenant { name: name.clone(), pass, contends: 0, on_runner: 0, waiting: 0, queues: 1, limits, scopes };
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.tenants[number.0 as usize] = tenant;
+                number
+            }
+            None => {
+                self.tenants.push(tenant);
+                TenantNumber(self.tenants.len() as u32 - 1)
+            }
+        };
+        self.by_name.insert(name, number);
         number
+    }
+
+    /// Removes a queue of a tenant, and the tenant with its last one: names must not accumulate.
+    pub fn remove_queue(&mut self, number: TenantNumber) {
+        let Some(tenant) = self.tenants.get_mut(number.0 as usize) else {
+            return self.note_missing(number, "remove a queue");
+        };
+        tenant.queues = tenant.queues.saturating_sub(1);
+        if tenant.queues == 0 {
+            debug_assert!(tenant.waiting == 0 && tenant.on_runner == 0, "{} has jobs without a queue", tenant.name);
+            self.by_name.remove(&tenant.name);
+            (tenant.name, tenant.limits) = (String::new(), TenantLimits::default());
+            self.free.push(number);
+        }
     }
 
     pub fn pass(&self, number: TenantNumber) -> StridePass {
@@ -134,7 +166,8 @@ impl Tenants {
     /// Applies the limits of new settings; returns the tenants whose limits have changed.
     pub fn refresh(&mut self, settings: &Settings) -> Vec<TenantNumber> {
         let mut changed = Vec::new();
-        for (number, tenant) in self.tenants.iter_mut().enumerate() {
+        let named = self.tenants.iter_mut().enumerate().filter(|(_, tenant)| tenant.queues > 0);
+        for (number, tenant) in named {
             let limits = settings.tenant(&tenant.name);
             if tenant.limits != limits {
                 tenant.limits = limits;
@@ -191,8 +224,8 @@ mod tests {
     #[test]
     fn a_returning_tenant_starts_at_the_smallest_pass() {
         let mut tenants = Tenants::default();
-        let first = tenants.intern("first", &Settings::default());
-        let second = tenants.intern("second", &Settings::default());
+        let first = tenants.add_queue("first", &Settings::default());
+        let second = tenants.add_queue("second", &Settings::default());
         tenants.contend(first);
         for _ in 0..1_000 {
             tenants.charge(first);

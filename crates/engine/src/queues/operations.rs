@@ -5,7 +5,7 @@ use model::batch::Keyspace;
 use model::change::Change;
 use model::id::{JobId, QueueId};
 use model::job::Job;
-use model::key::{self, CreatedObject, KeyEntry};
+use model::key::{self, CreatedObject, Day, KeyEntry};
 use model::limits;
 use model::machine::Event;
 use model::queue::{Counters, KeyCount, Queue, QueueRef, QueueState};
@@ -101,6 +101,7 @@ impl Shard {
         let queue = Queue { tenant: tenant.to_owned(), implicit: true, ..blank(id, self.now) };
         self.add_queue(queue);
         self.announce_queue(id, step);
+        self.arm_expiry(id);
         Ok(id)
     }
 
@@ -207,13 +208,19 @@ impl Shard {
 
     /// Removes a queue that has been idle for long enough; arms the timer again for one that has not.
     pub(crate) fn expire_queue(&mut self, id: QueueId, step: &mut Step) {
+        let today = Day::of(self.key_time());
         // The queue may have been removed since its timer was armed.
         let Some(entry) = self.queues.entries.get_mut(&id) else { return };
         entry.expiry_armed = false;
         if !entry.is_idle() {
             return;
         }
-        if self.now < entry.queue.idle_since + self.config.queue_idle_expiry {
+        // The implicit queue counts its tenant's idempotency keys, and is part of what they stand for.
+        let has_keys = entry.queue.keys.on(today).total() > 0;
+        if has_keys {
+            entry.queue.idle_since = self.now;
+        }
+        if has_keys || self.now < entry.queue.idle_since + self.config.queue_idle_expiry {
             return self.arm_expiry(id);
         }
         self.delete_queue(id, step);

@@ -8,9 +8,10 @@ use model::queue::{QueueRef, QueueState};
 use model::reason::ReasonCode;
 use model::spec::JobSpec;
 use model::state::State;
+use model::time::Millis;
 use model::verdict::OutputVerdict;
 
-use crate::support::{Fixture, RUNNER, config_of, echo, job, room, scan};
+use crate::support::{DAY, Fixture, HOUR, RUNNER, config_of, echo, job, keyed, room, scan};
 
 fn into(queue: QueueId) -> JobSpec {
     job(|spec| spec.queue = Some(QueueRef::Id(queue)))
@@ -144,8 +145,11 @@ fn jobs_without_a_queue_share_the_implicit_one_of_their_tenant() {
     shard.cancel(a);
     shard.cancel(b);
     shard.cancel(again);
+    shard.exact_counters = false;
     shard.advance(10 * shard.config.queue_idle_expiry.0);
-    assert!(shard.records.queue(queue).is_some(), "it does not expire");
+    assert!(shard.records.queue(queue).is_none(), "it expires like any other");
+    let anew = shard.submit(&tenant("a"));
+    assert_ne!(shard.job(anew).queue, queue);
 }
 
 // FEATURES: C4
@@ -244,4 +248,45 @@ fn the_queue_sets_retries_unless_the_job_does() {
         spec.max_retries = Some(0);
     }));
     assert_eq!((shard.job(plain).max_retries, shard.job(own).max_retries), (7, 0));
+}
+
+/// Names of tenants come from clients. Those without jobs must not use up the limit of queues.
+#[test]
+fn names_of_tenants_do_not_accumulate() {
+    let mut config = config_of(0, 1);
+    config.queues_max = 10;
+    let mut shard = Fixture::with(config);
+    shard.exact_counters = false;
+    shard.runner(RUNNER, room(100));
+    for round in 0..5 {
+        for number in 0..10 {
+            let tenant = format!("tenant-{round}-{number}");
+            let id = shard.submit(&job(|spec| spec.tenant = tenant.clone()));
+            shard.run_attempt(id, End::Succeeded);
+        }
+        let refused = shard.try_submit(&[job(|spec| spec.tenant = "one too many".to_owned())]);
+        assert!(matches!(refused[..], [Err(Refusal::TooManyQueues { max: 10 })]), "{refused:?}");
+        shard.advance(shard.config.queue_idle_expiry.0 + 1);
+        assert_eq!(shard.records.len(Keyspace::Queues), 0);
+        if round == 2 {
+            shard.crash();
+        }
+    }
+}
+
+/// The queue is part of what a key stands for.
+#[test]
+fn an_implicit_queue_stays_as_long_as_its_idempotency_keys() {
+    let mut shard = Fixture::with_runner(1);
+    let spec = keyed("a");
+    let id = shard.submit(&spec);
+    shard.run_attempt(id, End::Succeeded);
+    shard.now = shard.now + Millis(23 * HOUR);
+    shard.advance(1_000);
+    let [Ok(again)] = &shard.try_submit(&[spec])[..] else { panic!("the key is known") };
+    assert_eq!((again.id, again.deduplicated), (id, true));
+    shard.exact_counters = false;
+    shard.now = shard.now + Millis(2 * DAY);
+    shard.advance(shard.config.queue_idle_expiry.0 * 2);
+    assert_eq!(shard.records.len(Keyspace::Queues), 0);
 }

@@ -31,14 +31,8 @@ pub fn run(options: &Options) -> Result<()> {
     let environment = TestEnvironment::new(&root)?;
     let mut steps = Steps::default();
     steps.quiet("packages", "install the packages listed above", || tools::ensure_system(tools::FOR_TESTS));
-    if root.join("crates/outlast").is_dir() {
-        steps.quiet("binary", "fix the build of the `outlast` binary, which the tests start", || {
-            run_captured(cargo::command(&root).args(["build", "--locked", "--quiet", "--package", "outlast"]))?;
-            Ok(String::new())
-        });
-    } else {
-        steps.skip("binary", "crates/outlast does not exist");
-    }
+    // This also builds the binaries that the tests start. A build of its own would compile many crates twice: without
+    // the tests' dependencies, others have fewer features.
     steps.shown("tests", "run a single test with `cargo xtask test <part of its name>`", || {
         run_shown(&mut nextest(&root, options, &environment)?)
     });
@@ -97,7 +91,6 @@ fn randomise_property_tests(command: &mut Command) {
 /// Environment variables of the tests, and the log of skipped tests.
 struct TestEnvironment {
     is_ci: bool,
-    binary: PathBuf,
     /// A test that cannot run appends a line with the reason.
     skip_log: PathBuf,
 }
@@ -110,11 +103,11 @@ impl TestEnvironment {
             .and_then(|()| fs::write(&skip_log, ""))
             .context("cannot write to the target directory of cargo")?;
         let is_ci = env::var("CI").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"));
-        Ok(Self { is_ci, binary: target.join("debug/outlast"), skip_log })
+        Ok(Self { is_ci, skip_log })
     }
 
     fn apply_to(&self, command: &mut Command) {
-        command.env("OUTLAST_BIN", &self.binary).env("OUTLAST_SKIP_LOG", &self.skip_log);
+        command.env("OUTLAST_SKIP_LOG", &self.skip_log);
         if self.is_ci {
             command.env("OUTLAST_TEST_NO_SKIP", "1");
         }
@@ -141,7 +134,7 @@ mod tests {
     fn check_skipped(is_ci: bool, log: &str) -> Result<String> {
         let skip_log = env::temp_dir().join(format!("xtask-skip-log-{}-{is_ci}-{}", std::process::id(), log.len()));
         fs::write(&skip_log, log)?;
-        let verdict = TestEnvironment { is_ci, binary: PathBuf::new(), skip_log: skip_log.clone() }.check_skipped();
+        let verdict = TestEnvironment { is_ci, skip_log: skip_log.clone() }.check_skipped();
         fs::remove_file(skip_log)?;
         verdict
     }

@@ -7,7 +7,7 @@ use engine::{Config, Effect, Input, RequestId, Shard, Step, Submission};
 use model::id::{Epoch, Incarnation, RunnerId, ShardId, Shards};
 use model::job::{End, Outcome};
 use model::json::Json;
-use model::message::{Capacity, FromRunner, RunnerMessage, ToRunner};
+use model::message::{Capacity, FromRunner, RunnerHeader, RunnerMessage, ShardMessage, ToRunner};
 use model::spec::{EchoRun, JobSpec, Run};
 use model::time::Millis;
 
@@ -92,14 +92,20 @@ impl Bench {
         self.handle(now, (0..ROUND).map(submit).collect());
         let effects = std::mem::take(&mut self.step.effects);
         self.step.clear();
-        let mut messages = Vec::new();
+        let (mut messages, mut header) = (Vec::new(), None);
         for effect in effects {
-            if let Effect::Send { message: ToRunner::Run { attempt_ref, .. }, .. } = effect {
+            let Effect::Send { message: ToRunner::Message { session, sequence, message, .. }, .. } = effect else {
+                continue;
+            };
+            let (runner, incarnation) = (RunnerId(1), Incarnation(1));
+            header = Some(RunnerHeader { runner, incarnation, session, received: sequence, at: now });
+            if let ShardMessage::Run { attempt_ref, .. } = message {
                 messages.push(self.runner_input(RunnerMessage::Started { attempt_ref, at: now }));
                 let outcome = Box::new(Outcome { result: Some(value.clone()), ..Outcome::of(End::Succeeded) });
-                messages.push(self.runner_input(RunnerMessage::Ended { attempt_ref, at: now, outcome }));
+                messages.push(self.runner_input(RunnerMessage::Ended { attempt_ref, outcome }));
             }
         }
+        messages.extend(header.map(Input::RunnerHeader));
         self.handle(now, messages);
         self.step.clear();
     }

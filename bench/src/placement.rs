@@ -7,7 +7,7 @@ use std::time::Instant;
 use engine::{Config, Effect, Input, RequestId, Shard, Step, Submission};
 use model::id::{Incarnation, NodeId, RunnerId, ShardId, Shards};
 use model::job::{End, Outcome};
-use model::message::{AttemptRef, Capacity, FromRunner, Profile, RunnerMessage, ToRunner};
+use model::message::{AttemptRef, Capacity, FromRunner, Profile, RunnerMessage, ShardMessage};
 use model::spec::{EchoRun, ExecutorKind, JobSpec, Run};
 use model::time::Millis;
 use store::{Embedded, Options, Store};
@@ -100,10 +100,12 @@ impl Bench {
         }
         for (runner, attempt_ref) in self.running.drain(..) {
             let outcome = Box::new(Outcome::of(End::Succeeded));
-            self.messages.push_back((runner, RunnerMessage::Ended { attempt_ref, at: START, outcome }));
+            self.messages.push_back((runner, RunnerMessage::Ended { attempt_ref, outcome }));
         }
         for effect in &self.step.effects {
-            if let Effect::Send { runner, message: ToRunner::Run { attempt_ref, .. }, .. } = effect {
+            if let Effect::Send { runner, message, .. } = effect
+                && let Some(ShardMessage::Run { attempt_ref, .. }) = message.message()
+            {
                 self.placed += 1;
                 if !self.attempts_never_end {
                     self.messages.push_back((*runner, RunnerMessage::Started { attempt_ref: *attempt_ref, at: START }));

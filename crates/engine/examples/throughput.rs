@@ -11,7 +11,7 @@ use engine::{Config, Effect, Input, RequestId, Shard, Step, Submission};
 use model::id::{Epoch, Incarnation, RunnerId, ShardId, Shards};
 use model::job::{End, Outcome};
 use model::json::Json;
-use model::message::{AttemptRef, Capacity, FromRunner, RunnerMessage, ToRunner};
+use model::message::{AttemptRef, Capacity, FromRunner, RunnerHeader, RunnerMessage, ShardMessage, ToRunner};
 use model::spec::{EchoRun, JobSpec, Run};
 use model::time::Millis;
 
@@ -85,15 +85,23 @@ impl Bench {
         self.ended += self.step.ended.len() as u64;
         for attempt_ref in self.running.drain(..) {
             let outcome = Outcome { result: Some(Json::null()), ..Outcome::of(End::Succeeded) };
-            self.messages.push_back(RunnerMessage::Ended { attempt_ref, at: now, outcome: Box::new(outcome) });
+            self.messages.push_back(RunnerMessage::Ended { attempt_ref, outcome: Box::new(outcome) });
         }
+        let mut header = None;
         for effect in &self.step.effects {
-            if let Effect::Send { message: ToRunner::Run { attempt_ref, .. }, .. } = effect {
-                self.messages.push_back(RunnerMessage::Started { attempt_ref: *attempt_ref, at: now });
-                self.running.push(*attempt_ref);
+            if let Effect::Send { message: ToRunner::Message { session, sequence, message, .. }, .. } = effect {
+                header = Some((*session, *sequence));
+                if let ShardMessage::Run { attempt_ref, .. } = message {
+                    self.messages.push_back(RunnerMessage::Started { attempt_ref: *attempt_ref, at: now });
+                    self.running.push(*attempt_ref);
+                }
             }
         }
         self.step.clear();
+        if let Some((session, received)) = header {
+            let header = RunnerHeader { runner: RUNNER, incarnation: Incarnation(1), session, received, at: now };
+            self.shard.handle(now, Input::RunnerHeader(header), &mut self.step);
+        }
     }
 }
 

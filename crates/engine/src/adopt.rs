@@ -26,9 +26,8 @@ impl Shard {
     /// Adds a new runner or a new incarnation. Attempts of earlier incarnations stay undecided until it registers, even
     /// if other messages arrive first.
     pub(crate) fn admit_incarnation(&mut self, id: RunnerId, incarnation: Incarnation) {
-        self.runners.forget_unregistered(id);
-        let runner = Runner::new(RunnerCursor { incarnation, sequence: 0 });
-        self.put_runner(id, runner);
+        let session = self.new_session();
+        self.put_runner(id, Runner::new(RunnerCursor { incarnation, sequence: 0 }, session));
     }
 
     /// Decides about all attempts dispatched to earlier incarnations of a runner. `in_flight` is sorted.
@@ -77,12 +76,13 @@ impl Shard {
 
     /// The runner is lost, and all its attempts in flight.
     pub(crate) fn runner_lost(&mut self, id: RunnerId, incarnation: Incarnation, step: &mut Step) {
+        let session = self.new_session();
         if let Some(runner) = self.runner_mut(id) {
             if runner.incarnation > incarnation {
                 // A newer incarnation has connected. Its registration decides about the older attempts.
                 return;
             }
-            runner.close();
+            runner.close(session);
             self.runner_changed_by_id(id);
         }
         for job in self.on_runner(id, |assigned_incarnation| assigned_incarnation <= incarnation) {

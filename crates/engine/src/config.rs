@@ -78,6 +78,12 @@ impl Config {
         );
     }
 
+    /// How long a runner may take a dispatch. Shorter than the time after which the shard gives the attempt up, so that
+    /// no attempt starts later than that, however late its dispatch arrives. The rest allows for clocks that drift.
+    pub fn dispatch_valid_for(&self) -> Millis {
+        Millis(self.dispatch_timeout.min(self.stop_timeout).0 / 4 * 3)
+    }
+
     pub fn new(shard: ShardId, shards: Shards) -> Self {
         Self {
             shard,

@@ -6,12 +6,10 @@ use model::dead_letter::{DeadLetter, is_dead};
 use model::id::JobId;
 use model::job::Job;
 use model::key;
-use model::message::ToRunner;
 use model::spec::decode_owner;
 use model::state::State;
 
 use crate::anomaly::Anomaly;
-use crate::input::Effect;
 use crate::shard::Shard;
 use crate::step::{Ended, Step};
 
@@ -33,8 +31,7 @@ impl Shard {
         self.flush_leases(step);
         for (id, cursor) in self.take_moved_cursors() {
             step.batch.put_with(Keyspace::Runners, &key::runner(id), |buffer| codec::encode_into(&cursor, buffer));
-            let message = ToRunner::Committed { sequence: cursor.sequence };
-            step.effects.push(Effect::Send { runner: id, incarnation: cursor.incarnation, message });
+            self.acknowledge(id, cursor, step);
         }
         self.ready.hand_over_anomalies(&mut self.anomalies);
         self.anomalies.report(step);

@@ -8,7 +8,7 @@ use model::id::{Attempt, Incarnation, JobId, QueueId, RunnerId, ScheduleId, Shar
 use model::job::{Job, Scan};
 use model::json::Json;
 use model::machine::Ignored;
-use model::message::{AttemptRef, FromRunner, Load, ToRunner};
+use model::message::{AttemptRef, FromRunner, Load, RunnerHeader, ToRunner};
 use model::queue::{Queue, QueueRef, QueueState, QueueToken};
 use model::spec::{Digest, KeyHash, PackedSpec};
 use model::state::State;
@@ -297,6 +297,8 @@ pub enum Input {
         incarnation: Incarnation,
         load: Load,
     },
+    /// Comes before the messages of its frame.
+    RunnerHeader(RunnerHeader),
     Runner(FromRunner),
     /// This incarnation of the runner is gone for good.
     RunnerLost {

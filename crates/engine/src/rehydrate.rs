@@ -6,14 +6,13 @@ use model::codec::DecodeError;
 use model::id::{JobId, RunnerId, WorkflowId};
 use model::job::Job;
 use model::key::{CreatedObject, KeyEntry};
-use model::message::{AttemptRef, RunnerCursor, ToRunner};
+use model::message::RunnerCursor;
 use model::queue::Queue;
 use model::state::State;
 use model::time::Millis;
 
 use crate::anomaly::Anomaly;
 use crate::fetch::Fetched;
-use crate::input::Effect;
 use crate::jobs::LiveJob;
 use crate::runners::Runner;
 use crate::shard::Shard;
@@ -44,7 +43,8 @@ impl Shard {
 
     /// Restores a runner's cursor. Restore all runners before the jobs.
     pub fn restore_runner(&mut self, id: RunnerId, cursor: RunnerCursor) {
-        self.put_runner(id, Runner::new(cursor));
+        let session = self.new_session();
+        self.put_runner(id, Runner::new(cursor, session));
     }
 
     /// Restores a lease that this shard, as home, has granted to another. Call it before [`Shard::resume`].
@@ -129,16 +129,14 @@ impl Shard {
     }
 
     fn resume_job(&mut self, id: JobId, step: &mut Step) {
-        let Some(entry) = self.jobs.get_mut(id) else {
+        let Some(entry) = self.jobs.get(id) else {
             return self.anomalies.note(Anomaly::MissingJob(id), "resume");
         };
-        if entry.job.retracting {
-            self.timers.wake(entry, self.now + self.config.stop_timeout);
-        }
         match entry.job.state {
             State::Pending => self.check_policy(id, step),
             State::Scheduled => self.make_ready(id, step),
-            State::Dispatched | State::Running | State::Cancelling => resend(&entry.job, step),
+            // The inventory of their runner decides.
+            State::Dispatched | State::Running | State::Cancelling => {}
             State::Scanning => self.request_scan(id, step),
             State::Blocked
             | State::ApprovalRequired
@@ -167,19 +165,4 @@ impl Shard {
             Fetched::WorkflowRows { id, rows, more } => self.fetched_rows(id, &rows, more, step),
         }
     }
-}
-
-/// Resends the last message that the record implies; runners ignore duplicates. If the incarnation is gone, the message
-/// is dropped: the next incarnation reports its attempts when it registers.
-fn resend(job: &Job, step: &mut Step) {
-    let Some((runner, incarnation)) = job.runner() else { return };
-    let attempt_ref = AttemptRef { job: job.id, attempt: job.attempt };
-    let message = match (job.is_to_stop(), job.state) {
-        (true, _) => ToRunner::Stop { attempt_ref },
-        (false, State::Dispatched) => {
-            ToRunner::Run { attempt_ref, spec: job.spec.clone(), constraints: job.constraints.clone() }
-        }
-        (false, _) => return,
-    };
-    step.effects.push(Effect::Send { runner, incarnation, message });
 }

@@ -5,10 +5,13 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use link::ShardEnd;
 use model::id::{Incarnation, JobId, RunnerId};
 use model::job::Job;
 use model::machine::{Event, Fault, Ignored};
-use model::message::{AttemptRef, Capacity, FromRunner, Load, Profile, RunnerCursor, RunnerMessage, ToRunner};
+use model::message::{
+    AttemptRef, Capacity, FromRunner, Load, Profile, RunnerCursor, RunnerHeader, RunnerMessage, Session, ShardMessage,
+};
 use model::rejected::RejectedMessage;
 use model::spec::ExecutorKind;
 use model::state::State;
@@ -54,13 +57,17 @@ pub(crate) struct Runner {
     pub is_unregistered: bool,
     /// Registered, and not lost since.
     is_connected: bool,
+    /// Declared lost, and not registered since.
+    is_lost: bool,
+    /// Messages to the runner until it has received them.
+    link: ShardEnd,
     pub dirty: bool,
     /// Time of the next check.
     pub check_at: Option<Millis>,
 }
 
 impl Runner {
-    pub fn new(cursor: RunnerCursor) -> Self {
+    pub fn new(cursor: RunnerCursor, session: Session) -> Self {
         Self {
             incarnation: cursor.incarnation,
             sequence: cursor.sequence,
@@ -76,6 +83,8 @@ impl Runner {
             accepted: BTreeSet::new(),
             is_unregistered: true,
             is_connected: false,
+            is_lost: false,
+            link: ShardEnd::new(session),
             dirty: false,
             check_at: None,
         }
@@ -120,7 +129,8 @@ impl Runner {
     fn next_check(&self, config: &Config) -> Option<Millis> {
         let accept = self.dispatched.front().map(|(at, _)| *at + config.dispatch_timeout);
         let start = self.accepted.first().map(|(at, _)| *at + config.setup_timeout);
-        [accept, start, self.next_inventory(config.stop_timeout)].into_iter().flatten().min()
+        let inventory = self.next_inventory(config.stop_timeout);
+        [accept, start, inventory, self.link.retransmit_at()].into_iter().flatten().min()
     }
 
     /// An attempt that was not accepted, or not started, in time.
@@ -160,10 +170,13 @@ impl Runner {
         executor.is_some()
     }
 
-    /// Marks a lost runner: no more slots, no more confirmations expected.
-    pub fn close(&mut self) {
+    /// Marks a lost runner: no more slots, no more confirmations expected. What it has not received is given up; if it
+    /// comes back, it continues with a new session.
+    pub fn close(&mut self, session: Session) {
+        self.link.restart(session);
         self.capacity = Capacity::default();
         self.is_connected = false;
+        self.is_lost = true;
         self.is_unregistered = false;
         self.dispatched.clear();
         self.accepted.clear();
@@ -185,7 +198,8 @@ impl Shard {
             Some(index) => index,
             None => {
                 self.ready.add_runner(id);
-                self.runners.add(id, Runner::new(runner.cursor()))
+                let index = self.runners.add(id, runner);
+                return self.runner_changed(index);
             }
         };
         if let Some(old) = self.runners.get_mut(index) {
@@ -193,6 +207,64 @@ impl Shard {
             *old = Runner { dirty, check_at, ..runner };
         }
         self.runner_changed(index);
+    }
+
+    /// A new session with a runner.
+    pub(crate) fn new_session(&mut self) -> Session {
+        Session { epoch: self.epoch, number: self.runners.next_session() }
+    }
+
+    /// Sends a message to a runner. Dropped if this is not its current incarnation, or if it is lost: in both cases its
+    /// next registration decides about its attempts.
+    pub(crate) fn send_to_runner(
+        &mut self,
+        id: RunnerId,
+        incarnation: Incarnation,
+        message: ShardMessage,
+        step: &mut Step,
+    ) {
+        let now = self.now;
+        let Some(index) = self.runners.index(id) else { return };
+        let Some(runner) = self.runners.get_mut(index).filter(|runner| runner.incarnation == incarnation) else {
+            return;
+        };
+        if runner.is_lost && !matches!(message, ShardMessage::Inventory { .. }) {
+            return;
+        }
+        let message = runner.link.send(now, message);
+        let retransmit_at = runner.link.retransmit_at();
+        step.effects.push(Effect::Send { runner: id, incarnation, message });
+        self.runners.check(index, retransmit_at);
+    }
+
+    /// Acknowledges a runner's messages. The effect is performed after their commit.
+    pub(crate) fn acknowledge(&mut self, id: RunnerId, cursor: RunnerCursor, step: &mut Step) {
+        let RunnerCursor { incarnation, sequence } = cursor;
+        if let Some(runner) = self.runner_mut(id).filter(|runner| runner.incarnation == incarnation) {
+            let message = runner.link.acknowledge(sequence);
+            step.effects.push(Effect::Send { runner: id, incarnation, message });
+        }
+    }
+
+    /// Applies the header of a runner's frame. A runner that is unknown or was lost is asked to register.
+    pub(crate) fn runner_header(&mut self, header: &RunnerHeader, step: &mut Step) {
+        let (id, incarnation, now) = (header.runner, header.incarnation, self.now);
+        match self.runner_mut(id) {
+            Some(runner) if runner.incarnation > incarnation => {}
+            Some(runner) if runner.incarnation == incarnation => {
+                runner.link.receive(now, header);
+                if runner.is_lost {
+                    self.request_inventory(id, incarnation, step);
+                }
+            }
+            Some(_) | None => {
+                self.admit_incarnation(id, incarnation);
+                if let Some(runner) = self.runner_mut(id) {
+                    runner.link.receive(now, header);
+                }
+                self.request_inventory(id, incarnation, step);
+            }
+        }
     }
 
     /// Updates placement and the next check after a change of a runner.
@@ -282,18 +354,17 @@ impl Shard {
         if message.sequence <= applied {
             self.stats.duplicate_messages += 1;
             // The runner retransmits because it missed the acknowledgement.
-            let message = ToRunner::Committed { sequence: applied };
-            return step.effects.push(Effect::Send { runner: id, incarnation, message });
+            return self.acknowledge(id, RunnerCursor { incarnation, sequence: applied }, step);
         }
         // A gap can be filled by retransmission only if the runner still has the next message.
         let unfillable =
             matches!(message.message, RunnerMessage::Register { oldest_kept, .. } if oldest_kept > applied + 1);
+        if known.is_none_or(|(current, _)| incarnation > current) {
+            self.admit_incarnation(id, incarnation);
+        }
         if message.sequence > applied + 1 && !unfillable {
             self.stats.gaps += 1;
             return self.request_inventory(id, incarnation, step);
-        }
-        if known.is_none_or(|(current, _)| incarnation > current) {
-            self.admit_incarnation(id, incarnation);
         }
         if let Some(index) = self.runners.index(id) {
             if let Some(runner) = self.runners.get_mut(index) {
@@ -302,21 +373,21 @@ impl Shard {
             self.runners.mark_dirty(index);
         }
         match message.message {
-            RunnerMessage::Register { capacity, profile, mut in_flight, request, .. } => {
+            RunnerMessage::Register { capacity, profile, in_flight, request, .. } => {
+                let mut in_flight: Vec<AttemptRef> = in_flight.iter().map(|reported| reported.attempt_ref).collect();
                 in_flight.sort_unstable();
                 self.register(id, capacity, &in_flight, request, step);
                 self.apply_profile(id, profile);
             }
-            RunnerMessage::Accepted { attempt_ref, .. } => self.accepted(id, attempt_ref),
+            RunnerMessage::Accepted { attempt_ref } => self.accepted(id, attempt_ref),
             RunnerMessage::Started { attempt_ref, at } => {
                 let started = self.fire(attempt_ref.job, Event::Started { attempt: attempt_ref.attempt, at }, step);
                 if let Err(Ignored::Terminal | Ignored::StaleAttempt) = started {
-                    // The attempt was given up before: the stop message arrived before the run message.
-                    let message = ToRunner::Stop { attempt_ref };
-                    step.effects.push(Effect::Send { runner: id, incarnation, message });
+                    // The attempt was given up while its start was under way.
+                    self.send_to_runner(id, incarnation, ShardMessage::Stop { attempt_ref }, step);
                 }
             }
-            RunnerMessage::Ended { attempt_ref, outcome, .. } => {
+            RunnerMessage::Ended { attempt_ref, outcome } => {
                 if let Some(runner) = self.runner_mut(id)
                     && runner.release_lingering(attempt_ref)
                 {
@@ -368,16 +439,9 @@ impl Shard {
                 runner.inventory = runner.inventory.max(first_inventory) + 1;
                 runner.inventory
             }
-            // Unregistered: there are no records to reconcile, so the answer must not match a later request.
-            Some(_) | None => {
-                if !self.runners.claim_inventory_request(id, now, INVENTORY_INTERVAL) {
-                    return;
-                }
-                first_inventory
-            }
+            Some(_) | None => return,
         };
-        let message = ToRunner::Inventory { request: inventory };
-        step.effects.push(Effect::Send { runner: id, incarnation, message });
+        self.send_to_runner(id, incarnation, ShardMessage::Inventory { request: inventory }, step);
     }
 
     /// Applies a registration. `in_flight` is sorted.
@@ -393,7 +457,7 @@ impl Shard {
             return self.anomalies.note(Anomaly::MissingRunner(id), "register");
         };
         runner.capacity = capacity;
-        runner.is_connected = true;
+        (runner.is_connected, runner.is_lost) = (true, false);
         let incarnation = runner.incarnation;
         let answers = inventory != 0 && inventory == runner.inventory;
         if runner.is_unregistered {
@@ -440,7 +504,7 @@ impl Shard {
                 self.change_runner(id, incarnation, |runner| runner.linger(executor, attempt_ref, now));
             }
         }
-        step.effects.push(Effect::Send { runner: id, incarnation, message: ToRunner::Stop { attempt_ref } });
+        self.send_to_runner(id, incarnation, ShardMessage::Stop { attempt_ref }, step);
     }
 
     /// Reconciles an inventory with the attempts dispatched before its request.
@@ -479,6 +543,7 @@ impl Shard {
             let Some(index) = self.runners.pop_check(self.now) else { break };
             self.check_dispatched(index, step);
             self.check_inventory(index, step);
+            self.retransmit(index, step);
             let next = self.runners.get(index).and_then(|(_, runner)| runner.next_check(&self.config));
             self.runners.check(index, next);
         }
@@ -551,6 +616,17 @@ impl Shard {
         if runner.next_inventory(self.config.stop_timeout).is_some_and(|at| at <= self.now) {
             self.request_inventory(id, incarnation, step);
         }
+    }
+
+    /// Sends the messages again that a runner has not acknowledged in time.
+    fn retransmit(&mut self, index: RunnerIndex, step: &mut Step) {
+        let Some((id, runner)) = self.runners.get_entry_mut(index) else {
+            return self.anomalies.note(Anomaly::MissingRunnerIndex(index.0), "retransmit");
+        };
+        let (id, incarnation) = (*id, runner.incarnation);
+        let again = runner.link.retransmit(self.now);
+        self.stats.retransmitted += again.len() as u64;
+        step.effects.extend(again.into_iter().map(|message| Effect::Send { runner: id, incarnation, message }));
     }
 
     /// The cursors that have moved since the last flush.

@@ -164,6 +164,7 @@ impl Shard {
             Input::FromShard { from, message } => self.receive_from_shard(from, &message),
             Input::Explain { request, job } => self.explain(request, job, step),
             Input::Load { runner, incarnation, load } => self.runner_load(runner, incarnation, load),
+            Input::RunnerHeader(header) => self.runner_header(&header, step),
             Input::Runner(message) => self.runner_message(message, step),
             Input::RunnerLost { runner, incarnation } => self.runner_lost(runner, incarnation, step),
             Input::Fetched(fetched) => self.fetched(fetched, step),

@@ -73,6 +73,8 @@ pub struct Stats {
     pub ignored: [u64; IGNORED_COUNT],
     pub duplicate_messages: u64,
     pub gaps: u64,
+    /// Messages that were sent to a runner again.
+    pub retransmitted: u64,
     /// Unexpected states, see [`crate::Anomaly`].
     pub anomalies: u64,
     /// Decisions of the policy, in the order of [`VERDICTS`].

@@ -5,13 +5,11 @@ use std::collections::BTreeSet;
 use model::id::{JobId, QueueId};
 use model::job::Job;
 use model::machine::Event;
-use model::message::{AttemptRef, ToRunner};
 use model::state::State;
 use model::time::Millis;
 
 use crate::anomaly::Anomaly;
 use crate::config::Config;
-use crate::input::Effect;
 use crate::jobs::LiveJob;
 use crate::shard::Shard;
 use crate::step::Step;
@@ -21,7 +19,7 @@ use crate::step::Step;
 enum Timer {
     /// A delayed job becomes eligible.
     Due(JobId),
-    /// A waiting or retracting job is checked again: [`LiveJob::wakes_at`].
+    /// A waiting job is checked again: [`LiveJob::wakes_at`].
     Wake(JobId),
     /// No approval in time.
     ApprovalExpiry(JobId),
@@ -175,9 +173,10 @@ impl Shard {
                 self.stats.replayed += 1;
                 self.request_scan(id, step);
             }
-            State::Dispatched | State::Running => self.resend_stop(id, step),
             State::Blocked
             | State::ApprovalRequired
+            | State::Dispatched
+            | State::Running
             | State::Cancelling
             | State::Succeeded
             | State::Failed
@@ -187,14 +186,5 @@ impl Shard {
             | State::Quarantined
             | State::Abandoned => {}
         }
-    }
-
-    /// Repeats the stop message to a runner that has not confirmed a retraction: the first may have been lost.
-    fn resend_stop(&mut self, id: JobId, step: &mut Step) {
-        let Some(entry) = self.jobs.get_mut(id).filter(|entry| entry.job.retracting) else { return };
-        let Some((runner, incarnation)) = entry.assignment() else { return };
-        let attempt_ref = AttemptRef { job: id, attempt: entry.job.attempt };
-        step.effects.push(Effect::Send { runner, incarnation, message: ToRunner::Stop { attempt_ref } });
-        self.timers.wake(entry, self.now + self.config.stop_timeout);
     }
 }

@@ -1,7 +1,7 @@
 //! Messages between shards and runners.
 //!
-//! They cross a channel inside one process today and carry what a network needs: attempt, incarnation, and a sequence
-//! per (runner, incarnation, shard). At-least-once delivery has an exactly-once effect.
+//! They cross a channel inside one process today and carry what a network needs: attempt, incarnation, session, and
+//! sequences in both directions. Crate `link` has the rules: at-least-once delivery has an exactly-once effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use minicbor::{Decode, Encode};
 
-use crate::id::{Attempt, Epoch, Incarnation, JobId, RunnerId, ShardId};
+use crate::id::{Attempt, Epoch, Incarnation, JobId, RunnerId};
 use crate::job::Outcome;
 use crate::spec::ExecutorKind;
 use crate::time::Millis;
@@ -61,29 +61,81 @@ pub struct Load {
     pub gpu_percent: u8,
 }
 
+/// A conversation of one owner of a shard with a runner. A newer one replaces it; messages of older ones are ignored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Session {
+    pub epoch: Epoch,
+    /// Counts the sessions of this owner with all runners.
+    pub number: u64,
+}
+
 /// From a shard to a runner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToRunner {
-    /// Dispatch of an attempt. Sent again after a crash; ignored if the runner knows the attempt.
+    Message {
+        session: Session,
+        /// Counts the messages of the session, from 1.
+        sequence: u64,
+        /// Newest time of the runner's clock that the shard knew when it sent the message first.
+        heard: Millis,
+        message: ShardMessage,
+    },
+    /// Acknowledges all messages up to this sequence: they are committed.
+    Committed { session: Session, sequence: u64 },
+}
+
+impl ToRunner {
+    pub fn session(&self) -> Session {
+        match self {
+            Self::Message { session, .. } | Self::Committed { session, .. } => *session,
+        }
+    }
+
+    pub fn message(&self) -> Option<&ShardMessage> {
+        match self {
+            Self::Message { message, .. } => Some(message),
+            Self::Committed { .. } => None,
+        }
+    }
+}
+
+/// Message of a shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ShardMessage {
+    /// Dispatch of an attempt.
     Run {
         attempt_ref: AttemptRef,
+        /// The runner declines a dispatch that arrives later than this after the time in [`ToRunner::Message::heard`]:
+        /// by then the shard may have given the attempt up.
+        valid_for: Millis,
         spec: Bytes,
         /// Constraints of the policy.
         constraints: Option<Box<Constraints>>,
     },
     /// Stop the attempt and confirm. An unknown attempt is confirmed as stopped.
     Stop { attempt_ref: AttemptRef },
-    /// Acknowledges all messages up to this sequence: they are committed.
-    Committed { sequence: u64 },
     /// Retransmit everything that is not acknowledged, then send the attempts in flight.
     Inventory { request: u64 },
 }
 
-/// Sender of a message to a runner. Messages of an older epoch are ignored.
+/// What a runner sends at once to one shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunnerFrame {
+    pub header: RunnerHeader,
+    pub messages: Vec<FromRunner>,
+}
+
+/// Acknowledgement and sign of life of a runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ShardEpoch {
-    pub shard: ShardId,
-    pub epoch: Epoch,
+pub struct RunnerHeader {
+    pub runner: RunnerId,
+    pub incarnation: Incarnation,
+    /// Newest session that the runner knows.
+    pub session: Session,
+    /// Last message that it has received in that session.
+    pub received: u64,
+    /// Time on the runner's steady clock.
+    pub at: Millis,
 }
 
 /// From a runner to one shard.
@@ -106,9 +158,9 @@ pub enum RunnerMessage {
         capacity: Capacity,
         profile: Arc<Profile>,
         /// An attempt is in flight until its end is sent. After a restart this includes attempts of earlier
-        /// incarnations that are running or have ended; those not listed are lost.
-        in_flight: Vec<AttemptRef>,
-        /// The [`ToRunner::Inventory`] this answers; 0 if unsolicited.
+        /// incarnations that are running or have ended; those not listed are lost. Sorted.
+        in_flight: Vec<ReportedAttempt>,
+        /// The [`ShardMessage::Inventory`] this answers; 0 if unsolicited.
         request: u64,
         /// Oldest sequence that can be retransmitted. Older messages the shard lacks are lost.
         oldest_kept: u64,
@@ -116,7 +168,6 @@ pub enum RunnerMessage {
     /// The attempt has a slot and is being set up. Omitted where the start follows at once.
     Accepted {
         attempt_ref: AttemptRef,
-        at: Millis,
     },
     /// The attempt's program was started.
     Started {
@@ -125,9 +176,16 @@ pub enum RunnerMessage {
     },
     Ended {
         attempt_ref: AttemptRef,
-        at: Millis,
         outcome: Box<Outcome>,
     },
+}
+
+/// An attempt in flight, as its runner reports it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReportedAttempt {
+    pub attempt_ref: AttemptRef,
+    /// How long its program has been running. Absent if it has not started.
+    pub running_for: Option<Millis>,
 }
 
 /// The last message of a runner that a shard has applied.

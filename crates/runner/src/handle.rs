@@ -1,4 +1,4 @@
-//! The runner: handles messages of shards, starts attempts and reports their ends.
+//! The runner: carries out what the shards' messages ask for, starts attempts and reports their ends.
 //!
 //! It has no thread of its own. Messages are handled on the sender's thread, so that a job that ends immediately costs
 //! no thread switch. Longer attempts run as tasks, under the spawner, or on the threads of the WebAssembly executor.
@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashSet;
+use link::{Action, RunnerEnd};
 use model::id::{Incarnation, ShardId};
 use model::job::{End, Outcome};
-use model::message::{AttemptRef, Capacity, Load, ShardEpoch, ToRunner};
+use model::message::{AttemptRef, Capacity, Load, ToRunner};
 use model::spec::{ExecutorKind, Run, decode_run};
 use model::time::Millis;
 use parking_lot::Mutex;
@@ -20,7 +21,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::component::PreparedRun;
 use crate::echo::{self, Delays};
-use crate::link::{InFlight, Link};
+use crate::in_flight::InFlight;
 use crate::load::LoadMeter;
 use crate::options::{Options, Uplink};
 use crate::pressure::{self, Pressure};
@@ -29,12 +30,15 @@ use crate::run_request::RunRequest;
 use crate::sampling::Sampling;
 use crate::spawner_client::{InheritedAttempt, SpawnerClient, key_of};
 use crate::workspace::failure;
-use crate::{component, kill_orphans, logs, process, workspace};
+use crate::{component, kill_orphans, logs, process, steady_clock, workspace};
 
 /// Interval of memory checks.
 const PRESSURE_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval of load reports.
 const LOAD_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A runner's end of the conversation with one shard.
+type Link = RunnerEnd<InFlight>;
 
 /// Handle of a runner; cheap to clone.
 #[derive(Clone)]
@@ -99,12 +103,17 @@ pub async fn start(options: Options, uplink: Arc<dyn Uplink>) -> io::Result<Hand
         uplink: uplink.clone(),
     });
     let executor = wasm::Executor::new(options.wasm.clone()).map_err(io::Error::other)?;
-    let mut adopted: BTreeMap<ShardId, Vec<(AttemptRef, oneshot::Sender<()>)>> = BTreeMap::new();
+    let mut adopted: BTreeMap<ShardId, Vec<(AttemptRef, link::InFlight<InFlight>)>> = BTreeMap::new();
     let mut inherited_attempts = Vec::new();
     for attempt in inherited {
         let shard = options.shards.owner(attempt.attempt_ref.job.slot());
         let (stop, stopped) = oneshot::channel();
-        adopted.entry(shard).or_default().push((attempt.attempt_ref, stop));
+        let in_flight = InFlight::Process { stop: Some(stop) };
+        let in_flight = match Note::decode(&attempt.note).launched_at {
+            Some(at) => link::InFlight::started(ExecutorKind::Process, Millis(at), in_flight),
+            None => link::InFlight::new(ExecutorKind::Process, in_flight),
+        };
+        adopted.entry(shard).or_default().push((attempt.attempt_ref, in_flight));
         inherited_attempts.push((shard, attempt, stopped));
     }
     let in_use: Vec<String> =
@@ -114,7 +123,8 @@ pub async fn start(options: Options, uplink: Arc<dyn Uplink>) -> io::Result<Hand
     tokio::task::spawn_blocking(move || workspace::remove_all(&stale));
     let new_link = |shard: ShardId| {
         let adopted = adopted.remove(&shard).unwrap_or_default();
-        (shard, Link::new(options.id, options.incarnation, options.capacity, options.profile.clone(), adopted))
+        let identity = (options.id, options.incarnation);
+        (shard, Link::new(steady_clock::now(), identity, options.capacity, options.profile.clone(), adopted))
     };
     let links = (0..options.shards.count()).map(ShardId).map(new_link).collect();
     let state = State {
@@ -143,21 +153,26 @@ pub async fn start(options: Options, uplink: Arc<dyn Uplink>) -> io::Result<Hand
     tokio::spawn(run_delays(inner.clone()));
     tokio::spawn(watch_memory(Arc::downgrade(&inner)));
     tokio::spawn(watch_load(Arc::downgrade(&inner)));
+    tokio::spawn(poll_links(Arc::downgrade(&inner)));
     Ok(Handle(inner))
 }
 
 impl Handle {
     /// Handles messages of a shard. Messages for another incarnation are ignored: their attempts ended with it.
-    pub fn send(&self, shard_epoch: ShardEpoch, incarnation: Incarnation, messages: Vec<ToRunner>) {
+    pub fn send(&self, shard: ShardId, incarnation: Incarnation, messages: Vec<ToRunner>) {
         if incarnation != self.incarnation() {
             return;
         }
         let mut state = self.0.state.lock();
-        if state.links.get_mut(&shard_epoch.shard).is_some_and(|link| link.accepts(shard_epoch.epoch)) {
-            let now = (self.0.options.now)();
+        let (now, steady) = ((self.0.options.now)(), steady_clock::now());
+        let mut actions = Vec::new();
+        if let Some(link) = state.links.get_mut(&shard) {
             for message in messages {
-                self.0.handle_message(&mut state, shard_epoch.shard, message, now);
+                link.receive(steady, message, &mut actions);
             }
+        }
+        for action in actions {
+            self.0.carry_out(&mut state, shard, action, now);
         }
         let wasm_runs = std::mem::take(&mut state.wasm_runs);
         let committed = std::mem::take(&mut state.committed);
@@ -192,7 +207,7 @@ impl Handle {
         self.0.start_stopping(stops);
         loop {
             let ended = self.0.ended.notified();
-            if self.0.state.lock().links.values().all(|link| link.in_flight_of(stops).is_empty()) {
+            if self.0.state.lock().in_flight_of(stops).is_empty() {
                 break;
             }
             ended.await;
@@ -209,58 +224,74 @@ impl Handle {
 }
 
 impl State {
+    /// Sends what is due on all links.
     fn deliver(&mut self, uplink: &dyn Uplink) {
+        let now = steady_clock::now();
         for (shard, link) in &mut self.links {
-            if !link.unsent.is_empty() {
-                uplink.deliver(*shard, std::mem::take(&mut link.unsent));
+            while let Some(frame) = link.poll(now) {
+                uplink.deliver(*shard, frame);
             }
         }
+    }
+
+    fn set_capacity(&mut self, capacity: Capacity) {
+        let now = steady_clock::now();
+        self.links.values_mut().for_each(|link| link.set_capacity(now, capacity));
+    }
+
+    fn end(&mut self, shard: ShardId, attempt_ref: AttemptRef, outcome: Outcome) {
+        if let Some(link) = self.links.get_mut(&shard) {
+            link.send_ended(steady_clock::now(), attempt_ref, outcome);
+        }
+    }
+
+    /// Attempts in flight of the wanted executors.
+    fn in_flight_of(&self, wanted: impl Fn(ExecutorKind) -> bool) -> Vec<(ShardId, AttemptRef)> {
+        let links = self.links.iter();
+        let all = links.flat_map(|(shard, link)| link.in_flight().map(|(attempt_ref, it)| (*shard, attempt_ref, it)));
+        all.filter(|(_, _, it)| wanted(it.executor())).map(|(shard, attempt_ref, _)| (shard, attempt_ref)).collect()
     }
 }
 
 impl Inner {
-    fn handle_message(self: &Arc<Self>, state: &mut State, shard: ShardId, message: ToRunner, now: Millis) {
-        let Some(link) = state.links.get_mut(&shard) else { return };
-        match message {
-            ToRunner::Run { attempt_ref, .. } if link.is_known(attempt_ref) => {}
-            ToRunner::Run { attempt_ref, .. } if state.stopping => {
-                link.send_ended(attempt_ref, now, Outcome::of(End::Stopped));
+    fn carry_out(self: &Arc<Self>, state: &mut State, shard: ShardId, action: Action, now: Millis) {
+        match action {
+            Action::Run { attempt_ref, .. } if state.stopping => {
+                state.end(shard, attempt_ref, Outcome::of(End::Stopped));
             }
-            ToRunner::Run { attempt_ref, spec, constraints } => match decode_run(&spec) {
+            Action::Run { attempt_ref, spec, constraints } => match decode_run(&spec) {
                 Ok(run) => self.start_attempt(state, shard, attempt_ref, run, RunRequest { spec, constraints }, now),
-                Err(error) => {
-                    link.send_ended(attempt_ref, now, unreadable(&error));
-                }
+                Err(error) => state.end(shard, attempt_ref, unreadable(&error)),
             },
-            ToRunner::Stop { attempt_ref } => self.stop(state, shard, attempt_ref, now),
-            ToRunner::Committed { sequence } => {
-                for attempt_ref in link.acknowledge(sequence) {
+            Action::Stop { attempt_ref } => self.stop(state, shard, attempt_ref),
+            Action::Committed { attempts } => {
+                for attempt_ref in attempts {
                     if state.with_files.remove(&attempt_ref) {
                         state.committed.push(attempt_ref);
                     }
                 }
             }
-            ToRunner::Inventory { request } => {
-                link.retransmit();
-                link.send_register(request);
-            }
         }
     }
 
-    fn stop(&self, state: &mut State, shard: ShardId, attempt_ref: AttemptRef, now: Millis) {
+    /// Stops an attempt in flight. It stays so until its end is sent.
+    fn stop(&self, state: &mut State, shard: ShardId, attempt_ref: AttemptRef) {
         let Some(link) = state.links.get_mut(&shard) else { return };
-        match link.take_stop(attempt_ref) {
+        match link.get_mut(attempt_ref) {
             Some(InFlight::Echo { due }) => {
+                let due = *due;
                 state.delays.remove(due, shard, attempt_ref);
-                link.send_ended(attempt_ref, now, Outcome::of(End::Stopped));
+                state.end(shard, attempt_ref, Outcome::of(End::Stopped));
                 self.ended.notify_waiters();
             }
-            // Without effect if the attempt has just ended; its end is on the way.
-            Some(InFlight::Process { stop: Some(stop) }) => drop(stop.send(())),
-            Some(InFlight::Process { stop: None }) => {}
+            Some(InFlight::Process { stop }) => {
+                // Without effect if the attempt has just ended; its end is on the way.
+                if let Some(stop) = stop.take() {
+                    let _ = stop.send(());
+                }
+            }
             Some(InFlight::Wasm { stop }) => stop.stop(),
-            None if link.is_known(attempt_ref) => {}
-            None => link.send_ended(attempt_ref, now, Outcome::of(End::Stopped)),
+            None => {}
         }
     }
 
@@ -274,30 +305,32 @@ impl Inner {
         now: Millis,
     ) {
         let Some(link) = state.links.get_mut(&shard) else { return };
+        let steady = steady_clock::now();
         let immediate = matches!(&run, Run::Echo(echo) if echo.delay_ms == 0);
         if !immediate && !link.has_free_slot(run.executor()) {
-            return link.send_ended(attempt_ref, now, Outcome::of(End::Busy));
+            return link.send_ended(steady, attempt_ref, Outcome::of(End::Busy));
         }
         match run {
             Run::Echo(echo) if immediate => {
-                link.send_started(attempt_ref, now);
-                link.send_ended(attempt_ref, now, echo::outcome(echo));
+                link.send_started(steady, attempt_ref, now);
+                link.send_ended(steady, attempt_ref, echo::outcome(echo));
             }
             Run::Echo(echo) => {
-                link.send_started(attempt_ref, now);
                 let delay = Duration::from_millis(echo.delay_ms);
                 let due = state.delays.insert(shard, attempt_ref, delay, request.spec);
-                link.add(attempt_ref, InFlight::Echo { due });
+                link.add(attempt_ref, link::InFlight::new(ExecutorKind::Echo, InFlight::Echo { due }));
+                link.send_started(steady, attempt_ref, now);
                 self.delays_changed.notify_one();
             }
             Run::Process(process) => {
                 let task = match request.task() {
                     Ok(task) => task,
-                    Err(error) => return link.send_ended(attempt_ref, now, unreadable(&error)),
+                    Err(error) => return link.send_ended(steady, attempt_ref, unreadable(&error)),
                 };
                 let (stop, stopped) = oneshot::channel();
-                link.send_accepted(attempt_ref, now);
-                link.add(attempt_ref, InFlight::Process { stop: Some(stop) });
+                let in_flight = InFlight::Process { stop: Some(stop) };
+                link.add(attempt_ref, link::InFlight::new(ExecutorKind::Process, in_flight));
+                link.send_accepted(steady, attempt_ref);
                 state.with_files.insert(attempt_ref);
                 let (env, on_start) = (self.env.clone(), self.on_start(shard, attempt_ref));
                 self.supervise(shard, attempt_ref, async move {
@@ -307,10 +340,11 @@ impl Inner {
             Run::Wasm(run) => {
                 let task = match request.task() {
                     Ok(task) => task,
-                    Err(error) => return link.send_ended(attempt_ref, now, unreadable(&error)),
+                    Err(error) => return link.send_ended(steady, attempt_ref, unreadable(&error)),
                 };
                 let stop = wasm::Stop::new();
-                link.add(attempt_ref, InFlight::Wasm { stop: stop.clone() });
+                let in_flight = InFlight::Wasm { stop: stop.clone() };
+                link.add(attempt_ref, link::InFlight::new(ExecutorKind::Wasm, in_flight));
                 self.start_wasm(state, shard, attempt_ref, task, run, stop);
             }
         }
@@ -334,12 +368,12 @@ impl Inner {
             let empty = workspace::Workspace::default();
             let prepared = component::prepare(&self.env, attempt_ref, &task, &run, program, &empty, self.options.now);
             if let Some(link) = state.links.get_mut(&shard) {
-                link.send_started(attempt_ref, now);
+                link.send_started(steady_clock::now(), attempt_ref, now);
             }
             return state.wasm_runs.push((shard, attempt_ref, prepared, stop, note));
         }
         if let Some(link) = state.links.get_mut(&shard) {
-            link.send_accepted(attempt_ref, now);
+            link.send_accepted(steady_clock::now(), attempt_ref);
         }
         state.with_files.insert(attempt_ref);
         let (inner, on_start) = (self.clone(), self.on_start(shard, attempt_ref));
@@ -408,7 +442,7 @@ impl Inner {
             if let Some(link) = state.links.get_mut(&shard)
                 && link.is_in_flight(attempt_ref)
             {
-                link.send_started(attempt_ref, now);
+                link.send_started(steady_clock::now(), attempt_ref, now);
             }
             state.deliver(inner.uplink.as_ref());
         }
@@ -433,14 +467,11 @@ impl Inner {
 
     /// Sends the ends of attempts that ran in the background.
     fn end(&self, shard: ShardId, outcomes: Vec<(AttemptRef, Outcome)>) {
-        let now = (self.options.now)();
         let mut state = self.state.lock();
-        if let Some(link) = state.links.get_mut(&shard) {
-            for (attempt_ref, outcome) in outcomes {
-                // The end of a stopped echo job has already been sent.
-                if link.is_in_flight(attempt_ref) {
-                    link.send_ended(attempt_ref, now, outcome);
-                }
+        for (attempt_ref, outcome) in outcomes {
+            // The end of a stopped echo job has already been sent.
+            if state.links.get(&shard).is_some_and(|link| link.is_in_flight(attempt_ref)) {
+                state.end(shard, attempt_ref, outcome);
             }
         }
         state.deliver(self.uplink.as_ref());
@@ -471,18 +502,12 @@ impl Inner {
     }
 
     fn start_stopping(&self, stops: impl Fn(ExecutorKind) -> bool + Copy) {
-        let now = (self.options.now)();
         let mut state = self.state.lock();
         state.stopping = true;
         // Without free slots, no new attempts arrive while the others stop.
-        state.links.values_mut().for_each(Link::close);
-        let in_flight: Vec<(ShardId, AttemptRef)> = state
-            .links
-            .iter()
-            .flat_map(|(shard, link)| link.in_flight_of(stops).into_iter().map(|attempt_ref| (*shard, attempt_ref)))
-            .collect();
-        for (shard, attempt_ref) in in_flight {
-            self.stop(&mut state, shard, attempt_ref, now);
+        state.set_capacity(Capacity::default());
+        for (shard, attempt_ref) in state.in_flight_of(stops) {
+            self.stop(&mut state, shard, attempt_ref);
         }
         state.deliver(self.uplink.as_ref());
         self.delays_changed.notify_one();
@@ -537,7 +562,7 @@ async fn watch_memory(inner: std::sync::Weak<Inner>) {
         }
         let mut state = inner.state.lock();
         if !state.stopping {
-            state.links.values_mut().for_each(|link| link.set_capacity(capacity));
+            state.set_capacity(capacity);
             state.deliver(inner.uplink.as_ref());
         }
     }
@@ -555,5 +580,14 @@ async fn watch_load(inner: std::sync::Weak<Inner>) {
             last_sent = load;
             inner.uplink.load(inner.options.incarnation, load);
         }
+    }
+}
+
+/// Sends heartbeats, and again what a shard has not acknowledged.
+async fn poll_links(inner: std::sync::Weak<Inner>) {
+    loop {
+        tokio::time::sleep(Duration::from_millis(link::HEARTBEAT.0)).await;
+        let Some(inner) = inner.upgrade() else { return };
+        inner.state.lock().deliver(inner.uplink.as_ref());
     }
 }

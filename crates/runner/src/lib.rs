@@ -2,12 +2,12 @@
 //!
 //! Shards send a runner messages ([`Handle::send`]); the runner answers through [`Uplink`]. There are three executors:
 //! `process` under the node's spawner, `component` (WebAssembly) inside the server, and `echo`. Messages stay in an
-//! outbox until the shard has committed them (`link`); output and files of an attempt stay until its end is committed.
+//! outbox until the shard has committed them (crate `link`); output and files of an attempt stay until its end is committed.
 
 mod component;
 mod echo;
 mod handle;
-mod link;
+mod in_flight;
 mod load;
 pub mod logs;
 mod options;
@@ -18,6 +18,7 @@ mod progress;
 mod run_request;
 mod sampling;
 mod spawner_client;
+mod steady_clock;
 mod workspace;
 
 pub use handle::{Handle, StopMode, start};

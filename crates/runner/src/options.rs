@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use blobs::Blobs;
 use model::id::{Incarnation, NodeId, RunnerId, ShardId, Shards};
-use model::message::{AttemptRef, Capacity, FromRunner, Load, Profile};
+use model::message::{AttemptRef, Capacity, Load, Profile, RunnerFrame};
 use model::time::Millis;
 
 use crate::progress::ProgressReport;
@@ -56,10 +56,10 @@ pub struct Defaults {
     pub allow_unsandboxed: bool,
 }
 
-/// Connection from a runner to its shards. Messages to one shard are delivered in order.
+/// Connection from a runner to its shards. A frame may be lost: the runner repeats what is not acknowledged.
 pub trait Uplink: Send + Sync + 'static {
     /// Must not block, and must not call the runner.
-    fn deliver(&self, shard: ShardId, messages: Vec<FromRunner>);
+    fn deliver(&self, shard: ShardId, frame: RunnerFrame);
 
     /// Load report, sent when the load has changed, at most every second. Must not block.
     fn load(&self, incarnation: Incarnation, load: Load);

@@ -23,7 +23,7 @@ use crate::orphans::{ATTEMPT_VARIABLE, JOB_VARIABLE, NODE_VARIABLE};
 use crate::progress::ProgressReader;
 use crate::spawner_client::{AttemptProgress, SpawnerClient, key_of};
 use crate::workspace::{self, Workspace, failure};
-use crate::{Defaults, Uplink, logs};
+use crate::{Defaults, Uplink, logs, steady_clock};
 
 /// Environment variable with the workflow id, set for tasks of workflows.
 const WORKFLOW_VARIABLE: &str = "OUTLAST_WORKFLOW";
@@ -71,6 +71,9 @@ pub(crate) struct Note {
     /// Progress is reported for tasks of workflows only.
     #[cbor(n(4), default)]
     pub reports_progress: bool,
+    /// When the program was launched, on the machine's monotonic clock.
+    #[cbor(n(5), default)]
+    pub launched_at: Option<u64>,
 }
 
 impl Note {
@@ -83,7 +86,8 @@ impl Note {
             Run::Wasm(_) | Run::Echo(_) => (None, String::new(), false),
         };
         let (outputs, output_bytes) = (task.outputs.clone(), task.limits.output_bytes);
-        Self { outputs, output_bytes, worker, program, reports_progress }
+        let launched_at = Some(steady_clock::now().0);
+        Self { outputs, output_bytes, worker, program, reports_progress, launched_at }
     }
 
     pub fn decode(bytes: &[u8]) -> Self {
@@ -105,11 +109,11 @@ pub(crate) async fn run(
         let message = "this server runs no process without a sandbox (`allow_unsandboxed` in its configuration)";
         return failure(End::Fatal, message.to_owned());
     }
-    let note = Note::of(&task);
     let workspace = match workspace::create(&env.blobs, &env.scratch, attempt_ref, &task).await {
         Ok(workspace) => workspace,
         Err(outcome) => return outcome,
     };
+    let note = Note::of(&task);
     match launch(&env, attempt_ref, &task, &process, &workspace, &note) {
         Ok(progress) => supervise(&env, attempt_ref, &note, progress, on_start, stopped).await,
         Err(outcome) => *outcome,

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use engine::{Answer, Input, RequestId, Stats, TopicStats};
 use model::id::{Epoch, JobId, WorkflowId};
 use model::job::{Job, SpilledResult};
-use model::message::{AttemptRef, FromRunner};
+use model::message::{AttemptRef, RunnerFrame};
 use model::spec::ExecutorKind;
 use model::workflow::Workflow;
 use parking_lot::Mutex;
@@ -58,7 +58,7 @@ pub(crate) enum Message {
         attempt_ref: AttemptRef,
         spilled: Result<SpilledResult, String>,
     },
-    Runner(Vec<FromRunner>),
+    Runner(RunnerFrame),
     /// The answer to a request of the shard. One to an earlier owner of the shard is dropped.
     Reply {
         epoch: Epoch,

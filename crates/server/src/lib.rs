@@ -18,6 +18,7 @@ mod reads;
 mod rehydrate;
 mod request;
 mod result_spill;
+mod runners;
 mod scanning;
 mod shard;
 

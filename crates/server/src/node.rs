@@ -25,6 +25,7 @@ use crate::plans::Plans;
 use crate::policy::PolicyChecks;
 use crate::rehydrate;
 use crate::result_spill::ResultSpiller;
+use crate::runners::Runners;
 use crate::scanning::{self, Scanning};
 use crate::shard::{ShardContext, ShardLoop, Uplink};
 
@@ -121,7 +122,7 @@ impl Node {
             let context = ShardContext {
                 store: shared.clone(),
                 inbox,
-                runner: runner.clone(),
+                runners: Runners::new(RunnerId(store.node().0), runner.clone()),
                 fetches: fetches.clone(),
                 policy: policy.clone(),
                 peers: inboxes.clone(),

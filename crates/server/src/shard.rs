@@ -11,7 +11,7 @@ use engine::{Answer, Effect, Input, RequestId, Shard, Step};
 use hashbrown::HashMap;
 use model::id::{Epoch, Incarnation, JobId, RunnerId, ShardId, Shards, WorkflowId};
 use model::job::{End, SpilledResult};
-use model::message::{AttemptRef, FromRunner, Load, RunnerMessage, ShardEpoch, ToRunner};
+use model::message::{AttemptRef, FromRunner, Load, RunnerFrame, RunnerMessage, ToRunner};
 use model::spec::ExecutorKind;
 use model::time::Millis;
 use store::Store;
@@ -23,6 +23,7 @@ use crate::fetcher::FetchSender;
 use crate::inbox::{EndWatch, Inbox, InboxReceiver, Message, Watch, WorkflowWatch};
 use crate::policy::{CheckRequest, PolicyChecks};
 use crate::result_spill::{self, ResultSpiller};
+use crate::runners::Runners;
 use crate::scanning::{self, Scanning};
 
 /// Limit of messages per round.
@@ -48,6 +49,7 @@ pub(crate) struct ShardLoop<'a> {
     replies: Map<RequestId, Reply>,
     watchers: Map<JobId, Vec<Watch>>,
     workflow_watchers: Map<WorkflowId, Vec<WorkflowWatch>>,
+    /// Messages to one runner, of the effects that are being performed.
     to_runner: Vec<ToRunner>,
     /// Runner messages that did not fit into their round.
     messages: VecDeque<FromRunner>,
@@ -67,7 +69,7 @@ pub(crate) struct ShardLoop<'a> {
 pub(crate) struct ShardContext {
     pub store: Arc<dyn Store>,
     pub inbox: InboxReceiver,
-    pub runner: runner::Handle,
+    pub runners: Runners,
     pub fetches: FetchSender,
     pub policy: PolicyChecks,
     /// Inboxes of all shards, by number.
@@ -263,8 +265,9 @@ impl<'a> ShardLoop<'a> {
                     self.failed = Some(reason);
                 }
             }
-            Message::Runner(messages) => {
-                self.messages.extend(messages);
+            Message::Runner(frame) => {
+                self.shard.handle(now, Input::RunnerHeader(frame.header), &mut self.step);
+                self.messages.extend(frame.messages);
                 self.handle_runner_messages();
             }
             Message::Input(input) => self.shard.handle(now, *input, &mut self.step),
@@ -291,14 +294,14 @@ impl<'a> ShardLoop<'a> {
     }
 
     fn perform(&mut self) {
-        let mut incarnation = Incarnation(0);
+        let mut addressee = (RunnerId(0), Incarnation(0));
         for effect in std::mem::take(&mut self.step.effects) {
             match effect {
                 Effect::Answer { request, answer } => self.answer(request, answer),
-                Effect::Send { incarnation: to, message, .. } => {
-                    if to != incarnation {
-                        self.post_to_runner(incarnation);
-                        incarnation = to;
+                Effect::Send { runner, incarnation, message } => {
+                    if (runner, incarnation) != addressee {
+                        self.post_to_runner(addressee);
+                        addressee = (runner, incarnation);
                     }
                     self.to_runner.push(message);
                 }
@@ -318,7 +321,7 @@ impl<'a> ShardLoop<'a> {
                 }
             }
         }
-        self.post_to_runner(incarnation);
+        self.post_to_runner(addressee);
         for ended in self.step.ended.drain(..) {
             if let Some(watchers) = self.watchers.remove(&ended.job().id) {
                 let job = Arc::new(ended.into_job());
@@ -344,10 +347,9 @@ impl<'a> ShardLoop<'a> {
         }
     }
 
-    fn post_to_runner(&mut self, incarnation: Incarnation) {
+    fn post_to_runner(&mut self, (runner, incarnation): (RunnerId, Incarnation)) {
         if !self.to_runner.is_empty() {
-            let shard_epoch = ShardEpoch { shard: self.id, epoch: self.shard.epoch() };
-            self.context.runner.send(shard_epoch, incarnation, std::mem::take(&mut self.to_runner));
+            self.context.runners.send(runner, incarnation, self.id, std::mem::take(&mut self.to_runner));
         }
     }
 
@@ -406,10 +408,9 @@ pub(crate) struct Uplink {
 }
 
 impl runner::Uplink for Uplink {
-    fn deliver(&self, shard: ShardId, messages: Vec<FromRunner>) {
+    fn deliver(&self, shard: ShardId, frame: RunnerFrame) {
         if let Some(inbox) = self.inboxes.get(usize::from(shard.0)) {
-            // A stopped shard requests everything again after its restart.
-            let _ = inbox.post(Message::Runner(messages));
+            let _ = inbox.post(Message::Runner(frame));
         }
     }
 

@@ -28,6 +28,7 @@ faults! {
     MessageLost = "message lost";
     MessageDuplicated = "message duplicated";
     MessageSlow = "message delayed";
+    FrameSplit = "messages of a frame delivered one by one";
     RequestLost = "request lost";
     ReplyLost = "reply lost";
     RequestResent = "request sent again";

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use engine::{Effect, Fetch, Input, Settings, Shard, Step};
 use model::id::NodeId;
-use model::message::{AttemptRef, ShardEpoch, ToRunner};
+use model::message::{AttemptRef, ShardMessage};
 use model::spec::ExecutorKind;
 use model::time::Millis;
 use parking_lot::Mutex;
@@ -100,7 +100,8 @@ impl Process {
     fn inspect_effects(&mut self) {
         let policy = self.shard.settings().policy;
         for effect in &self.step.effects[self.effects_seen..] {
-            if let Effect::Send { message: ToRunner::Run { attempt_ref, .. }, .. } = effect
+            if let Effect::Send { message, .. } = effect
+                && let Some(ShardMessage::Run { attempt_ref, .. }) = message.message()
                 && let Some(job) = self.shard.job(attempt_ref.job)
             {
                 self.dispatched.insert(*attempt_ref, DispatchSnapshot::new(policy, job));
@@ -225,8 +226,8 @@ impl World {
     /// Delivers a network message to the owner of the shard, sometimes to a stale one.
     pub(crate) fn deliver(&mut self, shard: usize, inbound: Inbound) {
         let Some(mut inbound) = self.sabotaged_inbound(inbound) else { return };
-        if let Inbound::RunnerMessages(messages) = &mut inbound {
-            self.attach_metadata_decisions(messages);
+        if let Inbound::RunnerFrame(frame) = &mut inbound {
+            self.attach_metadata_decisions(&mut frame.messages);
         }
         let owners = self.hosts[shard].processes.len();
         let stale = owners > 1 && self.rng.one_in(3);
@@ -485,7 +486,7 @@ impl World {
             }
             Effect::Send { runner, incarnation, message } => {
                 let message = self.sabotaged_message(message);
-                if let ToRunner::Run { attempt_ref, constraints, .. } = &message {
+                if let Some(ShardMessage::Run { attempt_ref, constraints, .. }) = message.message() {
                     let record = self.ledger.jobs.get(&attempt_ref.job).map(|known| &known.record);
                     invariants::invariant_runners_receive_the_constraints(
                         *attempt_ref,
@@ -493,10 +494,9 @@ impl World {
                         record,
                     )?;
                 }
-                let shard_epoch = ShardEpoch { shard: self.shard_id(shard), epoch: process.shard.epoch() };
                 let Some(runner) = self.runners.iter().position(|other| other.id == runner) else { return Ok(()) };
                 for delay in self.message_delays() {
-                    self.after(delay, Event::ToRunner { runner, incarnation, shard_epoch, message: message.clone() });
+                    self.after(delay, Event::ToRunner { runner, incarnation, shard, message: message.clone() });
                 }
             }
         }

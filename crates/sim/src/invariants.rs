@@ -291,7 +291,20 @@ pub fn invariant_registered_attempts_are_not_lost(
     })
 }
 
-/// No attempt starts while it still runs, on any runner.
+/// No runner accepts an attempt that its shard has given up or whose job has ended, however late the dispatch arrives.
+/// A runner that was declared lost may: its attempts are given up at once.
+pub fn invariant_no_dispatch_is_accepted_after_it_was_given_up(
+    attempt_ref: AttemptRef,
+    record: Option<&Job>,
+) -> Checked {
+    let in_flight = record.is_some_and(|job| job.attempt == attempt_ref.attempt && job.state.is_on_runner());
+    require(in_flight, "invariant_no_dispatch_is_accepted_after_it_was_given_up", || {
+        let (job, attempt) = (attempt_ref.job, attempt_ref.attempt);
+        format!("{job}/{attempt} was accepted, on record is {}", record.map_or_else(String::new, describe))
+    })
+}
+
+/// No attempt starts twice, on any runner, at the same time or after it has ended.
 pub fn invariant_an_attempt_starts_once(attempt_ref: AttemptRef, is_new: bool) -> Checked {
     require(is_new, "invariant_an_attempt_starts_once", || {
         format!("{}/{} started a second time", attempt_ref.job, attempt_ref.attempt)

@@ -1,15 +1,14 @@
-//! Runners as documented in `model::message`: an outbox with retransmission until messages are committed, attempts by
-//! `AttemptRef`, an inventory on request. They crash, are partitioned, are declared lost and continue to work. For their
-//! processes during a crash see [`crate::spawner`].
+//! Runners: the runner's end of `link` as it ships, with attempts that take drawn times and have drawn ends. Runners crash,
+//! are partitioned, are declared lost and continue to work. For their processes during a crash see [`crate::spawner`].
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 
-use model::id::{Epoch, Incarnation, RunnerId};
+use link::{Action, InFlight, RunnerEnd};
+use model::id::{Incarnation, RunnerId};
 use model::job::{End, Outcome};
-use model::json::Json;
-use model::message::{AttemptRef, Capacity, FromRunner, Profile, RunnerMessage, ShardEpoch, ToRunner};
-use model::spec::{EchoFailure, EchoRun, Run, decode_run};
+use model::message::{AttemptRef, Capacity, RunnerFrame, ToRunner};
+use model::spec::{EchoFailure, EchoRun, ExecutorKind, Run, decode_run};
+use model::time::Millis;
 
 use crate::coverage::Fault;
 use crate::invariants::{self, Checked};
@@ -18,22 +17,24 @@ use crate::scenario::{SECOND, Time};
 use crate::spawner::Orphan;
 use crate::world::{Event, Inbound, World, trace};
 
-/// Retransmission interval of uncommitted messages.
-const RETRANSMIT_EVERY: Time = SECOND;
+/// Interval at which a runner sends what is due on its links.
+const POLL_EVERY: Time = link::HEARTBEAT.0;
 
 #[derive(Debug)]
 pub struct Runner {
     pub id: RunnerId,
     pub incarnation: Incarnation,
-    profile: Arc<Profile>,
     up: bool,
     partitioned: bool,
     /// Incarnation that the cluster has declared lost.
     declared_lost: Option<Incarnation>,
     /// Newest incarnation ever declared lost.
     pub lost_before: Option<Incarnation>,
-    next_register: Time,
+    next_capacity_change: Time,
+    /// Connections to the shards.
     pub links: BTreeMap<usize, Link>,
+    /// Ends of attempts that ran here and whose end is not known to be committed.
+    pub ends: BTreeMap<AttemptRef, End>,
     /// Attempts left to the spawner, by shard.
     pub orphans: BTreeMap<usize, BTreeMap<AttemptRef, Orphan>>,
     /// Attempts this incarnation recovered at its start.
@@ -41,16 +42,7 @@ pub struct Runner {
 }
 
 /// Connection to one shard.
-#[derive(Debug)]
-pub struct Link {
-    epoch: Epoch,
-    capacity: Capacity,
-    sequence: u64,
-    outbox: VecDeque<FromRunner>,
-    pub in_flight: BTreeMap<AttemptRef, AttemptPhase>,
-    /// Attempts whose end is in the outbox, with the end if they were in flight here.
-    pub ended: BTreeMap<AttemptRef, Option<End>>,
-}
+pub type Link = RunnerEnd<AttemptPhase>;
 
 /// Progress of an in-flight attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,13 +57,13 @@ impl Runner {
         Self {
             id,
             incarnation: Incarnation(0),
-            profile: Arc::default(),
             up: false,
             partitioned: false,
             declared_lost: None,
             lost_before: None,
-            next_register: 0,
+            next_capacity_change: 0,
             links: BTreeMap::new(),
+            ends: BTreeMap::new(),
             orphans: BTreeMap::new(),
             recovered: BTreeSet::new(),
         }
@@ -81,51 +73,22 @@ impl Runner {
         self.up && !self.partitioned
     }
 
-    /// Appends a message to the outbox.
-    pub fn push_message(&mut self, shard: usize, message: RunnerMessage) {
-        let (runner, incarnation) = (self.id, self.incarnation);
-        let Some(link) = self.links.get_mut(&shard) else { return };
-        link.sequence += 1;
-        link.outbox.push_back(FromRunner { runner, incarnation, sequence: link.sequence, message });
-    }
-
-    pub fn send_register(&mut self, shard: usize, request: u64) {
-        let Some(link) = self.links.get(&shard) else { return };
-        let oldest_kept = link.outbox.front().map_or(link.sequence + 1, |message| message.sequence);
-        let (capacity, in_flight) = (link.capacity, link.in_flight.keys().copied().collect());
-        let profile = self.profile.clone();
-        self.push_message(shard, RunnerMessage::Register { capacity, profile, in_flight, request, oldest_kept });
-    }
-
-    pub fn send_ended(&mut self, shard: usize, attempt_ref: AttemptRef, end: End, result: Json) {
-        let Some(link) = self.links.get_mut(&shard) else { return };
-        let was_in_flight = link.in_flight.remove(&attempt_ref).is_some();
-        // After a refusal for lack of capacity the shard may send the same attempt again.
-        if end != End::Busy {
-            link.ended.insert(attempt_ref, was_in_flight.then_some(end));
-        }
-        let result = (end == End::Succeeded).then_some(result);
-        let outcome = Box::new(Outcome { result, ..Outcome::of(end) });
-        self.push_message(shard, RunnerMessage::Ended { attempt_ref, at: model::time::Millis(0), outcome });
-    }
-}
-
-impl Link {
-    fn acknowledge(&mut self, sequence: u64) {
-        while let Some(message) = self.outbox.front().filter(|message| message.sequence <= sequence) {
-            if let RunnerMessage::Ended { attempt_ref, .. } = message.message {
-                self.ended.remove(&attempt_ref);
-            }
-            self.outbox.pop_front();
-        }
+    /// Whether the cluster has declared this incarnation lost at some time.
+    fn was_lost(&self) -> bool {
+        self.lost_before.is_some_and(|lost| lost >= self.incarnation)
     }
 }
 
 impl World {
-    fn draw_capacity(&mut self) -> Capacity {
+    pub(crate) fn draw_capacity(&mut self) -> Capacity {
         let most = self.scenario.slots_max;
         let mut draw = || self.rng.between(1, most) as u32;
         Capacity { process: draw(), echo: draw(), wasm: draw() }
+    }
+
+    /// Time on the steady clock of a runner.
+    pub(crate) fn steady(&self) -> Millis {
+        Millis(self.now)
     }
 
     /// Starts a new incarnation of a runner, with the attempts its spawner still has.
@@ -133,22 +96,11 @@ impl World {
         if self.runners[index].up {
             return;
         }
-        let mut links = BTreeMap::new();
-        for shard in 0..self.hosts.len() {
-            let link = Link {
-                epoch: Epoch(0),
-                capacity: self.draw_capacity(),
-                sequence: 0,
-                outbox: VecDeque::new(),
-                in_flight: BTreeMap::new(),
-                ended: BTreeMap::new(),
-            };
-            links.insert(shard, link);
-        }
         let runner = &mut self.runners[index];
         runner.incarnation = Incarnation(runner.incarnation.0 + 1);
-        (runner.up, runner.links) = (true, links);
+        runner.up = true;
         runner.recovered.clear();
+        runner.ends.clear();
         let (id, incarnation) = (runner.id, runner.incarnation);
         trace!(self, "{id} starts as {}", incarnation.0);
         for shard in 0..self.hosts.len() {
@@ -157,25 +109,22 @@ impl World {
         self.after(1, Event::RunnerTick { runner: index, incarnation });
     }
 
-    /// Retransmits uncommitted messages and registers periodically.
+    /// Sends what is due: heartbeats and unacknowledged messages.
     pub(crate) fn runner_tick(&mut self, index: usize, incarnation: Incarnation) {
         if !self.runners[index].up || self.runners[index].incarnation != incarnation {
             return;
         }
-        let registers = self.now >= self.runners[index].next_register;
-        if registers {
-            self.runners[index].next_register = self.now + self.scenario.register_every;
+        let changes = self.now >= self.runners[index].next_capacity_change;
+        if changes {
+            self.runners[index].next_capacity_change = self.now + self.scenario.capacity_interval;
         }
         for shard in 0..self.hosts.len() {
-            // At most one uncommitted registration.
-            let idle = self.runners[index].links.get(&shard).is_some_and(|link| link.outbox.is_empty());
-            if registers && idle {
+            if changes {
                 self.change_capacity(index, shard);
-                self.runners[index].send_register(shard, 0);
             }
-            self.send_outbox(index, shard, 0);
+            self.send_due(index, shard);
         }
-        self.after(RETRANSMIT_EVERY, Event::RunnerTick { runner: index, incarnation });
+        self.after(POLL_EVERY, Event::RunnerTick { runner: index, incarnation });
     }
 
     /// Changes the capacity, as memory pressure does.
@@ -183,26 +132,41 @@ impl World {
         if self.rng.chance(self.scenario.capacity_changes) {
             self.coverage.count_fault(Fault::CapacityChanged);
             let capacity = if self.rng.one_in(3) { Capacity::default() } else { self.draw_capacity() };
+            let now = self.steady();
             if let Some(link) = self.runners[index].links.get_mut(&shard) {
-                link.capacity = capacity;
+                link.set_capacity(now, capacity);
             }
         }
     }
 
-    /// Sends the messages of the outbox with a sequence above `after`.
-    fn send_outbox(&mut self, index: usize, shard: usize, after: u64) {
-        let runner = &self.runners[index];
-        if !runner.is_reachable() {
+    /// Sends what is due on one link. The frames of an unreachable runner are lost.
+    pub(crate) fn send_due(&mut self, index: usize, shard: usize) {
+        let now = self.steady();
+        let mut frames = Vec::new();
+        if let Some(link) = self.runners[index].links.get_mut(&shard) {
+            frames.extend(std::iter::from_fn(|| link.poll(now)));
+        }
+        if !self.runners[index].is_reachable() {
             return;
         }
-        let Some(link) = runner.links.get(&shard) else { return };
-        let messages: Vec<FromRunner> =
-            link.outbox.iter().filter(|message| message.sequence > after).cloned().collect();
-        if messages.is_empty() {
-            return;
+        for frame in frames {
+            self.transmit(shard, frame);
         }
-        for delay in self.message_delays() {
-            self.after(delay, Event::Deliver { shard, inbound: Inbound::RunnerMessages(messages.clone()) });
+    }
+
+    /// Delivers a frame with faults, in some scenarios each of its messages by itself.
+    fn transmit(&mut self, shard: usize, frame: RunnerFrame) {
+        let frames = if frame.messages.len() > 1 && self.rng.chance(self.scenario.network.split) {
+            self.coverage.count_fault(Fault::FrameSplit);
+            let header = frame.header;
+            frame.messages.into_iter().map(|message| RunnerFrame { header, messages: vec![message] }).collect()
+        } else {
+            vec![frame]
+        };
+        for frame in frames {
+            for delay in self.message_delays() {
+                self.after(delay, Event::Deliver { shard, inbound: Inbound::RunnerFrame(frame.clone()) });
+            }
         }
     }
 
@@ -210,55 +174,51 @@ impl World {
         &mut self,
         index: usize,
         incarnation: Incarnation,
-        shard_epoch: ShardEpoch,
+        shard: usize,
         message: ToRunner,
     ) -> Checked {
-        let shard = usize::from(shard_epoch.shard.0);
+        let now = self.steady();
         let runner = &mut self.runners[index];
         if !runner.is_reachable() || runner.incarnation != incarnation {
             return Ok(());
         }
         let Some(link) = runner.links.get_mut(&shard) else { return Ok(()) };
-        if shard_epoch.epoch < link.epoch {
-            return Ok(());
-        }
-        link.epoch = shard_epoch.epoch;
-        let last_sequence = link.sequence;
-        match message {
-            ToRunner::Run { attempt_ref, .. } => self.runner_accepts(index, shard, attempt_ref)?,
-            ToRunner::Stop { attempt_ref } => self.runner_stops(index, shard, attempt_ref),
-            ToRunner::Committed { sequence } => link.acknowledge(sequence),
-            ToRunner::Inventory { request } => {
-                self.runners[index].send_register(shard, request);
-                self.send_outbox(index, shard, 0);
-                return Ok(());
+        let mut actions = Vec::new();
+        link.receive(now, message, &mut actions);
+        for action in actions {
+            match action {
+                Action::Run { attempt_ref, .. } => self.runner_accepts(index, shard, attempt_ref)?,
+                Action::Stop { attempt_ref } => self.runner_stops(index, shard, attempt_ref),
+                Action::Committed { attempts } => {
+                    for attempt_ref in attempts {
+                        self.runners[index].ends.remove(&attempt_ref);
+                    }
+                }
             }
         }
-        self.send_outbox(index, shard, last_sequence);
+        self.send_due(index, shard);
         Ok(())
     }
 
     fn runner_accepts(&mut self, index: usize, shard: usize, attempt_ref: AttemptRef) -> Checked {
         let record = self.ledger.jobs.get(&attempt_ref.job).map(|known| &known.record);
         invariants::invariant_dispatches_are_on_record(attempt_ref, record)?;
-        let id = self.runners[index].id;
-        let Some(link) = self.runners[index].links.get_mut(&shard) else { return Ok(()) };
-        if link.in_flight.contains_key(&attempt_ref) || link.ended.contains_key(&attempt_ref) {
-            self.coverage.count("duplicate dispatches");
-            return Ok(());
+        // A clock that jumps lets a shard give an attempt up at once.
+        if !self.runners[index].was_lost() && self.scenario.nemesis.jump_clock == Rate::NEVER {
+            invariants::invariant_no_dispatch_is_accepted_after_it_was_given_up(attempt_ref, record)?;
         }
-        trace!(self, "{id} accepts {}/{}", attempt_ref.job, attempt_ref.attempt);
+        let executor = record.map_or(ExecutorKind::Echo, |job| job.executor);
+        trace!(self, "{} accepts {}/{}", self.runners[index].id, attempt_ref.job, attempt_ref.attempt);
+        let (now, incarnation) = (self.steady(), self.runners[index].incarnation);
+        let is_busy = self.rng.chance(self.scenario.attempts.busy);
         let Some(link) = self.runners[index].links.get_mut(&shard) else { return Ok(()) };
-        let Capacity { process, echo, wasm } = link.capacity;
-        let slots = (process + echo + wasm) as usize;
-        if self.rng.chance(self.scenario.attempts.busy) || link.in_flight.len() >= 2 * slots {
+        if is_busy || !link.has_free_slot(executor) {
             self.coverage.count_fault(Fault::RunnerBusy);
-            self.runners[index].send_ended(shard, attempt_ref, End::Busy, Json::null());
+            link.send_ended(now, attempt_ref, Outcome::of(End::Busy));
             return Ok(());
         }
-        link.in_flight.insert(attempt_ref, AttemptPhase::Waiting);
-        self.runners[index].push_message(shard, RunnerMessage::Accepted { attempt_ref, at: model::time::Millis(0) });
-        let incarnation = self.runners[index].incarnation;
+        link.add(attempt_ref, InFlight::new(executor, AttemptPhase::Waiting));
+        link.send_accepted(now, attempt_ref);
         let delay = if self.rng.chance(self.scenario.attempts.slow_start) {
             self.rng.below(40 * SECOND)
         } else {
@@ -270,20 +230,14 @@ impl World {
 
     fn runner_stops(&mut self, index: usize, shard: usize, attempt_ref: AttemptRef) {
         let incarnation = self.runners[index].incarnation;
-        let Some(link) = self.runners[index].links.get_mut(&shard) else { return };
-        match link.in_flight.get_mut(&attempt_ref) {
-            Some(AttemptPhase::Stopping) => {}
-            Some(phase) => {
-                *phase = AttemptPhase::Stopping;
-                let delay = self.rng.below(2 * SECOND);
-                self.after(
-                    delay,
-                    Event::AttemptEnds { runner: index, incarnation, shard, attempt_ref, end: End::Stopped },
-                );
-            }
-            None if link.ended.contains_key(&attempt_ref) => {}
-            None => self.runners[index].send_ended(shard, attempt_ref, End::Stopped, Json::null()),
+        let link = self.runners[index].links.get_mut(&shard);
+        let Some(phase) = link.and_then(|link| link.get_mut(attempt_ref)) else { return };
+        if *phase == AttemptPhase::Stopping {
+            return;
         }
+        *phase = AttemptPhase::Stopping;
+        let delay = self.rng.below(2 * SECOND);
+        self.after(delay, Event::AttemptEnds { runner: index, incarnation, shard, attempt_ref, end: End::Stopped });
     }
 
     pub(crate) fn attempt_starts(
@@ -293,20 +247,21 @@ impl World {
         shard: usize,
         attempt_ref: AttemptRef,
     ) -> Checked {
+        let now = self.steady();
         let runner = &mut self.runners[index];
         if !runner.up || runner.incarnation != incarnation {
             return Ok(());
         }
         let Some(link) = runner.links.get_mut(&shard) else { return Ok(()) };
-        let last_sequence = link.sequence;
-        match link.in_flight.get_mut(&attempt_ref) {
+        match link.get_mut(attempt_ref) {
             Some(phase @ AttemptPhase::Waiting) => *phase = AttemptPhase::Started,
             Some(AttemptPhase::Started | AttemptPhase::Stopping) | None => return Ok(()),
         }
-        invariants::invariant_an_attempt_starts_once(attempt_ref, self.alive.insert(attempt_ref))?;
+        link.send_started(now, attempt_ref, Millis(0));
+        let is_first = self.alive.insert(attempt_ref) && !self.ended_before.contains(&attempt_ref);
+        invariants::invariant_an_attempt_starts_once(attempt_ref, is_first)?;
         self.check_compensation_runs_alone(attempt_ref)?;
-        self.runners[index].push_message(shard, RunnerMessage::Started { attempt_ref, at: model::time::Millis(0) });
-        self.send_outbox(index, shard, last_sequence);
+        self.send_due(index, shard);
         self.schedule_end(index, incarnation, shard, attempt_ref);
         Ok(())
     }
@@ -328,12 +283,12 @@ impl World {
             })
         };
         for runner in &self.runners {
-            if !runner.up || runner.lost_before.is_some_and(|lost| lost >= runner.incarnation) {
+            if !runner.up || runner.was_lost() {
                 continue;
             }
-            let attempts = runner.links.values().flat_map(|link| &link.in_flight);
-            let running = attempts.filter(|(_, phase)| **phase != AttemptPhase::Waiting).map(|(it, _)| *it);
-            let beside = running.into_iter().find(|it| is_beside(*it) && !self.ended_before.contains(it));
+            let attempts = runner.links.values().flat_map(RunnerEnd::in_flight);
+            let mut running = attempts.filter(|(_, it)| *it.value() != AttemptPhase::Waiting).map(|(it, _)| it);
+            let beside = running.find(|it| is_beside(*it));
             invariants::invariant_no_compensation_beside_its_task(attempt_ref, beside)?;
         }
         Ok(())
@@ -356,10 +311,13 @@ impl World {
         self.after(duration, Event::AttemptEnds { runner: index, incarnation, shard, attempt_ref, end });
     }
 
-    /// Result of a successful attempt.
-    pub(crate) fn result_of(&self, attempt_ref: AttemptRef) -> Json {
+    /// What the runner reports of an attempt that ended.
+    pub(crate) fn outcome(&self, attempt_ref: AttemptRef, end: End) -> Outcome {
         let job = self.ledger.jobs.get(&attempt_ref.job).map(|known| &known.record);
-        job.map_or_else(|| invariants::result_of(attempt_ref), |job| invariants::result_of_job(job, attempt_ref))
+        let result = (end == End::Succeeded).then(|| {
+            job.map_or_else(|| invariants::result_of(attempt_ref), |job| invariants::result_of_job(job, attempt_ref))
+        });
+        Outcome { result, ..Outcome::of(end) }
     }
 
     /// End of a workflow job whose definition makes it fail.
@@ -397,22 +355,30 @@ impl World {
         (shard, attempt_ref): (usize, AttemptRef),
         end: End,
     ) {
-        let runner = &mut self.runners[index];
+        let runner = &self.runners[index];
         if !runner.up || runner.incarnation != incarnation {
             return;
         }
-        let Some(link) = runner.links.get_mut(&shard).filter(|link| link.in_flight.contains_key(&attempt_ref)) else {
+        if !runner.links.get(&shard).is_some_and(|link| link.is_in_flight(attempt_ref)) {
             return;
-        };
-        let last_sequence = link.sequence;
+        }
         if runner.declared_lost == Some(incarnation) {
             self.coverage.count_fault(Fault::RunnerWorkedOn);
         }
-        let result = self.result_of(attempt_ref);
-        self.runners[index].send_ended(shard, attempt_ref, end, result);
+        self.end_attempt(index, shard, attempt_ref, end);
+        self.send_due(index, shard);
+    }
+
+    /// An attempt that ran on a runner has ended.
+    pub(crate) fn end_attempt(&mut self, index: usize, shard: usize, attempt_ref: AttemptRef, end: End) {
+        let (now, outcome) = (self.steady(), self.outcome(attempt_ref, end));
+        let runner = &mut self.runners[index];
+        runner.ends.insert(attempt_ref, end);
+        if let Some(link) = runner.links.get_mut(&shard) {
+            link.send_ended(now, attempt_ref, outcome);
+        }
         self.alive.remove(&attempt_ref);
         self.ended_before.insert(attempt_ref);
-        self.send_outbox(index, shard, last_sequence);
     }
 
     pub(crate) fn crash_runner(&mut self, index: usize) {
@@ -490,16 +456,16 @@ impl World {
             self.runners[index].declared_lost = None;
             self.runner_starts(index);
             for shard in 0..self.hosts.len() {
-                let capacity = self.draw_capacity();
+                let (now, capacity) = (self.steady(), self.draw_capacity());
                 if let Some(link) = self.runners[index].links.get_mut(&shard) {
-                    link.capacity = capacity;
+                    link.set_capacity(now, capacity);
                 }
             }
             let incarnation = self.runners[index].incarnation;
             let in_flight: Vec<(usize, AttemptRef)> = self.runners[index]
                 .links
                 .iter()
-                .flat_map(|(shard, link)| link.in_flight.keys().map(|attempt_ref| (*shard, *attempt_ref)))
+                .flat_map(|(shard, link)| link.in_flight().map(|(attempt_ref, _)| (*shard, attempt_ref)))
                 .collect();
             for (shard, attempt_ref) in in_flight {
                 let delay = self.rng.below(60 * SECOND);

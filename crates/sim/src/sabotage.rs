@@ -5,8 +5,9 @@ mod workflows;
 
 use engine::Step;
 use model::id::{Attempt, Epoch};
-use model::message::{AttemptRef, RunnerMessage, ToRunner};
+use model::message::{AttemptRef, RunnerMessage, Session, ShardMessage, ToRunner};
 use model::state::State;
+use model::time::Millis;
 use store::Store;
 
 pub use workflows::WorkflowSabotage;
@@ -164,16 +165,21 @@ impl World {
     fn run_denied(&mut self) {
         let denied = self.ledger.jobs.values().find(|known| known.record.state == State::Denied);
         let Some(job) = denied.map(|known| known.record.id) else { return };
-        let shard_epoch =
-            model::message::ShardEpoch { shard: self.scenario.shards.owner(job.slot()), epoch: Epoch(u64::MAX) };
-        let message = ToRunner::Run {
-            attempt_ref: AttemptRef { job, attempt: Attempt(1) },
-            spec: bytes::Bytes::new(),
-            constraints: None,
+        let shard = usize::from(self.scenario.shards.owner(job.slot()).0);
+        let message = ToRunner::Message {
+            session: Session { epoch: Epoch(u64::MAX), number: self.now },
+            sequence: 1,
+            heard: self.steady(),
+            message: ShardMessage::Run {
+                attempt_ref: AttemptRef { job, attempt: Attempt(1) },
+                valid_for: Millis(1),
+                spec: bytes::Bytes::new(),
+                constraints: None,
+            },
         };
         for runner in 0..self.runners.len() {
             let incarnation = self.runners[runner].incarnation;
-            self.after(0, Event::ToRunner { runner, incarnation, shard_epoch, message: message.clone() });
+            self.after(0, Event::ToRunner { runner, incarnation, shard, message: message.clone() });
         }
     }
 
@@ -201,10 +207,9 @@ impl World {
             let incarnation = self.runners[index].incarnation;
             let links = &mut self.runners[index].links;
             let started = links.iter_mut().find_map(|(shard, link)| {
-                let (attempt_ref, phase) =
-                    link.in_flight.iter_mut().find(|(_, phase)| **phase == AttemptPhase::Started)?;
-                *phase = AttemptPhase::Waiting;
-                Some((*shard, *attempt_ref))
+                let (attempt_ref, _) = link.in_flight().find(|(_, it)| *it.value() == AttemptPhase::Started)?;
+                *link.get_mut(attempt_ref)? = AttemptPhase::Waiting;
+                Some((*shard, attempt_ref))
             });
             if let Some((shard, attempt_ref)) = started {
                 self.after(0, Event::AttemptStarts { runner: index, incarnation, shard, attempt_ref });
@@ -214,8 +219,8 @@ impl World {
 
     /// The message as sent to a runner.
     pub(crate) fn sabotaged_message(&self, mut message: ToRunner) -> ToRunner {
-        if let (Some(Sabotage::DispatchWithoutConstraints), ToRunner::Run { constraints, .. }) =
-            (self.sabotage, &mut message)
+        if self.sabotage == Some(Sabotage::DispatchWithoutConstraints)
+            && let ToRunner::Message { message: ShardMessage::Run { constraints, .. }, .. } = &mut message
         {
             *constraints = None;
         }
@@ -235,9 +240,9 @@ impl World {
     /// The input as delivered to a shard; `None` if it is dropped.
     pub(crate) fn sabotaged_inbound(&self, mut inbound: Inbound) -> Option<Inbound> {
         match (self.sabotage, &mut inbound) {
-            (Some(Sabotage::DropRunnerMessages), Inbound::RunnerMessages(_)) => return None,
-            (Some(Sabotage::ClearRegisteredAttempts), Inbound::RunnerMessages(messages)) => {
-                for message in messages.iter_mut().filter(|message| message.sequence == 1) {
+            (Some(Sabotage::DropRunnerMessages), Inbound::RunnerFrame(_)) => return None,
+            (Some(Sabotage::ClearRegisteredAttempts), Inbound::RunnerFrame(frame)) => {
+                for message in frame.messages.iter_mut().filter(|message| message.sequence == 1) {
                     if let RunnerMessage::Register { in_flight, .. } = &mut message.message {
                         in_flight.clear();
                     }

@@ -26,6 +26,8 @@ pub struct Network {
     pub duplicate: Rate,
     /// Delayed so long that later messages overtake it.
     pub slow: Rate,
+    /// The messages of a frame are delivered one by one.
+    pub split: Rate,
     pub delay_max: Time,
     pub slow_max: Time,
 }
@@ -178,7 +180,8 @@ pub struct Scenario {
     pub inputs_per_round_max: u64,
     pub restart_max: Time,
     pub slots_max: u64,
-    pub register_every: Time,
+    /// Interval at which a runner's capacity may change.
+    pub capacity_interval: Time,
     /// Capacity changes per registration of a runner.
     pub capacity_changes: Rate,
     pub lost_after: Time,
@@ -239,7 +242,7 @@ impl Scenario {
             inputs_per_round_max: if rng.one_in(3) { 1 } else { rng.between(2, 40) },
             restart_max: rng.between(10, 5 * SECOND),
             slots_max: rng.between(1, 12),
-            register_every: rng.between(2 * SECOND, 8 * SECOND),
+            capacity_interval: rng.between(2 * SECOND, 8 * SECOND),
             capacity_changes: rate(rng, 3_000),
             lost_after: rng.between(2 * SECOND, 20 * SECOND),
             lose_request: rate(rng, 1_500),
@@ -248,6 +251,7 @@ impl Scenario {
                 lose: rate(rng, 1_500),
                 duplicate: rate(rng, 1_500),
                 slow: rate(rng, 1_000),
+                split: rate(rng, 5_000),
                 delay_max: rng.between(1, 50),
                 slow_max: rng.between(SECOND, 15 * SECOND),
             },
@@ -295,6 +299,7 @@ impl Scenario {
         self.network.lose = Rate::NEVER;
         self.network.duplicate = Rate::NEVER;
         self.network.slow = Rate::NEVER;
+        self.network.split = Rate::NEVER;
         let never = Rate::NEVER;
         self.commits = CommitRates {
             refuse: never,

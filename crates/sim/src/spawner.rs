@@ -1,12 +1,16 @@
 //! Attempts across a crash of their runner. Processes are children of a spawner, which usually survives: they continue
 //! or end unattended, and the next incarnation of the runner recovers them. Other attempts die with the runner.
 
+use std::sync::Arc;
+
+use link::InFlight;
 use model::job::End;
-use model::message::{AttemptRef, RunnerMessage};
+use model::message::AttemptRef;
 use model::spec::ExecutorKind;
+use model::time::Millis;
 
 use crate::coverage::Fault;
-use crate::runner::AttemptPhase;
+use crate::runner::{AttemptPhase, Link};
 use crate::world::{Event, World, trace};
 
 /// An attempt whose runner is down.
@@ -22,14 +26,16 @@ impl World {
     pub(crate) fn orphan_attempts(&mut self, index: usize) {
         let dies = self.rng.chance(self.scenario.nemesis.spawner_dies);
         let links = std::mem::take(&mut self.runners[index].links);
+        let ends = std::mem::take(&mut self.runners[index].ends);
         let mut survived = 0;
         for (shard, link) in links {
-            let running = link.in_flight.into_iter().map(|(attempt_ref, phase)| (attempt_ref, Orphan::Running(phase)));
-            let ended =
-                link.ended.into_iter().filter_map(|(attempt_ref, end)| Some((attempt_ref, Orphan::Ended(end?))));
+            let running = link.in_flight().map(|(attempt_ref, it)| (attempt_ref, Orphan::Running(*it.value())));
+            let ended = link.ended().filter_map(|it| Some((it, Orphan::Ended(*ends.get(&it)?))));
             for (attempt_ref, orphan) in running.chain(ended) {
                 if dies || !self.is_process(attempt_ref) {
-                    self.alive.remove(&attempt_ref);
+                    if self.alive.remove(&attempt_ref) {
+                        self.ended_before.insert(attempt_ref);
+                    }
                     continue;
                 }
                 survived += 1;
@@ -48,25 +54,31 @@ impl World {
         self.ledger.jobs.get(&attempt_ref.job).is_some_and(|known| known.record.executor == ExecutorKind::Process)
     }
 
-    /// First messages of a new incarnation: it registers with its in-flight attempts and reports their starts and ends.
+    /// Opens the link of a new incarnation: it registers with its in-flight attempts and reports their starts and ends.
     pub(crate) fn recover_attempts(&mut self, index: usize, shard: usize) {
+        let (now, capacity) = (self.steady(), self.draw_capacity());
+        let orphans = self.runners[index].orphans.remove(&shard).unwrap_or_default();
+        let adopted = orphans.iter().map(|(attempt_ref, orphan)| {
+            let executor = ExecutorKind::Process;
+            // A stop request does not survive the crash: the shard repeats it.
+            (
+                *attempt_ref,
+                match orphan {
+                    Orphan::Running(AttemptPhase::Waiting) => InFlight::new(executor, AttemptPhase::Waiting),
+                    Orphan::Running(AttemptPhase::Started | AttemptPhase::Stopping) | Orphan::Ended(_) => {
+                        InFlight::started(executor, now, AttemptPhase::Started)
+                    }
+                },
+            )
+        });
         let runner = &mut self.runners[index];
         let incarnation = runner.incarnation;
-        let orphans = runner.orphans.remove(&shard).unwrap_or_default();
+        let link = Link::new(now, (runner.id, incarnation), capacity, Arc::default(), adopted);
         runner.recovered.extend(orphans.keys());
-        if let Some(link) = runner.links.get_mut(&shard) {
-            for (attempt_ref, orphan) in &orphans {
-                let phase = if let Orphan::Running(phase) = orphan { *phase } else { AttemptPhase::Started };
-                link.in_flight.insert(*attempt_ref, phase);
-            }
-        }
-        runner.send_register(shard, 0);
+        runner.links.insert(shard, link);
         for (attempt_ref, orphan) in orphans {
             match orphan {
-                Orphan::Ended(end) => {
-                    let result = self.result_of(attempt_ref);
-                    self.runners[index].send_ended(shard, attempt_ref, end, result);
-                }
+                Orphan::Ended(end) => self.end_attempt(index, shard, attempt_ref, end),
                 // Not started before the crash: it starts now, which looks the same to the shard.
                 Orphan::Running(AttemptPhase::Waiting) => {
                     let delay = self.rng.below(5);
@@ -80,19 +92,14 @@ impl World {
     }
 
     fn recover_started(&mut self, index: usize, shard: usize, attempt_ref: AttemptRef) {
-        let incarnation = self.runners[index].incarnation;
-        if let Some(phase) =
-            self.runners[index].links.get_mut(&shard).and_then(|link| link.in_flight.get_mut(&attempt_ref))
-        {
-            // A stop request does not survive the crash: the shard repeats it.
-            *phase = AttemptPhase::Started;
+        let (now, incarnation) = (self.steady(), self.runners[index].incarnation);
+        if let Some(link) = self.runners[index].links.get_mut(&shard) {
+            link.send_started(now, attempt_ref, Millis(0));
         }
-        self.runners[index].push_message(shard, RunnerMessage::Started { attempt_ref, at: model::time::Millis(0) });
         if self.rng.chance(self.scenario.attempts.end_unattended) {
             self.coverage.count_fault(Fault::EndedUnattended);
-            let (end, result) = (self.draw_end(attempt_ref), self.result_of(attempt_ref));
-            self.runners[index].send_ended(shard, attempt_ref, end, result);
-            self.alive.remove(&attempt_ref);
+            let end = self.draw_end(attempt_ref);
+            self.end_attempt(index, shard, attempt_ref, end);
         } else {
             self.schedule_end(index, incarnation, shard, attempt_ref);
         }

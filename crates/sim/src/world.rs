@@ -8,7 +8,7 @@ use engine::{Answer, Fetch, Fetched, Input, RequestId, Settings};
 use model::batch::Keyspace;
 use model::id::{Incarnation, JobId, RunnerId, ShardId};
 use model::job::{End, Scan};
-use model::message::{AttemptRef, FromRunner, ShardEpoch, ToRunner};
+use model::message::{AttemptRef, RunnerFrame, ToRunner};
 use model::time::Millis;
 use model::verdict::Decision;
 use store::ModelStore;
@@ -44,8 +44,7 @@ pub enum Inbound {
         request: RequestId,
         operation: Operation,
     },
-    /// Messages sent together arrive together, in order.
-    RunnerMessages(Vec<FromRunner>),
+    RunnerFrame(RunnerFrame),
     Verdict {
         job: JobId,
         decision: Decision,
@@ -80,7 +79,9 @@ impl Inbound {
     pub fn inputs(self) -> Vec<Input> {
         match self {
             Self::Request { request, operation } => vec![operation.input(request)],
-            Self::RunnerMessages(messages) => messages.into_iter().map(Input::Runner).collect(),
+            Self::RunnerFrame(RunnerFrame { header, messages }) => {
+                std::iter::once(Input::RunnerHeader(header)).chain(messages.into_iter().map(Input::Runner)).collect()
+            }
             Self::Verdict { job, decision } => vec![Input::Verdict { job, decision }],
             Self::PolicyUnavailable { job } => vec![Input::PolicyUnavailable { job, message: "no service".to_owned() }],
             Self::Scanned { attempt_ref: AttemptRef { job, attempt }, scan } => {
@@ -125,7 +126,7 @@ pub enum Event {
     ToRunner {
         runner: usize,
         incarnation: Incarnation,
-        shard_epoch: ShardEpoch,
+        shard: usize,
         message: ToRunner,
     },
     AttemptStarts {
@@ -206,7 +207,7 @@ pub struct World {
     chain: Option<u64>,
     /// Attempts that run on some runner or spawner.
     pub(crate) alive: BTreeSet<AttemptRef>,
-    /// Attempts that have ended on a runner. A late duplicate of their dispatch may run them again.
+    /// Attempts that have ended on a runner: they never start again.
     pub(crate) ended_before: BTreeSet<AttemptRef>,
     events: BTreeMap<(Time, u64), Event>,
     scheduled: u64,
@@ -333,8 +334,8 @@ impl World {
             Event::StartShard { shard } => return self.start_shard(shard),
             Event::ReadStore { shard, process, fetch } => self.read_store(shard, process, &fetch),
             Event::Fetched { shard, process, fetched } => self.enqueue(shard, process, Inbound::Fetched(fetched)),
-            Event::ToRunner { runner, incarnation, shard_epoch, message } => {
-                return self.runner_receives(runner, incarnation, shard_epoch, message);
+            Event::ToRunner { runner, incarnation, shard, message } => {
+                return self.runner_receives(runner, incarnation, shard, message);
             }
             Event::AttemptStarts { runner, incarnation, shard, attempt_ref } => {
                 return self.attempt_starts(runner, incarnation, shard, attempt_ref);

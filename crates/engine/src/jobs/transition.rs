@@ -4,12 +4,11 @@ use model::change::Change;
 use model::id::{JobId, QueueId, RunnerId};
 use model::job::Job;
 use model::machine::{self, Event, Ignored};
-use model::message::{AttemptRef, ToRunner};
+use model::message::{AttemptRef, ShardMessage};
 use model::state::State;
 
 use super::PendingDecision;
 use crate::anomaly::Anomaly;
-use crate::input::Effect;
 use crate::shard::Shard;
 use crate::stats::count_transition;
 use crate::step::Step;
@@ -98,9 +97,6 @@ impl Shard {
         }
         count_transition(&mut self.stats, &mut self.ready, &entry.job, entry.requirement, from, self.now);
         self.timers.arm(&entry.job, &self.config);
-        if entry.job.retracting {
-            self.timers.wake(entry, self.now + self.config.stop_timeout);
-        }
         if !to.is_on_runner() {
             entry.pending = None;
         }
@@ -118,8 +114,7 @@ impl Shard {
         }
         if let Some((runner_id, incarnation)) = runner {
             if transition.stop {
-                let message = ToRunner::Stop { attempt_ref };
-                step.effects.push(Effect::Send { runner: runner_id, incarnation, message });
+                self.send_to_runner(runner_id, incarnation, ShardMessage::Stop { attempt_ref }, step);
             }
             match slot {
                 SlotEffect::Unchanged => {}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use model::batch::{Keyspace, Op, ops};
 use model::id::{Epoch, Incarnation, JobId, RunnerId, ShardId, Shards};
 use model::job::{End, Job, Outcome, Scan};
-use model::message::{AttemptRef, Capacity, FromRunner, Profile, RunnerMessage, ToRunner};
+use model::message::{AttemptRef, Capacity, FromRunner, Profile, RunnerMessage, ShardMessage, ToRunner};
 use model::spec::{EchoRun, JobSpec, Run};
 use model::time::Millis;
 use model::verdict::{Decision, OutputDecision, OutputVerdict, Phase, PolicyVersion, Verdict};
@@ -92,7 +92,11 @@ impl Bench {
             for effect in self.step.effects.drain(..) {
                 match effect {
                     Effect::Answer { answer: given, .. } => answer = Some(given),
-                    Effect::Send { message: ToRunner::Run { attempt_ref, .. }, .. } => self.runs.push(attempt_ref),
+                    Effect::Send { message: ToRunner::Message { message, .. }, .. } => {
+                        if let ShardMessage::Run { attempt_ref, .. } = message {
+                            self.runs.push(attempt_ref);
+                        }
+                    }
                     Effect::Fetch(Fetch::Job { id }) => {
                         let job = self.stored.get(&id).cloned().map(Box::new);
                         inputs.push(Input::Fetched(Fetched::Job { id, job }));
@@ -155,7 +159,7 @@ impl Bench {
 
     fn end(&mut self, end: End) -> JobId {
         let attempt_ref = self.run();
-        self.send(RunnerMessage::Ended { attempt_ref, at: NOW, outcome: Box::new(Outcome::of(end)) });
+        self.send(RunnerMessage::Ended { attempt_ref, outcome: Box::new(Outcome::of(end)) });
         attempt_ref.job
     }
 

@@ -3,12 +3,11 @@
 use model::id::{JobId, RunnerId};
 use model::job::{Job, Placement};
 use model::machine::Event;
-use model::message::{AttemptRef, ToRunner};
+use model::message::{AttemptRef, ShardMessage};
 use model::spec::ExecutorKind;
 use model::state::State;
 
 use crate::anomaly::Anomaly;
-use crate::input::Effect;
 use crate::placement::NextJob;
 use crate::placement::attributes::RunnerIndex;
 use crate::placement::candidate_set::{CandidateSet, CandidateSetId};
@@ -220,10 +219,10 @@ impl Shard {
         entry.set_accepted(false);
         self.ready.count_dispatched(entry.requirement(), &entry.job, waited);
         let attempt_ref = AttemptRef { job: id, attempt: entry.job.attempt };
-        let message =
-            ToRunner::Run { attempt_ref, spec: entry.job.spec.clone(), constraints: entry.job.constraints.clone() };
-        step.effects.push(Effect::Send { runner, incarnation, message });
+        let (spec, constraints) = (entry.job.spec.clone(), entry.job.constraints.clone());
         let executor = entry.job.executor;
+        let message = ShardMessage::Run { attempt_ref, valid_for: self.config.dispatch_valid_for(), spec, constraints };
+        self.send_to_runner(runner, incarnation, message, step);
         if let Some(runner) = self.runners.get_mut(index) {
             runner.take(executor, attempt_ref, self.now);
         }

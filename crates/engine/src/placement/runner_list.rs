@@ -20,8 +20,8 @@ pub(crate) struct Runners {
     checks: BTreeSet<(Millis, RunnerIndex)>,
     /// Jobs with an attempt in flight on each runner, in any incarnation.
     jobs: Map<RunnerId, Set<JobId>>,
-    /// Unregistered runners, with the time of the last inventory request.
-    unregistered: Map<RunnerId, Millis>,
+    /// Number of the last session with any runner.
+    sessions: u64,
 }
 
 impl Runners {
@@ -36,17 +36,9 @@ impl Runners {
         index
     }
 
-    /// Whether an inventory request to an unregistered runner is due. If so, it counts as sent.
-    pub fn claim_inventory_request(&mut self, id: RunnerId, now: Millis, interval: Millis) -> bool {
-        if self.unregistered.get(&id).is_some_and(|requested_at| now < *requested_at + interval) {
-            return false;
-        }
-        self.unregistered.insert(id, now);
-        true
-    }
-
-    pub fn forget_unregistered(&mut self, id: RunnerId) {
-        self.unregistered.remove(&id);
+    pub fn next_session(&mut self) -> u64 {
+        self.sessions += 1;
+        self.sessions
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &(RunnerId, Runner)> {
@@ -58,7 +50,11 @@ impl Runners {
     }
 
     pub fn get_mut(&mut self, index: RunnerIndex) -> Option<&mut Runner> {
-        self.list.get_mut(index.0 as usize).map(|(_, runner)| runner)
+        self.get_entry_mut(index).map(|(_, runner)| runner)
+    }
+
+    pub fn get_entry_mut(&mut self, index: RunnerIndex) -> Option<&mut (RunnerId, Runner)> {
+        self.list.get_mut(index.0 as usize)
     }
 
     pub fn mark_dirty(&mut self, index: RunnerIndex) {

@@ -205,7 +205,7 @@ fn messages_about_attempts_not_yet_adopted_count() {
     let now = shard.now;
     let register = shard.restart_silently(RUNNER, room(1_000), &alive);
     let started = shard.messages(RUNNER, |runner| runner.start(*starts, now));
-    let ended = shard.messages(RUNNER, |runner| runner.end(*ends, now, End::Succeeded));
+    let ended = shard.messages(RUNNER, |runner| runner.end(*ends, End::Succeeded));
     shard.input_together(vec![Input::Runner(register), Input::Runner(started), Input::Runner(ended)]);
     expect_adopted(&shard, *starts, State::Running, 2);
     let record = shard.job(ends.job);
@@ -336,10 +336,9 @@ fn an_unwanted_attempt_takes_one_slot_however_often_it_is_reported() {
 fn nothing_is_lost_before_the_runner_has_registered() {
     let mut shard = Fixture::with_runner(2);
     let alive = processes(&mut shard, 2, true);
-    let now = shard.now;
     let ended = shard.messages(RUNNER, |runner| {
         *runner = runner.restarted(room(2), &alive);
-        runner.end(alive[0], now, End::Succeeded)
+        runner.end(alive[0], End::Succeeded)
     });
     shard.drop_runner_messages = true;
     shard.deliver(ended);
@@ -356,11 +355,7 @@ fn nothing_is_lost_before_the_runner_has_registered() {
 fn messages_of_the_earlier_incarnation_are_ignored_after_an_adoption() {
     let mut shard = Fixture::with_runner(1);
     let running = processes(&mut shard, 1, true)[0];
-    let message = RunnerMessage::Ended {
-        attempt_ref: running,
-        at: shard.now,
-        outcome: Box::new(model::job::Outcome::of(End::Fatal)),
-    };
+    let message = RunnerMessage::Ended { attempt_ref: running, outcome: Box::new(model::job::Outcome::of(End::Fatal)) };
     let late = FromRunner { runner: RUNNER, incarnation: Incarnation(1), sequence: 3, message };
     shard.restart(RUNNER, room(1), &[running]);
     shard.deliver(late);

@@ -32,10 +32,10 @@ fn a_runner_that_registers_without_its_attempts_loses_them_a_few_per_step() {
     shard.advance(500);
     expect_small_steps(&shard);
     assert!(jobs.iter().all(|job| shard.state(*job) == State::Dispatched));
+    let commits = shard.commits;
     shard.runner(RUNNER, room(1_000));
-    let still_lost = jobs.iter().filter(|job| shard.records.job(**job).unwrap().attempt.0 == 1).count();
-    assert!(still_lost > 0, "all of them were lost in one step");
     shard.advance(500);
+    assert!(shard.commits > commits + 10, "they were lost in {} steps", shard.commits - commits);
     expect_small_steps(&shard);
     assert!(jobs.iter().all(|job| shard.records.job(*job).unwrap().attempt.0 == 2));
     shard.finish_all();
@@ -80,11 +80,11 @@ fn attempts_missing_from_an_inventory_are_lost_a_few_per_step() {
     // A gap makes the shard request an inventory.
     let _lost = shard.messages(RUNNER, |runner| runner.register(0));
     let after_gap = shard.messages(RUNNER, |runner| runner.register(0));
+    let commits = shard.commits;
     shard.deliver(after_gap);
-    let again = |shard: &Fixture| jobs.iter().filter(|job| shard.records.job(**job).unwrap().attempt.0 == 2).count();
-    assert!(again(&shard) < JOBS / 2, "all of them were lost in one step");
     shard.advance(500);
-    assert_eq!(again(&shard), JOBS);
+    assert!(shard.commits > commits + 10, "they were lost in {} steps", shard.commits - commits);
+    assert!(jobs.iter().all(|job| shard.records.job(*job).unwrap().attempt.0 == 2));
     expect_small_steps(&shard);
 }
 

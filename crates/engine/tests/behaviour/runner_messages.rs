@@ -5,9 +5,8 @@ use model::batch::Keyspace;
 use model::id::{Incarnation, RunnerId};
 use model::job::{End, Outcome};
 use model::json::Json;
-use model::message::{FromRunner, RunnerMessage};
+use model::message::{FromRunner, ReportedAttempt, RunnerMessage};
 use model::state::State;
-use model::time::Millis;
 
 use crate::support::{Fixture, RUNNER, SECOND, attempt_ref, config_of, echo, process, room};
 
@@ -19,7 +18,7 @@ fn a_duplicate_message_counts_once() {
     let current = shard.current(id);
     let now = shard.now;
     let started = shard.messages(RUNNER, |runner| runner.start(current, now));
-    let ended = shard.messages(RUNNER, |runner| runner.end(current, now, End::Succeeded));
+    let ended = shard.messages(RUNNER, |runner| runner.end(current, End::Succeeded));
     for message in [&started, &started, &ended, &started, &ended] {
         shard.deliver(message.clone());
     }
@@ -38,7 +37,7 @@ fn a_gap_in_the_messages_makes_the_shard_request_an_inventory() {
         let current = shard.current(id);
         let now = shard.now;
         let _lost = shard.messages(RUNNER, |runner| runner.start(current, now));
-        let ended = shard.messages(RUNNER, |runner| runner.end(current, now, End::Succeeded));
+        let ended = shard.messages(RUNNER, |runner| runner.end(current, End::Succeeded));
         shard.deliver(ended);
         assert_eq!(shard.state(id), State::Succeeded, "the inventory request made the runner retransmit");
         assert_eq!(shard.job(id).states.iter().filter(|entry| entry.state == State::Running).count(), 1);
@@ -55,7 +54,7 @@ fn an_inventory_does_not_overtake_messages_in_transit() {
     let now = shard.now;
     shard.drop_runner_messages = true;
     let started = shard.messages(RUNNER, |runner| runner.start(current, now));
-    let ended = shard.messages(RUNNER, |runner| runner.end(current, now, End::Succeeded));
+    let ended = shard.messages(RUNNER, |runner| runner.end(current, End::Succeeded));
     let register = shard.messages(RUNNER, |runner| runner.register(0));
     let RunnerMessage::Register { oldest_kept, .. } = register.message else { panic!("not an inventory") };
     assert_eq!(oldest_kept, started.sequence);
@@ -75,16 +74,12 @@ fn messages_that_a_runner_no_longer_has_are_not_awaited() {
     let message = RunnerMessage::Register {
         capacity: room(1),
         profile: Default::default(),
-        in_flight: vec![current],
+        in_flight: vec![ReportedAttempt { attempt_ref: current, running_for: None }],
         request: 0,
         oldest_kept: 9,
     };
     shard.deliver(FromRunner { runner: RUNNER, incarnation: Incarnation(1), sequence: 9, message });
-    let end = RunnerMessage::Ended {
-        attempt_ref: current,
-        at: Millis(0),
-        outcome: Box::new(model::job::Outcome::of(End::Succeeded)),
-    };
+    let end = RunnerMessage::Ended { attempt_ref: current, outcome: Box::new(model::job::Outcome::of(End::Succeeded)) };
     shard.deliver(FromRunner { runner: RUNNER, incarnation: Incarnation(1), sequence: 10, message: end });
     assert_eq!(shard.state(id), State::Succeeded);
 }
@@ -110,8 +105,7 @@ fn a_new_incarnation_without_attempts_loses_the_old_ones() {
     let (running, dispatched) = (shard.submit(&process()), shard.submit(&process()));
     let current = shard.current(running);
     shard.start(current);
-    let now = shard.now;
-    let late = shard.messages(RUNNER, |runner| runner.end(current, now, End::Succeeded));
+    let late = shard.messages(RUNNER, |runner| runner.end(current, End::Succeeded));
     shard.runner(RUNNER, room(2));
     for id in [running, dispatched] {
         assert_eq!((shard.state(id), shard.job(id).infrastructure_failures), (State::Scheduled, 1));
@@ -157,9 +151,8 @@ fn after_a_restart_the_inventory_settles_the_attempts() {
     let jobs = shard.submit_some(4);
     shard.start(shard.current(jobs[1]));
     shard.start(shard.current(jobs[2]));
-    let now = shard.now;
     let (in_flight, ended, vanished) = (shard.current(jobs[1]), shard.current(jobs[2]), shard.current(jobs[3]));
-    let _lost_word = shard.messages(RUNNER, |runner| runner.end(ended, now, End::Succeeded));
+    let _lost_word = shard.messages(RUNNER, |runner| runner.end(ended, End::Succeeded));
     shard.messages(RUNNER, |runner| runner.in_flight.remove(&vanished));
     shard.runs.clear();
     shard.crash();
@@ -167,8 +160,8 @@ fn after_a_restart_the_inventory_settles_the_attempts() {
     assert!(shard.messages(RUNNER, |runner| runner.in_flight.contains(&in_flight)));
     assert_eq!(shard.state(jobs[2]), State::Succeeded, "the outbox had the outcome");
     assert_eq!(shard.state(jobs[0]), State::Dispatched);
-    // The stop message is repeated after the crash.
-    assert_eq!((shard.state(jobs[3]), shard.job(jobs[3]).attempt.0), (State::Dispatched, 1));
+    let vanished = shard.job(jobs[3]);
+    assert_eq!((vanished.state, vanished.attempt.0, vanished.infrastructure_failures), (State::Dispatched, 2, 0));
 }
 
 #[test]
@@ -198,8 +191,7 @@ fn an_attempt_dispatched_after_the_inventory_request_is_not_lost() {
     shard.deliver(after_gap);
     let id = shard.submit(&process());
     let request = (1 << 24) + 1;
-    let resent =
-        shard.messages(RUNNER, |runner| runner.receive(model::message::ToRunner::Inventory { request }, Millis(0)));
+    let resent = shard.messages(RUNNER, |runner| runner.obey(model::message::ShardMessage::Inventory { request }));
     for message in resent {
         shard.deliver(message);
     }
@@ -332,8 +324,7 @@ fn messages_are_acknowledged_once_committed() {
 fn messages_about_unknown_jobs_change_nothing() {
     let mut shard = Fixture::with_runner(1);
     let nobody = attempt_ref(model::id::JobId(5), 1);
-    let now = shard.now;
-    let message = shard.messages(RUNNER, |runner| runner.end(nobody, now, End::Succeeded));
+    let message = shard.messages(RUNNER, |runner| runner.end(nobody, End::Succeeded));
     shard.input(Input::Runner(message));
     assert_eq!(shard.shard.live_jobs(), 0);
 }

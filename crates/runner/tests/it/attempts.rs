@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use model::job::End;
-use model::message::{Capacity, RunnerMessage, ToRunner};
+use model::message::{Capacity, RunnerMessage, ShardMessage};
 use runner::StopMode;
 use runner::logs::{Reader, Stream};
 use serde_json::json;
@@ -13,11 +13,11 @@ use crate::support::{Fixture, attempt_ref, echo, endless, shell};
 #[tokio::test]
 async fn a_stop_of_an_unknown_attempt_is_confirmed_and_prevents_a_later_run() {
     let mut fixture = Fixture::with_slots().await;
-    fixture.send(ToRunner::Stop { attempt_ref: attempt_ref(1) });
+    fixture.send(ShardMessage::Stop { attempt_ref: attempt_ref(1) });
     fixture.stopped(attempt_ref(1)).await;
     // A late run message: the stop wins.
     fixture.run(attempt_ref(1), &echo());
-    fixture.send(ToRunner::Stop { attempt_ref: attempt_ref(1) });
+    fixture.send(ShardMessage::Stop { attempt_ref: attempt_ref(1) });
     let (retransmitted, _) = fixture.inventory().await;
     assert_eq!(retransmitted.len(), 2, "the registration and one end: {retransmitted:?}");
 }
@@ -52,7 +52,7 @@ async fn a_stop_ends_an_attempt_once() {
         fixture.run(attempt_ref(job), &run);
         fixture.started(attempt_ref(job)).await;
         for _ in 0..3 {
-            fixture.send(ToRunner::Stop { attempt_ref: attempt_ref(job) });
+            fixture.send(ShardMessage::Stop { attempt_ref: attempt_ref(job) });
         }
         fixture.stopped(attempt_ref(job)).await;
         assert_eq!(fixture.commit_all().await, []);
@@ -114,7 +114,7 @@ async fn a_program_can_clean_up_during_the_grace_period() {
     while received() != "ready\n" {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    fixture.send(ToRunner::Stop { attempt_ref: attempt_ref(1) });
+    fixture.send(ShardMessage::Stop { attempt_ref: attempt_ref(1) });
     fixture.stopped(attempt_ref(1)).await;
     assert_eq!(received(), "ready\ncleaned up\n");
 }

@@ -2,7 +2,7 @@
 
 use model::blob::BlobId;
 use model::job::End;
-use model::message::{Capacity, ToRunner};
+use model::message::{Capacity, ShardMessage};
 use serde_json::{Value, json};
 
 use crate::support::{Fixture, attempt_ref};
@@ -66,7 +66,7 @@ async fn an_endless_component_is_stopped_by_a_stop_and_by_its_fuel_limit() {
     let endless = put(&fixture, "(loop (br 0)) i32.const 0").await;
     fixture.run(attempt_ref(1), &wasm(endless));
     fixture.started(attempt_ref(1)).await;
-    fixture.send(ToRunner::Stop { attempt_ref: attempt_ref(1) });
+    fixture.send(ShardMessage::Stop { attempt_ref: attempt_ref(1) });
     fixture.stopped(attempt_ref(1)).await;
     let mut job = wasm(endless);
     job["limits"] = json!({"fuel": 100_000});

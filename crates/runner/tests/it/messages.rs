@@ -2,9 +2,10 @@
 
 use model::id::{Epoch, Incarnation, ShardId};
 use model::job::End;
-use model::message::{Capacity, RunnerMessage, ShardEpoch, ToRunner};
+use model::message::{Capacity, RunnerMessage, ShardMessage};
+use model::time::Millis;
 
-use crate::support::{Fixture, INCARNATION, Received, attempt_ref, echo, endless, spec};
+use crate::support::{Fixture, INCARNATION, Received, attempt_ref, echo, endless, in_flight, run_message};
 
 // FEATURES: B10
 #[tokio::test]
@@ -35,7 +36,7 @@ async fn a_repeated_run_message_runs_once() {
     let (retransmitted, register) = fixture.inventory().await;
     // The registration, two starts, one end, and nothing new.
     assert_eq!(retransmitted.iter().map(|received| received.sequence).collect::<Vec<_>>(), [1, 2, 3, 4]);
-    assert!(matches!(register, RunnerMessage::Register { ref in_flight, .. } if *in_flight == [attempt_ref(2)]));
+    assert_eq!(in_flight(&register), [attempt_ref(2)]);
 }
 
 // FEATURES: B4
@@ -51,12 +52,12 @@ async fn uncommitted_messages_are_retransmitted_with_their_sequence_numbers() {
     assert_eq!(retransmitted[1..], received);
     assert!(matches!(register, RunnerMessage::Register { oldest_kept: 1, .. }), "{register:?}");
     // Up to the end of the first attempt: later messages stay in the outbox.
-    fixture.send(ToRunner::Committed { sequence: 3 });
+    fixture.commit(3);
     let (retransmitted, register) = fixture.inventory().await;
     assert_eq!(retransmitted[..4], received[2..]);
     assert!(matches!(register, RunnerMessage::Register { oldest_kept: 4, .. }), "{register:?}");
     // An older commit message has no effect.
-    fixture.send(ToRunner::Committed { sequence: 1 });
+    fixture.commit(1);
     assert_eq!(fixture.inventory().await.0[..4], received[2..]);
 }
 
@@ -68,7 +69,7 @@ async fn an_inventory_lists_the_attempts_in_flight() {
         fixture.started(attempt_ref(job)).await;
     }
     assert_eq!(fixture.commit_all().await, [attempt_ref(1), attempt_ref(2), attempt_ref(3)]);
-    fixture.send(ToRunner::Stop { attempt_ref: attempt_ref(2) });
+    fixture.send(ShardMessage::Stop { attempt_ref: attempt_ref(2) });
     fixture.stopped(attempt_ref(2)).await;
     assert_eq!(fixture.commit_all().await, [attempt_ref(1), attempt_ref(3)]);
 }
@@ -77,37 +78,35 @@ async fn an_inventory_lists_the_attempts_in_flight() {
 async fn messages_with_an_older_epoch_or_another_incarnation_are_ignored() {
     let mut fixture = Fixture::with_slots().await;
     fixture.commit_all().await;
-    let run = ToRunner::Run { attempt_ref: attempt_ref(1), spec: spec(&endless()), constraints: None };
+    let run = run_message(attempt_ref(1), &endless());
     fixture.send_as(ShardId(0), Epoch(4), run.clone());
-    let shard_epoch = ShardEpoch { shard: ShardId(0), epoch: Epoch(5) };
+    let envelope = fixture.envelope(ShardId(0), Epoch(6), run.clone());
     for other in [INCARNATION.0 - 1, INCARNATION.0 + 1] {
-        fixture.runner.send(shard_epoch, Incarnation(other), vec![run.clone()]);
+        fixture.runner.send(ShardId(0), Incarnation(other), vec![envelope.clone()]);
     }
     // Likewise those of an unknown shard.
     fixture.send_as(ShardId(9), Epoch(5), run.clone());
     assert_eq!(fixture.commit_all().await, []);
-    fixture.send_as(ShardId(0), Epoch(6), run);
+    fixture.runner.send(ShardId(0), INCARNATION, vec![envelope]);
     fixture.started(attempt_ref(1)).await;
     // From now on the previous epoch is outdated, too.
-    fixture.send(ToRunner::Stop { attempt_ref: attempt_ref(1) });
-    fixture.send_as(ShardId(0), Epoch(6), ToRunner::Inventory { request: 1 });
+    fixture.send(ShardMessage::Stop { attempt_ref: attempt_ref(1) });
+    fixture.send_as(ShardId(0), Epoch(6), ShardMessage::Inventory { request: 1 });
     let register = loop {
         let message = fixture.message().await.message;
         if matches!(message, RunnerMessage::Register { request: 1, .. }) {
             break message;
         }
     };
-    assert!(
-        matches!(register, RunnerMessage::Register { ref in_flight, .. } if *in_flight == [attempt_ref(1)]),
-        "{register:?}"
-    );
+    assert_eq!(in_flight(&register), [attempt_ref(1)]);
 }
 
 #[tokio::test]
 async fn an_undecodable_job_ends_as_an_infrastructure_failure() {
     let mut fixture = Fixture::with_slots().await;
-    fixture.send(ToRunner::Run {
+    fixture.send(ShardMessage::Run {
         attempt_ref: attempt_ref(1),
+        valid_for: Millis(u64::MAX),
         spec: bytes::Bytes::from_static(&[0xff, 1, 2]),
         constraints: None,
     });
@@ -132,7 +131,7 @@ async fn without_a_free_slot_of_its_executor_an_attempt_ends_as_busy() {
     assert_eq!(fixture.ended(attempt_ref(5)).await.end, End::Busy);
     // The same attempt may be dispatched again once a slot is free.
     for (stop, again, job) in [(1, 2, &process), (3, 5, &endless())] {
-        fixture.send(ToRunner::Stop { attempt_ref: attempt_ref(stop) });
+        fixture.send(ShardMessage::Stop { attempt_ref: attempt_ref(stop) });
         fixture.stopped(attempt_ref(stop)).await;
         fixture.run(attempt_ref(again), job);
         fixture.started(attempt_ref(again)).await;
@@ -145,20 +144,15 @@ async fn shards_have_separate_sequence_numbers_and_slots() {
     let mut fixture = Fixture::new(Capacity { process: 1, echo: 1, wasm: 0 }).await;
     fixture.run(attempt_ref(1), &endless());
     fixture.started(attempt_ref(1)).await;
-    fixture.send_as(
-        ShardId(1),
-        Epoch(1),
-        ToRunner::Run { attempt_ref: attempt_ref(2), spec: spec(&endless()), constraints: None },
-    );
-    fixture.send_as(ShardId(1), Epoch(1), ToRunner::Stop { attempt_ref: attempt_ref(1) });
-    fixture.send_as(ShardId(1), Epoch(1), ToRunner::Inventory { request: 9 });
+    fixture.send_as(ShardId(1), Epoch(1), run_message(attempt_ref(2), &endless()));
+    fixture.send_as(ShardId(1), Epoch(1), ShardMessage::Stop { attempt_ref: attempt_ref(1) });
+    fixture.send_as(ShardId(1), Epoch(1), ShardMessage::Inventory { request: 9 });
     let mut messages = Vec::new();
     loop {
         let (shard, received) = fixture.next_message().await;
         assert_eq!(shard, ShardId(1));
         if matches!(received.message, RunnerMessage::Register { request: 9, .. }) {
-            let RunnerMessage::Register { in_flight, .. } = received.message else { unreachable!() };
-            assert_eq!(in_flight, [attempt_ref(2)]);
+            assert_eq!(in_flight(&received.message), [attempt_ref(2)]);
             break;
         }
         messages.push(received);

@@ -3,7 +3,7 @@
 use blobs::workers::{Function, Manifest, ManifestEntry};
 use bytes::Bytes;
 use model::job::End;
-use model::message::ToRunner;
+use model::message::ShardMessage;
 use model::spec::Sandbox;
 use model::verdict::Constraints;
 use serde_json::{Value, json};
@@ -161,7 +161,7 @@ async fn a_stopped_job_leaves_no_files() {
     fixture
         .run(attempt_ref(1), &with(sandboxed("mkdir -m 0 outputs/d; echo up; sleep 1000"), &json!({"outputs": ["*"]})));
     fixture.started(attempt_ref(1)).await;
-    fixture.send(ToRunner::Stop { attempt_ref: attempt_ref(1) });
+    fixture.send(ShardMessage::Stop { attempt_ref: attempt_ref(1) });
     fixture.stopped(attempt_ref(1)).await;
     fixture.commit_all().await;
     fixture.wait_until_removed().await;

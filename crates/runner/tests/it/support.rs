@@ -1,5 +1,7 @@
 //! Fixture: a runner, and a recorder of its messages in place of shards.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +11,9 @@ use blobs::Blobs;
 use bytes::Bytes;
 use model::id::{Attempt, Epoch, Incarnation, JobId, NodeId, RunnerId, ShardId, Shards};
 use model::job::{End, Outcome};
-use model::message::{AttemptRef, Capacity, FromRunner, Load, RunnerMessage, ShardEpoch, ToRunner};
+use model::message::{
+    AttemptRef, Capacity, FromRunner, Load, RunnerFrame, RunnerMessage, Session, ShardMessage, ToRunner,
+};
 use model::spec::JobSpec;
 use model::time::Millis;
 use model::verdict::Constraints;
@@ -24,8 +28,8 @@ const DEADLINE: Duration = Duration::from_secs(20);
 struct Recorder(mpsc::UnboundedSender<(ShardId, FromRunner)>);
 
 impl runner::Uplink for Recorder {
-    fn deliver(&self, shard: ShardId, messages: Vec<FromRunner>) {
-        for message in messages {
+    fn deliver(&self, shard: ShardId, frame: RunnerFrame) {
+        for message in frame.messages {
             // Fails after the end of the test.
             let _ = self.0.send((shard, message));
         }
@@ -41,6 +45,10 @@ pub struct Fixture {
     pub directory: TempDir,
     pub blobs: Blobs,
     requests: u64,
+    /// Messages sent so far, by session.
+    sent: RefCell<BTreeMap<(ShardId, Session), u64>>,
+    /// Last sequence received from the runner, by shard.
+    seen: BTreeMap<ShardId, u64>,
 }
 
 /// Message with its sequence number.
@@ -58,7 +66,8 @@ impl Fixture {
         let (sender, received) = mpsc::unbounded_channel();
         let blobs = options.blobs.clone();
         let runner = runner::start(options, Arc::new(Recorder(sender))).await.unwrap();
-        let mut fixture = Self { runner, received, directory, blobs, requests: 100 };
+        let mut fixture =
+            Self { runner, received, directory, blobs, requests: 100, sent: RefCell::default(), seen: BTreeMap::new() };
         for shard in [0, 1] {
             let (from, message) = fixture.next_message().await;
             assert_eq!(from, ShardId(shard));
@@ -79,28 +88,59 @@ impl Fixture {
         Self::new(Capacity { process: 4, echo: 4, wasm: 0 }).await
     }
 
-    pub fn send(&self, message: ToRunner) {
+    pub fn send(&self, message: ShardMessage) {
         self.send_as(ShardId(0), Epoch(5), message);
     }
 
-    pub fn send_as(&self, shard: ShardId, epoch: Epoch, message: ToRunner) {
-        self.runner.send(ShardEpoch { shard, epoch }, INCARNATION, vec![message]);
+    pub fn send_as(&self, shard: ShardId, epoch: Epoch, message: ShardMessage) {
+        self.runner.send(shard, INCARNATION, vec![self.envelope(shard, epoch, message)]);
+    }
+
+    /// The next message of a shard.
+    pub fn envelope(&self, shard: ShardId, epoch: Epoch, message: ShardMessage) -> ToRunner {
+        let session = Session { epoch, number: 1 };
+        let mut sent = self.sent.borrow_mut();
+        let sequence = sent.entry((shard, session)).or_default();
+        *sequence += 1;
+        ToRunner::Message { session, sequence: *sequence, heard: Millis(0), message }
+    }
+
+    pub fn commit(&self, sequence: u64) {
+        let message = ToRunner::Committed { session: Session { epoch: Epoch(5), number: 1 }, sequence };
+        self.runner.send(ShardId(0), INCARNATION, vec![message]);
     }
 
     pub fn run(&self, attempt_ref: AttemptRef, job: &Value) {
-        self.send(ToRunner::Run { attempt_ref, spec: spec(job), constraints: None });
+        self.send(run_message(attempt_ref, job));
     }
 
     /// As `run`, with constraints of the policy.
     pub fn run_constrained(&self, attempt_ref: AttemptRef, job: &Value, constraints: Constraints) {
-        self.send(ToRunner::Run { attempt_ref, spec: spec(job), constraints: Some(Box::new(constraints)) });
+        let mut message = run_message(attempt_ref, job);
+        if let ShardMessage::Run { constraints: of_run, .. } = &mut message {
+            *of_run = Some(Box::new(constraints));
+        }
+        self.send(message);
     }
 
-    pub async fn next_message(&mut self) -> (ShardId, Received) {
+    /// The next message, new or retransmitted.
+    async fn any_message(&mut self) -> (ShardId, Received) {
         let (shard, message) =
             tokio::time::timeout(DEADLINE, self.received.recv()).await.expect("no message from the runner").unwrap();
         assert_eq!((message.runner, message.incarnation), (RunnerId(7), INCARNATION));
         (shard, Received { sequence: message.sequence, message: message.message })
+    }
+
+    /// The next new message.
+    pub async fn next_message(&mut self) -> (ShardId, Received) {
+        loop {
+            let (shard, received) = self.any_message().await;
+            let seen = self.seen.entry(shard).or_default();
+            if received.sequence > *seen {
+                *seen = received.sequence;
+                return (shard, received);
+            }
+        }
     }
 
     /// The next message to the first shard.
@@ -123,11 +163,11 @@ impl Fixture {
         runner::logs::path(&self.directory.path().join("logs"), attempt_ref)
     }
 
-    /// The next message that is not the acceptance of an attempt.
+    /// The next message that is neither the acceptance of an attempt nor a registration.
     async fn message_after_acceptance(&mut self) -> Received {
         loop {
             let received = self.message().await;
-            if !matches!(received.message, RunnerMessage::Accepted { .. }) {
+            if !matches!(received.message, RunnerMessage::Accepted { .. } | RunnerMessage::Register { .. }) {
                 return received;
             }
         }
@@ -153,10 +193,19 @@ impl Fixture {
     /// Requests an inventory; returns the retransmitted messages and the inventory.
     pub async fn inventory(&mut self) -> (Vec<Received>, RunnerMessage) {
         self.requests += 1;
-        self.send(ToRunner::Inventory { request: self.requests });
-        let mut retransmitted = Vec::new();
+        self.send(ShardMessage::Inventory { request: self.requests });
+        let mut retransmitted: Vec<Received> = Vec::new();
         loop {
-            let received = self.message().await;
+            let (shard, received) = self.any_message().await;
+            if shard != ShardId(0) {
+                continue;
+            }
+            if retransmitted.last().is_some_and(|last| last.sequence >= received.sequence) {
+                // Retransmitted because the time was up, and again on request.
+                retransmitted.clear();
+            }
+            let seen = self.seen.entry(shard).or_default();
+            *seen = received.sequence.max(*seen);
             if matches!(received.message, RunnerMessage::Register { request, .. } if request == self.requests) {
                 return (retransmitted, received.message);
             }
@@ -168,11 +217,8 @@ impl Fixture {
     pub async fn commit_all(&mut self) -> Vec<AttemptRef> {
         let (retransmitted, register) = self.inventory().await;
         let last = retransmitted.last().map_or(0, |received| received.sequence) + 1;
-        self.send(ToRunner::Committed { sequence: last });
-        match register {
-            RunnerMessage::Register { in_flight, .. } => in_flight,
-            other => panic!("{other:?}"),
-        }
+        self.commit(last);
+        in_flight(&register)
     }
 }
 
@@ -219,6 +265,18 @@ async fn options(directory: &Path, capacity: Capacity) -> Options {
         wasm: wasm::Options::new(directory.join("wasm")),
         now: || Millis(42),
     }
+}
+
+/// The attempts of a registration.
+pub fn in_flight(register: &RunnerMessage) -> Vec<AttemptRef> {
+    match register {
+        RunnerMessage::Register { in_flight, .. } => in_flight.iter().map(|reported| reported.attempt_ref).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub fn run_message(attempt_ref: AttemptRef, job: &Value) -> ShardMessage {
+    ShardMessage::Run { attempt_ref, valid_for: Millis(u64::MAX), spec: spec(job), constraints: None }
 }
 
 /// The spawner built beside the tests.

@@ -20,7 +20,7 @@ impl World {
             Inbound::Settings { .. }
             | Inbound::Verdict { .. }
             | Inbound::Request { .. }
-            | Inbound::RunnerMessages(_)
+            | Inbound::RunnerFrame(_)
             | Inbound::PolicyUnavailable { .. }
             | Inbound::Scanned { .. }
             | Inbound::ScanFailed { .. }

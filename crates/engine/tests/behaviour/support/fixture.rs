@@ -1,6 +1,6 @@
 //! Shell of a shard under test: handles inputs, commits, performs effects, advances virtual time.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use engine::leases::Message;
@@ -11,7 +11,7 @@ use engine::{
 use model::change::Change;
 use model::id::{Epoch, Incarnation, JobId, QueueId, RunnerId, ShardId};
 use model::job::{End, Job, Outcome};
-use model::message::{AttemptRef, Capacity, FromRunner, ToRunner};
+use model::message::{AttemptRef, Capacity, FromRunner, RunnerHeader, Session, ShardMessage, ToRunner};
 use model::queue::{Queue, QueueRef, QueueToken};
 use model::reason::ReasonCode;
 use model::spec::JobSpec;
@@ -46,6 +46,10 @@ pub struct Fixture {
     pub stops: Vec<AttemptRef>,
     /// Numbers of the inventory requests, in order.
     pub inventory_requests: Vec<u64>,
+    /// Messages to runners, without retransmissions.
+    sent: BTreeSet<(RunnerId, Session, u64)>,
+    /// Acknowledgements of this step.
+    headers: BTreeMap<RunnerId, RunnerHeader>,
     /// All messages to runners are dropped.
     pub drop_runner_messages: bool,
     /// Fetches wait in `fetches` until [`Fixture::answer_fetches`].
@@ -97,6 +101,8 @@ impl Fixture {
             runs: Vec::new(),
             stops: Vec::new(),
             inventory_requests: Vec::new(),
+            sent: BTreeSet::new(),
+            headers: BTreeMap::new(),
             drop_runner_messages: false,
             hold_fetches: false,
             fetches: VecDeque::new(),
@@ -161,6 +167,8 @@ impl Fixture {
         for effect in step.effects {
             self.perform(effect);
         }
+        let headers = std::mem::take(&mut self.headers);
+        self.inbox.extend(headers.into_values().map(Input::RunnerHeader));
     }
 
     #[track_caller]
@@ -184,17 +192,23 @@ impl Fixture {
     }
 
     fn send(&mut self, runner_id: RunnerId, incarnation: Incarnation, message: ToRunner) {
-        match &message {
-            ToRunner::Run { attempt_ref, .. } => self.runs.push((runner_id, *attempt_ref)),
-            ToRunner::Stop { attempt_ref } => self.stops.push(*attempt_ref),
-            ToRunner::Inventory { request } => self.inventory_requests.push(*request),
-            ToRunner::Committed { .. } => {}
+        if let ToRunner::Message { session, sequence, message, .. } = &message
+            && self.sent.insert((runner_id, *session, *sequence))
+        {
+            match message {
+                ShardMessage::Run { attempt_ref, .. } => self.runs.push((runner_id, *attempt_ref)),
+                ShardMessage::Stop { attempt_ref } => self.stops.push(*attempt_ref),
+                ShardMessage::Inventory { request } => self.inventory_requests.push(*request),
+            }
         }
         if self.drop_runner_messages {
             return;
         }
         if let Some(runner) = self.runners.get_mut(&runner_id).filter(|runner| runner.incarnation == incarnation) {
-            let messages = runner.receive(message, self.now);
+            if let Some(header) = runner.header(&message, self.now) {
+                self.headers.insert(runner_id, header);
+            }
+            let messages = runner.receive(message);
             self.inbox.extend(messages.into_iter().map(Input::Runner));
         }
     }
@@ -421,8 +435,7 @@ impl Fixture {
 
     #[track_caller]
     pub fn accept(&mut self, attempt_ref: AttemptRef) {
-        let now = self.now;
-        let message = self.holder(attempt_ref).accept(attempt_ref, now);
+        let message = self.holder(attempt_ref).accept(attempt_ref);
         self.deliver(message);
     }
 
@@ -435,14 +448,12 @@ impl Fixture {
 
     #[track_caller]
     pub fn end(&mut self, attempt_ref: AttemptRef, end: End) {
-        let now = self.now;
-        let message = self.holder(attempt_ref).end(attempt_ref, now, end);
+        let message = self.holder(attempt_ref).end(attempt_ref, end);
         self.deliver(message);
     }
 
     pub fn end_with(&mut self, attempt_ref: AttemptRef, outcome: Outcome) {
-        let now = self.now;
-        let message = self.holder(attempt_ref).end_with(attempt_ref, now, outcome);
+        let message = self.holder(attempt_ref).end_with(attempt_ref, outcome);
         self.deliver(message);
     }
 
@@ -495,9 +506,9 @@ impl Fixture {
         for runner in self.runners.values_mut() {
             for attempt_ref in runner.in_flight.clone() {
                 messages.push(if runner.to_stop.contains(&attempt_ref) {
-                    runner.end(attempt_ref, now, End::Stopped)
+                    runner.end(attempt_ref, End::Stopped)
                 } else if runner.has_started(attempt_ref) {
-                    runner.end(attempt_ref, now, End::Succeeded)
+                    runner.end(attempt_ref, End::Succeeded)
                 } else {
                     runner.start(attempt_ref, now)
                 });

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use model::id::{Incarnation, RunnerId};
 use model::job::{End, Outcome};
 use model::json::Json;
-use model::message::{AttemptRef, Capacity, FromRunner, Profile, RunnerMessage, ToRunner};
+use model::message::{
+    AttemptRef, Capacity, FromRunner, Profile, ReportedAttempt, RunnerHeader, RunnerMessage, ShardMessage, ToRunner,
+};
 use model::time::Millis;
 
 #[derive(Debug)]
@@ -58,7 +60,8 @@ impl Runner {
 
     pub fn register(&mut self, request: u64) -> FromRunner {
         let oldest_kept = self.outbox.front().map_or(self.sequence + 1, |oldest| oldest.sequence);
-        let in_flight = self.in_flight.iter().copied().collect();
+        let in_flight =
+            self.in_flight.iter().map(|of| ReportedAttempt { attempt_ref: *of, running_for: None }).collect();
         let (capacity, profile) = (self.capacity, self.profile.clone());
         self.send(RunnerMessage::Register { capacity, profile, in_flight, request, oldest_kept })
     }
@@ -67,8 +70,8 @@ impl Runner {
         self.capacity = capacity;
     }
 
-    pub fn accept(&mut self, attempt_ref: AttemptRef, at: Millis) -> FromRunner {
-        self.send(RunnerMessage::Accepted { attempt_ref, at })
+    pub fn accept(&mut self, attempt_ref: AttemptRef) -> FromRunner {
+        self.send(RunnerMessage::Accepted { attempt_ref })
     }
 
     pub fn start(&mut self, attempt_ref: AttemptRef, at: Millis) -> FromRunner {
@@ -80,37 +83,54 @@ impl Runner {
         self.started.contains(&attempt_ref)
     }
 
-    pub fn end(&mut self, attempt_ref: AttemptRef, at: Millis, end: End) -> FromRunner {
-        self.end_with(attempt_ref, at, Outcome { result: Some(Json::of(&attempt_ref.attempt.0)), ..Outcome::of(end) })
+    pub fn end(&mut self, attempt_ref: AttemptRef, end: End) -> FromRunner {
+        self.end_with(attempt_ref, Outcome { result: Some(Json::of(&attempt_ref.attempt.0)), ..Outcome::of(end) })
     }
 
-    pub fn end_with(&mut self, attempt_ref: AttemptRef, at: Millis, outcome: Outcome) -> FromRunner {
+    pub fn end_with(&mut self, attempt_ref: AttemptRef, outcome: Outcome) -> FromRunner {
         self.in_flight.remove(&attempt_ref);
         self.to_stop.remove(&attempt_ref);
         self.finished.insert(attempt_ref);
-        self.send(RunnerMessage::Ended { attempt_ref, at, outcome: Box::new(outcome) })
+        self.send(RunnerMessage::Ended { attempt_ref, outcome: Box::new(outcome) })
+    }
+
+    /// The header that acknowledges a message.
+    pub fn header(&self, message: &ToRunner, at: Millis) -> Option<RunnerHeader> {
+        let (runner, incarnation) = (self.id, self.incarnation);
+        match message {
+            ToRunner::Message { session, sequence, .. } => {
+                Some(RunnerHeader { runner, incarnation, session: *session, received: *sequence, at })
+            }
+            ToRunner::Committed { .. } => None,
+        }
     }
 
     /// Handles a message; returns the immediate answers.
-    pub fn receive(&mut self, message: ToRunner, now: Millis) -> Vec<FromRunner> {
+    pub fn receive(&mut self, message: ToRunner) -> Vec<FromRunner> {
         match message {
-            ToRunner::Run { attempt_ref, .. } => {
+            ToRunner::Committed { sequence, .. } => {
+                self.outbox.retain(|message| message.sequence > sequence);
+                Vec::new()
+            }
+            ToRunner::Message { message, .. } => self.obey(message),
+        }
+    }
+
+    pub fn obey(&mut self, message: ShardMessage) -> Vec<FromRunner> {
+        match message {
+            ShardMessage::Run { attempt_ref, .. } => {
                 if !self.finished.contains(&attempt_ref) {
                     self.in_flight.insert(attempt_ref);
                 }
                 Vec::new()
             }
-            ToRunner::Stop { attempt_ref } if self.in_flight.contains(&attempt_ref) => {
+            ShardMessage::Stop { attempt_ref } if self.in_flight.contains(&attempt_ref) => {
                 self.to_stop.insert(attempt_ref);
                 Vec::new()
             }
-            ToRunner::Stop { attempt_ref } if self.finished.contains(&attempt_ref) => Vec::new(),
-            ToRunner::Stop { attempt_ref } => vec![self.end(attempt_ref, now, End::Stopped)],
-            ToRunner::Committed { sequence } => {
-                self.outbox.retain(|message| message.sequence > sequence);
-                Vec::new()
-            }
-            ToRunner::Inventory { request } => {
+            ShardMessage::Stop { attempt_ref } if self.finished.contains(&attempt_ref) => Vec::new(),
+            ShardMessage::Stop { attempt_ref } => vec![self.end(attempt_ref, End::Stopped)],
+            ShardMessage::Inventory { request } => {
                 let mut messages: Vec<FromRunner> = self.outbox.iter().cloned().collect();
                 messages.push(self.register(request));
                 messages

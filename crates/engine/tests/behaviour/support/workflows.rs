@@ -137,9 +137,9 @@ impl Fixture {
         let outcome = self.outcome_of(attempt_ref);
         let message = self.messages(runner, |runner| {
             if runner.to_stop.contains(&attempt_ref) {
-                runner.end(attempt_ref, now, End::Stopped)
+                runner.end(attempt_ref, End::Stopped)
             } else if runner.has_started(attempt_ref) {
-                runner.end_with(attempt_ref, now, outcome)
+                runner.end_with(attempt_ref, outcome)
             } else {
                 runner.start(attempt_ref, now)
             }

@@ -105,6 +105,8 @@ impl Reading<'_> {
             "Gaps in the messages of runners.",
             self.sum(|s| s.stats.gaps),
         );
+        let help = "Messages that were sent to a runner again.";
+        text.counter("outlast_runner_messages_retransmitted_total", help, self.sum(|s| s.stats.retransmitted));
         text.counter("outlast_anomalies_total", "Unexpected states of a shard.", self.sum(|s| s.stats.anomalies));
     }
 }

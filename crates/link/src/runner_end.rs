@@ -1,0 +1,330 @@
+//! The runner's end of the conversation with one shard.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hashbrown::{HashMap, HashSet};
+use model::id::{Epoch, Incarnation, RunnerId};
+use model::job::{End, Outcome};
+use model::message::{
+    AttemptRef, Capacity, FromRunner, Profile, ReportedAttempt, RunnerFrame, RunnerHeader, RunnerMessage, Session,
+    ShardMessage, ToRunner,
+};
+use model::spec::ExecutorKind;
+use model::time::Millis;
+use model::verdict::Constraints;
+
+use crate::outbox::Outbox;
+
+/// Most messages of one frame.
+const FRAME_MESSAGES_MAX: usize = 4_096;
+
+/// Most messages that are kept because they have overtaken others. The shard sends the rest again.
+const EARLY_MAX: u64 = 1_024;
+
+/// A runner with nothing else to send sends a header at this interval. It keeps dispatches valid.
+pub const HEARTBEAT: Millis = Millis(1_000);
+
+type Hasher = foldhash::fast::FixedState;
+
+/// What the runner does about a message.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Start this attempt, or decline it with [`End::Busy`].
+    Run { attempt_ref: AttemptRef, spec: Bytes, constraints: Option<Box<Constraints>> },
+    /// Stop this attempt, which is in flight.
+    Stop { attempt_ref: AttemptRef },
+    /// The ends of these attempts are committed: what is kept of them can be removed.
+    Committed { attempts: Vec<AttemptRef> },
+}
+
+/// An attempt in flight, with what its runner keeps about it.
+#[derive(Debug)]
+pub struct InFlight<T> {
+    executor: ExecutorKind,
+    /// When its program was started.
+    started_at: Option<Millis>,
+    value: T,
+}
+
+impl<T> InFlight<T> {
+    pub fn new(executor: ExecutorKind, value: T) -> Self {
+        Self { executor, started_at: None, value }
+    }
+
+    /// An attempt whose program runs since `started_at`.
+    pub fn started(executor: ExecutorKind, started_at: Millis, value: T) -> Self {
+        Self { executor, started_at: Some(started_at), value }
+    }
+
+    pub fn executor(&self) -> ExecutorKind {
+        self.executor
+    }
+
+    pub fn value(&self) -> &T {
+        &self.value
+    }
+
+    pub fn into_value(self) -> T {
+        self.value
+    }
+}
+
+/// All times are the runner's own steady clock.
+#[derive(Debug)]
+pub struct RunnerEnd<T> {
+    runner: RunnerId,
+    incarnation: Incarnation,
+    capacity: Capacity,
+    profile: Arc<Profile>,
+    /// Newest session of the shard; messages of older ones are ignored.
+    session: Session,
+    /// Sequence of the last message received in that session.
+    received: u64,
+    /// Messages that have overtaken others, by sequence.
+    early: BTreeMap<u64, (Millis, ShardMessage)>,
+    /// Messages that the shard has not committed.
+    outbox: Outbox<RunnerMessage>,
+    /// Messages up to this sequence are under way.
+    transmitted: u64,
+    /// An unacknowledged registration was replaced. The shard may have seen the old one only.
+    register_again: bool,
+    /// Attempts whose end is in the outbox.
+    ended: HashSet<AttemptRef, Hasher>,
+    in_flight: HashMap<AttemptRef, InFlight<T>, Hasher>,
+    /// Attempts in flight per executor.
+    counts: [u32; ExecutorKind::ALL.len()],
+    /// The shard waits for an acknowledgement.
+    owes_header: bool,
+    heartbeat_at: Millis,
+}
+
+impl<T> RunnerEnd<T> {
+    /// The first message registers the runner with `adopted`, the attempts of earlier incarnations that are in flight.
+    pub fn new(
+        now: Millis,
+        (runner, incarnation): (RunnerId, Incarnation),
+        capacity: Capacity,
+        profile: Arc<Profile>,
+        adopted: impl IntoIterator<Item = (AttemptRef, InFlight<T>)>,
+    ) -> Self {
+        let mut end = Self {
+            runner,
+            incarnation,
+            capacity,
+            profile,
+            session: Session { epoch: Epoch(0), number: 0 },
+            received: 0,
+            early: BTreeMap::new(),
+            outbox: Outbox::default(),
+            transmitted: 0,
+            register_again: false,
+            ended: HashSet::default(),
+            in_flight: HashMap::default(),
+            counts: [0; ExecutorKind::ALL.len()],
+            owes_header: false,
+            heartbeat_at: now,
+        };
+        for (attempt_ref, attempt) in adopted {
+            end.add(attempt_ref, attempt);
+        }
+        end.send_register(now, 0);
+        end
+    }
+
+    /// Takes a message of the shard, which must be addressed to this incarnation of the runner. What to do about it, and
+    /// about messages that waited for it, is added to `actions`.
+    pub fn receive(&mut self, now: Millis, message: ToRunner, actions: &mut Vec<Action>) {
+        let session = message.session();
+        if session < self.session {
+            return;
+        }
+        if session > self.session {
+            (self.session, self.received) = (session, 0);
+            self.early.clear();
+        }
+        match message {
+            ToRunner::Committed { sequence, .. } => actions.extend(self.committed(now, sequence)),
+            ToRunner::Message { sequence, heard, message, .. } => {
+                self.owes_header = true;
+                if sequence == self.received + 1 {
+                    self.received = sequence;
+                    actions.extend(self.obey(now, heard, message));
+                    self.obey_early(now, actions);
+                } else if sequence > self.received && sequence - self.received <= EARLY_MAX {
+                    self.early.insert(sequence, (heard, message));
+                }
+            }
+        }
+    }
+
+    fn obey_early(&mut self, now: Millis, actions: &mut Vec<Action>) {
+        while let Some((heard, message)) = self.early.remove(&(self.received + 1)) {
+            self.received += 1;
+            actions.extend(self.obey(now, heard, message));
+        }
+    }
+
+    fn committed(&mut self, now: Millis, sequence: u64) -> Option<Action> {
+        let mut attempts = Vec::new();
+        let ended = &mut self.ended;
+        let mut registered = false;
+        self.outbox.acknowledge(now, sequence, |message| match message {
+            RunnerMessage::Ended { attempt_ref, .. } => {
+                ended.remove(&attempt_ref);
+                attempts.push(attempt_ref);
+            }
+            RunnerMessage::Register { .. } => registered = true,
+            RunnerMessage::Accepted { .. } | RunnerMessage::Started { .. } => {}
+        });
+        if registered && std::mem::take(&mut self.register_again) {
+            self.send_register(now, 0);
+        }
+        (!attempts.is_empty()).then_some(Action::Committed { attempts })
+    }
+
+    fn obey(&mut self, now: Millis, heard: Millis, message: ShardMessage) -> Option<Action> {
+        match message {
+            ShardMessage::Run { attempt_ref, .. } if self.is_known(attempt_ref) => None,
+            ShardMessage::Run { attempt_ref, valid_for, .. } if now.saturating_sub(heard) > valid_for => {
+                // The shard may have given it up already.
+                self.send_ended(now, attempt_ref, Outcome::of(End::Busy));
+                None
+            }
+            ShardMessage::Run { attempt_ref, spec, constraints, .. } => {
+                Some(Action::Run { attempt_ref, spec, constraints })
+            }
+            ShardMessage::Stop { attempt_ref } if self.is_in_flight(attempt_ref) => Some(Action::Stop { attempt_ref }),
+            ShardMessage::Stop { attempt_ref } if self.is_known(attempt_ref) => None,
+            ShardMessage::Stop { attempt_ref } => {
+                self.send_ended(now, attempt_ref, Outcome::of(End::Stopped));
+                None
+            }
+            ShardMessage::Inventory { request } => {
+                self.transmitted = 0;
+                self.send_register(now, request);
+                None
+            }
+        }
+    }
+
+    /// Whether the attempt is in flight, or has ended and the shard may not know it yet.
+    pub fn is_known(&self, attempt_ref: AttemptRef) -> bool {
+        self.in_flight.contains_key(&attempt_ref) || self.ended.contains(&attempt_ref)
+    }
+
+    pub fn is_in_flight(&self, attempt_ref: AttemptRef) -> bool {
+        self.in_flight.contains_key(&attempt_ref)
+    }
+
+    pub fn get(&self, attempt_ref: AttemptRef) -> Option<&T> {
+        self.in_flight.get(&attempt_ref).map(InFlight::value)
+    }
+
+    pub fn get_mut(&mut self, attempt_ref: AttemptRef) -> Option<&mut T> {
+        self.in_flight.get_mut(&attempt_ref).map(|attempt| &mut attempt.value)
+    }
+
+    pub fn in_flight(&self) -> impl Iterator<Item = (AttemptRef, &InFlight<T>)> {
+        self.in_flight.iter().map(|(attempt_ref, attempt)| (*attempt_ref, attempt))
+    }
+
+    /// Attempts whose end the shard has not committed.
+    pub fn ended(&self) -> impl Iterator<Item = AttemptRef> {
+        self.ended.iter().copied()
+    }
+
+    pub fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
+    pub fn has_free_slot(&self, executor: ExecutorKind) -> bool {
+        self.counts[executor as usize] < self.capacity.of(executor)
+    }
+
+    /// The attempt has a slot.
+    pub fn add(&mut self, attempt_ref: AttemptRef, attempt: InFlight<T>) {
+        self.counts[attempt.executor as usize] += 1;
+        self.in_flight.insert(attempt_ref, attempt);
+    }
+
+    /// Registers again if the capacity has changed.
+    pub fn set_capacity(&mut self, now: Millis, capacity: Capacity) {
+        if self.capacity != capacity {
+            self.capacity = capacity;
+            self.send_register(now, 0);
+        }
+    }
+
+    /// The attempt has a slot; its program is being set up.
+    pub fn send_accepted(&mut self, now: Millis, attempt_ref: AttemptRef) {
+        self.outbox.push(now, RunnerMessage::Accepted { attempt_ref });
+    }
+
+    /// The attempt's program was started; `at` is the time on the wall clock.
+    pub fn send_started(&mut self, now: Millis, attempt_ref: AttemptRef, at: Millis) {
+        if let Some(attempt) = self.in_flight.get_mut(&attempt_ref) {
+            attempt.started_at.get_or_insert(now);
+        }
+        self.outbox.push(now, RunnerMessage::Started { attempt_ref, at });
+    }
+
+    pub fn send_ended(&mut self, now: Millis, attempt_ref: AttemptRef, outcome: Outcome) {
+        if let Some(attempt) = self.in_flight.remove(&attempt_ref) {
+            self.counts[attempt.executor as usize] -= 1;
+        }
+        // A declined attempt may be dispatched again.
+        if outcome.end != End::Busy {
+            self.ended.insert(attempt_ref);
+        }
+        self.outbox.push(now, RunnerMessage::Ended { attempt_ref, outcome: Box::new(outcome) });
+    }
+
+    /// Answers an inventory request, or registers unasked (request 0). A registration that is the newest message is
+    /// replaced, so that they do not accumulate while the shard cannot be reached.
+    fn send_register(&mut self, now: Millis, request: u64) {
+        let report = |(attempt_ref, attempt): (&AttemptRef, &InFlight<T>)| ReportedAttempt {
+            attempt_ref: *attempt_ref,
+            running_for: attempt.started_at.map(|started_at| now.saturating_sub(started_at)),
+        };
+        let mut in_flight: Vec<ReportedAttempt> = self.in_flight.iter().map(report).collect();
+        in_flight.sort_unstable_by_key(|reported| reported.attempt_ref);
+        let (capacity, profile, oldest_kept) = (self.capacity, self.profile.clone(), self.outbox.oldest());
+        let register = RunnerMessage::Register { capacity, profile, in_flight, request, oldest_kept };
+        if let Some(newest @ RunnerMessage::Register { .. }) = self.outbox.newest_mut() {
+            *newest = register;
+            self.register_again = true;
+            self.transmitted = self.transmitted.min(self.outbox.last() - 1);
+        } else {
+            self.outbox.push(now, register);
+        }
+    }
+
+    /// The next frame to send, if anything is due. Call it until there is none.
+    pub fn poll(&mut self, now: Millis) -> Option<RunnerFrame> {
+        if self.outbox.take_retransmission(now) {
+            self.transmitted = 0;
+        }
+        let (runner, incarnation) = (self.runner, self.incarnation);
+        let unsent = self.outbox.after(self.transmitted).take(FRAME_MESSAGES_MAX);
+        let messages: Vec<FromRunner> = unsent
+            .map(|(sequence, message)| FromRunner { runner, incarnation, sequence, message: message.clone() })
+            .collect();
+        if messages.is_empty() && !self.owes_header && now < self.heartbeat_at {
+            return None;
+        }
+        if let Some(last) = messages.last() {
+            self.transmitted = last.sequence;
+        }
+        self.owes_header = false;
+        self.heartbeat_at = now + HEARTBEAT;
+        let header = RunnerHeader { runner, incarnation, session: self.session, received: self.received, at: now };
+        Some(RunnerFrame { header, messages })
+    }
+
+    /// When [`RunnerEnd::poll`] is due, if nothing happens before.
+    pub fn poll_at(&self) -> Millis {
+        self.outbox.retransmit_at().map_or(self.heartbeat_at, |at| at.min(self.heartbeat_at))
+    }
+}

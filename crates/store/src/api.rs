@@ -25,6 +25,11 @@ pub trait Store: Send + Sync {
     /// written. After any other error the outcome is unknown until the shard is opened again.
     fn commit(&self, shard: ShardId, epoch: Epoch, batch: &Batch) -> Result<Position, Error>;
 
+    /// Confirms that `epoch` is the newest of the shard, at some time during the call. An owner without anything to
+    /// commit calls it before it answers: an owner that was superseded gets [`Error::Fenced`] and must say nothing.
+    /// Whatever the owner has read before is current if this succeeds.
+    fn confirm(&self, shard: ShardId, epoch: Epoch) -> Result<(), Error>;
+
     /// Returns the value of a key. Sees every commit that returned before this call.
     fn get(&self, shard: ShardId, keyspace: Keyspace, key: &[u8]) -> Result<Option<Bytes>, Error>;
 

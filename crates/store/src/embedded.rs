@@ -248,13 +248,15 @@ impl Store for Embedded {
         self.pipeline.wait_for_backlog()?;
         let shard_epoch = self.shard_epoch(shard);
         let current = shard_epoch.lock();
-        if *current != epoch {
-            return Err(Error::Fenced { shard, stale: epoch, current: *current });
-        }
+        Error::check_epoch(shard, epoch, *current)?;
         let head = entry::commit_head(shard, epoch);
         let (position, entry) = self.journal.append_shared(&[&head, batch.as_bytes()])?;
         self.pipeline.submit(position, entry);
         Ok(position)
+    }
+
+    fn confirm(&self, shard: ShardId, epoch: Epoch) -> Result<(), Error> {
+        Error::check_epoch(shard, epoch, *self.shard_epoch(shard).lock())
     }
 
     fn get(&self, shard: ShardId, keyspace: Keyspace, key: &[u8]) -> Result<Option<Bytes>, Error> {

@@ -8,6 +8,11 @@ use model::id::{Epoch, ShardId};
 use crate::Position;
 
 impl Error {
+    /// Refuses an owner that is not the newest.
+    pub(crate) fn check_epoch(shard: ShardId, epoch: Epoch, current: Epoch) -> Result<(), Self> {
+        if epoch == current { Ok(()) } else { Err(Self::Fenced { shard, stale: epoch, current }) }
+    }
+
     /// Refuses a batch beyond the limit of a store.
     pub(crate) fn check_size(bytes: usize, bytes_max: usize) -> Result<(), Self> {
         if bytes > bytes_max { Err(Self::TooLarge { bytes, bytes_max }) } else { Ok(()) }

@@ -96,6 +96,10 @@ impl ModelStore {
 }
 
 impl Inner {
+    fn newest_epoch(&self, shard: ShardId) -> Epoch {
+        self.epochs.get(&shard).map_or(Epoch(0), |(epoch, _)| *epoch)
+    }
+
     fn durable(&self) -> Position {
         Position(self.log.len() as u64)
     }
@@ -139,10 +143,7 @@ impl Store for ModelStore {
         Error::check_size(batch.as_bytes().len(), self.commit_bytes_max())?;
         let position = {
             let mut inner = self.inner.lock();
-            let current = inner.epochs.get(&shard).map_or(Epoch(0), |(epoch, _)| *epoch);
-            if current != epoch {
-                return Err(Error::Fenced { shard, stale: epoch, current });
-            }
+            Error::check_epoch(shard, epoch, inner.newest_epoch(shard))?;
             let fault = inner.fault_plan.as_mut().map_or(Fault::None, |plan| plan(shard, batch));
             let landed = fault.lands().then(|| inner.apply(shard, batch));
             match (fault, landed) {
@@ -152,6 +153,10 @@ impl Store for ModelStore {
         };
         self.call_hooks(position);
         Ok(position)
+    }
+
+    fn confirm(&self, shard: ShardId, epoch: Epoch) -> Result<(), Error> {
+        Error::check_epoch(shard, epoch, self.inner.lock().newest_epoch(shard))
     }
 
     fn get(&self, shard: ShardId, keyspace: Keyspace, key: &[u8]) -> Result<Option<Bytes>, Error> {

@@ -50,6 +50,10 @@ impl Store for FaultyStore {
         self.inner.open_shard(shard, owner)
     }
 
+    fn confirm(&self, shard: ShardId, epoch: Epoch) -> Result<(), Error> {
+        self.inner.confirm(shard, epoch)
+    }
+
     fn commit_bytes_max(&self) -> usize {
         self.inner.commit_bytes_max()
     }

@@ -16,8 +16,12 @@ pub fn only_the_newest_epoch_commits(fixture: &mut dyn Fixture) {
 
     let old = open(fixture, SHARD);
     fixture.store().commit(SHARD, old, &batch).expect("the owner can commit");
+    fixture.store().confirm(SHARD, old).expect("the owner is confirmed");
     let new = fixture.store().open_shard(SHARD, NodeId(8)).expect("another node can take over");
     assert!(new > old, "epochs grow");
+    let superseded = fixture.store().confirm(SHARD, old);
+    assert!(matches!(superseded, Err(Error::Fenced { stale, current, .. }) if stale == old && current == new));
+    fixture.store().confirm(SHARD, new).expect("the new owner is confirmed");
 
     batch.put(Keyspace::Live, b"key", b"a stale write");
     let refused = fixture.store().commit(SHARD, old, &batch);

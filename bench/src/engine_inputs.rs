@@ -9,7 +9,7 @@ use model::job::{End, Outcome};
 use model::json::Json;
 use model::message::{Capacity, FromRunner, RunnerHeader, RunnerMessage, ShardMessage, ToRunner};
 use model::spec::{EchoRun, JobSpec, Run};
-use model::time::Millis;
+use model::time::{Millis, Now};
 
 use crate::Scale;
 use crate::report::{Report, Target};
@@ -23,7 +23,12 @@ pub fn measure(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
     }
     let shards = Shards::new(1).ok_or_else(|| anyhow::anyhow!("1 is not a valid number of shards"))?;
     let mut bench = Bench {
-        shard: Shard::new(Config::new(ShardId(0), shards), Arc::default(), Epoch(1), Millis(1_800_000_000_000)),
+        shard: Shard::new(
+            Config::new(ShardId(0), shards),
+            Arc::default(),
+            Epoch(1),
+            Now::both(Millis(1_800_000_000_000)),
+        ),
         step: Step::new(),
         sequence: 0,
         inputs: 0,
@@ -64,7 +69,7 @@ impl Bench {
         let begin = Instant::now();
         for input in inputs {
             self.inputs += 1;
-            self.shard.handle(now, input, &mut self.step);
+            self.shard.handle(Now::both(now), input, &mut self.step);
         }
         self.shard.flush(&mut self.step);
         self.spent += begin.elapsed();

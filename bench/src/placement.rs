@@ -9,7 +9,7 @@ use model::id::{Incarnation, NodeId, RunnerId, ShardId, Shards};
 use model::job::{End, Outcome};
 use model::message::{AttemptRef, Capacity, FromRunner, Profile, RunnerMessage, ShardMessage};
 use model::spec::{EchoRun, ExecutorKind, JobSpec, Run};
-use model::time::Millis;
+use model::time::{Millis, Now};
 use store::{Embedded, Options, Store};
 
 use crate::Scale;
@@ -45,7 +45,7 @@ impl Bench {
             None => model::id::Epoch(1),
         };
         Ok(Self {
-            shard: Shard::new(Config::new(SHARD, shards), Arc::default(), epoch, START),
+            shard: Shard::new(Config::new(SHARD, shards), Arc::default(), epoch, Now::both(START)),
             step: Step::new(),
             store,
             sequences: vec![0; runners as usize],
@@ -84,7 +84,7 @@ impl Bench {
                     None => break,
                 },
             };
-            self.shard.handle(START, input, &mut self.step);
+            self.shard.handle(Now::both(START), input, &mut self.step);
             inputs += 1;
         }
         self.finish()?;
@@ -120,8 +120,8 @@ impl Bench {
     /// Handles all messages, and all ticks due by then.
     fn settle(&mut self) -> anyhow::Result<()> {
         while self.step(&mut std::iter::empty())? > 0 {}
-        while self.shard.next_tick() <= START {
-            self.shard.handle(START, Input::Tick, &mut self.step);
+        while self.shard.tick_in(Now::both(START)) == Millis(0) {
+            self.shard.handle(Now::both(START), Input::Tick, &mut self.step);
             self.finish()?;
         }
         Ok(())

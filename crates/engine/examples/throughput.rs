@@ -13,7 +13,7 @@ use model::job::{End, Outcome};
 use model::json::Json;
 use model::message::{AttemptRef, Capacity, FromRunner, RunnerHeader, RunnerMessage, ShardMessage, ToRunner};
 use model::spec::{EchoRun, JobSpec, Run};
-use model::time::Millis;
+use model::time::{Millis, Now};
 
 const INPUTS_PER_STEP: usize = 256;
 const RUNNER: RunnerId = RunnerId(1);
@@ -43,7 +43,7 @@ impl Bench {
             oldest_kept: 1,
         };
         Some(Self {
-            shard: Shard::new(config, Arc::default(), Epoch(1), START),
+            shard: Shard::new(config, Arc::default(), Epoch(1), Now::both(START)),
             step: Step::new(),
             sequence: 0,
             messages: VecDeque::from([register]),
@@ -72,7 +72,7 @@ impl Bench {
                 }
                 None => break,
             };
-            self.shard.handle(now, input, &mut self.step);
+            self.shard.handle(Now::both(now), input, &mut self.step);
             inputs += 1;
         }
         self.shard.flush(&mut self.step);
@@ -100,7 +100,7 @@ impl Bench {
         self.step.clear();
         if let Some((session, received)) = header {
             let header = RunnerHeader { runner: RUNNER, incarnation: Incarnation(1), session, received, at: now };
-            self.shard.handle(now, Input::RunnerHeader(header), &mut self.step);
+            self.shard.handle(Now::both(now), Input::RunnerHeader(header), &mut self.step);
         }
     }
 }

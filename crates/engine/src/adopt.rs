@@ -47,15 +47,15 @@ impl Shard {
             entry.set_pending(Some(PendingDecision::Adopt(incarnation)));
             // Dispatched before any inventory request to this incarnation.
             entry.set_dispatched_after(0);
-            adopted.push((entry.job.executor, attempt_ref, entry.job.since()));
+            adopted.push((entry.job.executor, attempt_ref));
             self.backlog.push_attempt(job);
         }
+        let now = self.steady;
         if let Some(runner) = self.runner_mut(id) {
             runner.is_unregistered = false;
-            for (executor, attempt_ref, since) in adopted {
-                runner.take(executor, attempt_ref, since);
+            for (executor, attempt_ref) in adopted {
+                runner.take(executor, attempt_ref, now);
             }
-            runner.sort_dispatched();
             self.runner_changed_by_id(id);
         }
     }

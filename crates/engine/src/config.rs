@@ -31,7 +31,7 @@ pub struct Config {
     pub rejected_messages_max: usize,
     /// Maximum time between dispatch and the report that the attempt was accepted or started.
     pub dispatch_timeout: Millis,
-    /// Maximum time between dispatch and the report that an accepted attempt's program started: inputs are fetched
+    /// Maximum time between the acceptance of an attempt and the report that its program started: inputs are fetched
     /// meanwhile.
     pub setup_timeout: Millis,
     /// Maximum time for a runner to confirm a stop.

@@ -42,6 +42,8 @@ pub(crate) struct LiveJob {
     requirement: Option<RequirementId>,
     /// When a waiting job is checked again.
     wakes_at: Option<Millis>,
+    /// When the limit of the current state is reached, on the steady clock.
+    limit_at: Option<Millis>,
     /// The newest inventory request at the time of dispatch.
     dispatched_after: u64,
     /// The runner has accepted the current attempt. Not on record: an inventory says so again.
@@ -72,6 +74,7 @@ impl LiveJob {
             is_ready: false,
             requirement: None,
             wakes_at: None,
+            limit_at: None,
             dispatched_after: 0,
             accepted: false,
             policy_misses: 0,
@@ -134,6 +137,14 @@ impl LiveJob {
     /// Returns the time set before.
     pub fn set_wakes_at(&mut self, at: Option<Millis>) -> Option<Millis> {
         std::mem::replace(&mut self.wakes_at, at)
+    }
+
+    pub fn limit_at(&self) -> Option<Millis> {
+        self.limit_at
+    }
+
+    pub fn set_limit_at(&mut self, at: Option<Millis>) {
+        self.limit_at = at;
     }
 
     pub fn is_accepted(&self) -> bool {

@@ -10,8 +10,8 @@
 //!    then `set_waiting` with the number still waiting;
 //! 4. [`Leases::flush`], once: the writes go into the step's batch (`Keyspace::Grants`), together with the records of
 //!    the jobs that took and gave back;
-//! 5. the commit, fenced by the epoch, **even if the batch is empty but there are messages**: a superseded owner must
-//!    not send any;
+//! 5. the commit, fenced by the epoch; without writes, a confirmation that the epoch is still the newest: a superseded
+//!    owner must not send any message;
 //! 6. only then the messages. Any of them may be lost.
 //!
 //! The next step is due at [`Leases::next_tick`] at the latest. After a failed commit this memory is discarded with the

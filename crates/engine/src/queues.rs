@@ -11,7 +11,7 @@ use model::id::{JobId, QueueId};
 use model::key::Day;
 use model::queue::{KeyCount, Queue, QueueRef, QueueState, QueueToken};
 use model::state::State;
-use model::time::Millis;
+use model::time::{Millis, Now};
 
 use crate::input::Refusal;
 use crate::shard::Map;
@@ -30,6 +30,8 @@ pub(crate) struct QueueEntry {
     /// How many of them are in flight.
     on_runner: u32,
     expiry_armed: bool,
+    /// Since when it is idle, on the steady clock.
+    idle_at: Millis,
     /// Workflows that have not ended.
     workflows: u32,
     /// Cancellation cursor: jobs up to this one are cancelled.
@@ -37,8 +39,10 @@ pub(crate) struct QueueEntry {
 }
 
 impl QueueEntry {
-    fn new(queue: Queue) -> Self {
+    fn new(queue: Queue, now: Now) -> Self {
         Self {
+            // After a restart the wall clock tells how long it was idle before.
+            idle_at: now.steady.saturating_sub(now.wall.saturating_sub(queue.idle_since)),
             queue,
             dirty: false,
             active: BTreeSet::new(),
@@ -47,6 +51,10 @@ impl QueueEntry {
             cancelled_through: JobId(0),
             workflows: 0,
         }
+    }
+
+    fn set_idle(&mut self, now: Now) {
+        (self.queue.idle_since, self.idle_at) = (now.wall, now.steady);
     }
 
     pub fn queue(&self) -> &Queue {
@@ -134,7 +142,7 @@ impl Queues {
         !self.cancelling.is_empty()
     }
 
-    fn add(&mut self, queue: Queue) {
+    fn add(&mut self, queue: Queue, now: Now) {
         let id = queue.id;
         if let Some(token) = queue.token {
             self.tokens.insert(token, id);
@@ -145,7 +153,7 @@ impl Queues {
         if queue.state == QueueState::Cancelled {
             self.cancelling.insert(id);
         }
-        self.entries.insert(id, Box::new(QueueEntry::new(queue)));
+        self.entries.insert(id, Box::new(QueueEntry::new(queue, now)));
     }
 
     fn remove(&mut self, id: QueueId) -> Option<Box<QueueEntry>> {
@@ -207,7 +215,7 @@ impl Queues {
         job: JobId,
         from: State,
         to: State,
-        now: Millis,
+        now: Now,
     ) -> Option<QueueChange> {
         let entry = self.entries.get_mut(&id)?;
         let mut counted = QueueChange::default();
@@ -229,7 +237,7 @@ impl Queues {
             entry.active.insert(job);
         }
         if entry.active.is_empty() {
-            entry.queue.idle_since = now;
+            entry.set_idle(now);
             counted.became_idle = true;
         }
         if !entry.dirty {
@@ -272,11 +280,11 @@ impl Queues {
     }
 
     /// A workflow in it has ended. Returns whether it is idle now.
-    fn release(&mut self, id: QueueId, now: Millis) -> bool {
+    fn release(&mut self, id: QueueId, now: Now) -> bool {
         let Some(entry) = self.entries.get_mut(&id) else { return false };
         entry.workflows = entry.workflows.saturating_sub(1);
         if entry.is_idle() {
-            entry.queue.idle_since = now;
+            entry.set_idle(now);
         }
         entry.is_idle()
     }
@@ -287,7 +295,7 @@ impl Queues {
         if std::mem::replace(&mut entry.expiry_armed, true) {
             return None;
         }
-        Some(entry.queue.idle_since + idle_expiry)
+        Some(entry.idle_at + idle_expiry)
     }
 
     /// The next jobs of a cancelled queue, at most `chunk`.

@@ -9,7 +9,7 @@ use model::key::{CreatedObject, KeyEntry};
 use model::message::RunnerCursor;
 use model::queue::Queue;
 use model::state::State;
-use model::time::Millis;
+use model::time::Now;
 
 use crate::anomaly::Anomaly;
 use crate::fetch::Fetched;
@@ -74,9 +74,13 @@ impl Shard {
             self.restore_assignment(&job);
         }
         self.restore_unconfirmed(&job);
-        self.timers.arm(&job, &self.config);
         self.stats.enter(job.state);
-        self.jobs.insert(LiveJob::restored(job));
+        let mut entry = LiveJob::restored(job);
+        if entry.job.state == State::Cancelling {
+            entry.set_limit_at(Some(self.steady + self.config.stop_timeout));
+        }
+        self.timers.arm(&entry, &self.config);
+        self.jobs.insert(entry);
     }
 
     /// Resumes a restored shard: every effect that the records imply is issued again. Overdue timers fire with the
@@ -84,8 +88,8 @@ impl Shard {
     ///
     /// Returns whether it is finished. If not, the step is full: commit it and call this again. Inputs wait until then.
     #[must_use]
-    pub fn resume(&mut self, now: Millis, step: &mut Step) -> bool {
-        self.now = self.now.max(now);
+    pub fn resume(&mut self, now: Now, step: &mut Step) -> bool {
+        self.advance_to(now);
         let mut left = std::mem::take(&mut self.resuming).unwrap_or_else(|| self.things_to_resume());
         while !self.is_full(step) && step.effects.len() < RESUME_EFFECTS_MAX {
             match left.pop_front() {

@@ -10,7 +10,8 @@ use model::id::{Incarnation, JobId, RunnerId};
 use model::job::Job;
 use model::machine::{Event, Fault, Ignored};
 use model::message::{
-    AttemptRef, Capacity, FromRunner, Load, Profile, RunnerCursor, RunnerHeader, RunnerMessage, Session, ShardMessage,
+    AttemptRef, Capacity, FromRunner, Load, Profile, ReportedAttempt, RunnerCursor, RunnerHeader, RunnerMessage,
+    Session, ShardMessage,
 };
 use model::rejected::RejectedMessage;
 use model::spec::ExecutorKind;
@@ -50,7 +51,7 @@ pub(crate) struct Runner {
     lingers_since: Millis,
     /// Attempts in dispatch order, to find those that are neither accepted nor started.
     dispatched: VecDeque<(Millis, AttemptRef)>,
-    /// Accepted attempts with the time of their dispatch, to find those that never start.
+    /// Accepted attempts with the time of their acceptance, to find those that never start.
     accepted: BTreeSet<(Millis, AttemptRef)>,
     /// No registration since this incarnation, or this owner of the shard, started. Attempts of earlier incarnations
     /// stay undecided until then.
@@ -110,11 +111,6 @@ impl Runner {
 
     fn release(&mut self, executor: ExecutorKind) {
         self.in_flight[executor as usize] = self.in_flight[executor as usize].saturating_sub(1);
-    }
-
-    /// Restores the dispatch order. After a restart the attempts are in job order.
-    pub fn sort_dispatched(&mut self) {
-        self.dispatched.make_contiguous().sort_unstable();
     }
 
     /// When the next inventory request is due, if any.
@@ -223,7 +219,7 @@ impl Shard {
         message: ShardMessage,
         step: &mut Step,
     ) {
-        let now = self.now;
+        let now = self.steady;
         let Some(index) = self.runners.index(id) else { return };
         let Some(runner) = self.runners.get_mut(index).filter(|runner| runner.incarnation == incarnation) else {
             return;
@@ -248,7 +244,7 @@ impl Shard {
 
     /// Applies the header of a runner's frame. A runner that is unknown or was lost is asked to register.
     pub(crate) fn runner_header(&mut self, header: &RunnerHeader, step: &mut Step) {
-        let (id, incarnation, now) = (header.runner, header.incarnation, self.now);
+        let (id, incarnation, now) = (header.runner, header.incarnation, self.steady);
         match self.runner_mut(id) {
             Some(runner) if runner.incarnation > incarnation => {}
             Some(runner) if runner.incarnation == incarnation => {
@@ -293,7 +289,8 @@ impl Shard {
         let Some((id, incarnation)) = job.runner() else { return };
         self.runners.assign(id, job.id);
         let attempt_ref = AttemptRef { job: job.id, attempt: job.attempt };
-        self.change_runner(id, incarnation, |runner| runner.take(job.executor, attempt_ref, job.since()));
+        let now = self.steady;
+        self.change_runner(id, incarnation, |runner| runner.take(job.executor, attempt_ref, now));
     }
 
     /// Requests an inventory from every runner after a restart.
@@ -302,7 +299,6 @@ impl Shard {
         runners.sort_unstable();
         for (id, incarnation) in runners {
             self.request_inventory(id, incarnation, step);
-            self.change_runner(id, incarnation, Runner::sort_dispatched);
         }
     }
 
@@ -330,7 +326,7 @@ impl Shard {
         attempt_ref: AttemptRef,
         executor: ExecutorKind,
     ) {
-        let now = self.now;
+        let now = self.steady;
         self.change_runner(id, incarnation, |runner| {
             // It takes over the slot of the job, not an additional one.
             runner.release(executor);
@@ -374,9 +370,12 @@ impl Shard {
         }
         match message.message {
             RunnerMessage::Register { capacity, profile, in_flight, request, .. } => {
-                let mut in_flight: Vec<AttemptRef> = in_flight.iter().map(|reported| reported.attempt_ref).collect();
-                in_flight.sort_unstable();
-                self.register(id, capacity, &in_flight, request, step);
+                let mut attempts: Vec<AttemptRef> = in_flight.iter().map(|reported| reported.attempt_ref).collect();
+                attempts.sort_unstable();
+                self.register(id, capacity, &attempts, request, step);
+                for reported in in_flight {
+                    self.resume_runtime_limit(reported);
+                }
                 self.apply_profile(id, profile);
             }
             RunnerMessage::Accepted { attempt_ref } => self.accepted(id, attempt_ref),
@@ -427,7 +426,7 @@ impl Shard {
 
     /// Requests an inventory from a runner, at most once per interval.
     pub(crate) fn request_inventory(&mut self, id: RunnerId, incarnation: Incarnation, step: &mut Step) {
-        let now = self.now;
+        let now = self.steady;
         // Unique over all epochs of the shard: answers to an earlier owner do not match.
         let first_inventory = self.epoch.0 << 24;
         let inventory = match self.runner_mut(id) {
@@ -472,6 +471,18 @@ impl Shard {
         self.confirm_absent(id, incarnation, in_flight, if answers { inventory } else { 0 }, step);
     }
 
+    /// After a restart the limit of a running attempt is known once its runner has reported how long it has been running.
+    fn resume_runtime_limit(&mut self, reported: ReportedAttempt) {
+        let ReportedAttempt { attempt_ref, running_for } = reported;
+        let Some(entry) = self.jobs.get_mut(attempt_ref.job) else { return };
+        let is_unlimited =
+            entry.job.attempt == attempt_ref.attempt && entry.job.state == State::Running && entry.limit_at().is_none();
+        if is_unlimited && let Some(limit) = entry.job.runtime_limit() {
+            let left = limit.saturating_sub(running_for.unwrap_or_default());
+            self.timers.set_limit(entry, self.steady + left);
+        }
+    }
+
     /// Updates placement with the profile of a registered runner.
     fn apply_profile(&mut self, id: RunnerId, profile: Arc<Profile>) {
         let Some(index) = self.runners.index(id) else {
@@ -500,7 +511,7 @@ impl Shard {
             None => {
                 // The executor of a removed job is unknown. Only processes outlive their records.
                 let executor = entry.map_or(ExecutorKind::Process, |entry| entry.job.executor);
-                let now = self.now;
+                let now = self.steady;
                 self.change_runner(id, incarnation, |runner| runner.linger(executor, attempt_ref, now));
             }
         }
@@ -540,7 +551,7 @@ impl Shard {
     /// stops that were not confirmed.
     pub(crate) fn check_runners(&mut self, step: &mut Step) {
         for _ in 0..self.config.timers_per_step {
-            let Some(index) = self.runners.pop_check(self.now) else { break };
+            let Some(index) = self.runners.pop_check(self.steady) else { break };
             self.check_dispatched(index, step);
             self.check_inventory(index, step);
             self.retransmit(index, step);
@@ -557,9 +568,9 @@ impl Shard {
         // Otherwise the message is a duplicate or outdated.
         let Some(entry) = self.jobs.get_mut(attempt_ref.job).filter(waits) else { return };
         entry.set_accepted(true);
-        let since = entry.job.since();
+        let now = self.steady;
         if let Some(runner) = self.runner_mut(id) {
-            runner.accepted.insert((since, attempt_ref));
+            runner.accepted.insert((now, attempt_ref));
         }
         self.runner_changed_by_id(id);
     }
@@ -571,7 +582,7 @@ impl Shard {
                 self.anomalies.note(Anomaly::MissingRunnerIndex(index.0), "check dispatched");
                 break;
             };
-            let overdue = runner.pop_overdue(self.now, &self.config);
+            let overdue = runner.pop_overdue(self.steady, &self.config);
             let Some(attempt_ref) = overdue else { break };
             let _ = self.fire(attempt_ref.job, Event::DispatchTimedOut { attempt: attempt_ref.attempt }, step);
         }
@@ -613,7 +624,7 @@ impl Shard {
             return self.anomalies.note(Anomaly::MissingRunnerIndex(index.0), "check inventory");
         };
         let (id, incarnation) = (*id, runner.incarnation);
-        if runner.next_inventory(self.config.stop_timeout).is_some_and(|at| at <= self.now) {
+        if runner.next_inventory(self.config.stop_timeout).is_some_and(|at| at <= self.steady) {
             self.request_inventory(id, incarnation, step);
         }
     }
@@ -624,7 +635,7 @@ impl Shard {
             return self.anomalies.note(Anomaly::MissingRunnerIndex(index.0), "retransmit");
         };
         let (id, incarnation) = (*id, runner.incarnation);
-        let again = runner.link.retransmit(self.now);
+        let again = runner.link.retransmit(self.steady);
         self.stats.retransmitted += again.len() as u64;
         step.effects.extend(again.into_iter().map(|message| Effect::Send { runner: id, incarnation, message }));
     }

@@ -11,7 +11,7 @@ use model::id::{Epoch, JobId, QueueId};
 use model::job::Job;
 use model::queue::Queue;
 use model::spec::ExecutorKind;
-use model::time::Millis;
+use model::time::{Millis, Now};
 
 use crate::anomaly::Anomalies;
 use crate::audit::AuditChain;
@@ -49,7 +49,10 @@ pub struct Shard {
     pub(crate) config: Config,
     pub(crate) settings: Arc<Settings>,
     pub(crate) epoch: Epoch,
+    /// Wall clock of the current input.
     pub(crate) now: Millis,
+    /// Monotonic clock of the current input.
+    pub(crate) steady: Millis,
     pub(crate) ids: Ids,
     pub(crate) jobs: Jobs,
     pub(crate) queues: Queues,
@@ -74,13 +77,14 @@ pub struct Shard {
 
 impl Shard {
     /// An empty shard. Records are added with `restore_*`, then [`Shard::resume`] starts it.
-    pub fn new(config: Config, settings: Arc<Settings>, epoch: Epoch, now: Millis) -> Self {
+    pub fn new(config: Config, settings: Arc<Settings>, epoch: Epoch, now: Now) -> Self {
         config.validate();
         let leases = Leases::new(config.shard, config.shards, epoch);
         Self {
             ids: Ids::new(config.shards.home_slot(config.shard)),
             epoch,
-            now,
+            now: now.wall,
+            steady: now.steady,
             jobs: Jobs::default(),
             queues: Queues::default(),
             ready: Ready::new(settings.clone(), leases, config.interactive_ages_after, config.batch_ages_after),
@@ -89,7 +93,7 @@ impl Shard {
             keys: Keys::default(),
             submits: Submits::default(),
             operations: WaitingOperations::default(),
-            sweep: Sweep::new(now),
+            sweep: Sweep::new(now.wall),
             backlog: Backlog::default(),
             tenancy: Tenancy::default(),
             audit: AuditChain::default(),
@@ -105,11 +109,10 @@ impl Shard {
     }
 
     /// Handles one input. Its outcome is in `step` after [`Shard::flush`].
-    pub fn handle(&mut self, now: Millis, input: Input, step: &mut Step) {
+    pub fn handle(&mut self, now: Now, input: Input, step: &mut Step) {
         debug_assert!(self.resuming.is_none(), "inputs wait until the shard has resumed");
-        // The engine's time never goes back. After a backward jump of the clock it stands still.
-        self.now = self.now.max(now);
-        self.ready.tick(self.now);
+        self.advance_to(now);
+        self.ready.tick(self.steady);
         match input {
             Input::Submit { request, jobs } => self.submit(request, jobs, step),
             Input::Cancel { request, job, by } => self.operate(Some(request), job, by, Operation::Cancel, step),
@@ -177,23 +180,28 @@ impl Shard {
         self.fill_runners(step);
     }
 
-    /// Deadline of the next [`Input::Tick`]. A time in the past means: now.
-    pub fn next_tick(&self) -> Millis {
+    /// The engine's clocks never go back. After a backward jump of the wall clock it stands still.
+    pub(crate) fn advance_to(&mut self, now: Now) {
+        self.now = self.now.max(now.wall);
+        self.steady = self.steady.max(now.steady);
+    }
+
+    /// Both clocks, as of the current input.
+    pub(crate) fn clocks(&self) -> Now {
+        Now { wall: self.now, steady: self.steady }
+    }
+
+    /// Time until the next [`Input::Tick`]; zero if one is due.
+    pub fn tick_in(&self, now: Now) -> Millis {
         if self.queues.is_cancelling() || self.backlog.is_due() {
-            return self.now;
+            return Millis(0);
         }
-        let timer = [
-            self.timers.next(),
-            self.runners.next_check(),
-            self.scans.next(),
-            self.ready.next_tick(),
-            self.tenancy.next(),
-            self.workflows.next(),
-        ]
-        .into_iter()
-        .flatten()
-        .min();
-        timer.map_or(self.sweep.next(), |timer| timer.min(self.sweep.next()))
+        let wall = [Some(self.sweep.next()), self.timers.next(), self.scans.next(), self.workflows.next()];
+        let steady =
+            [self.timers.next_steady(), self.runners.next_check(), self.ready.next_tick(), self.tenancy.next()];
+        let wall = wall.into_iter().flatten().map(|at| at.saturating_sub(now.wall));
+        let steady = steady.into_iter().flatten().map(|at| at.saturating_sub(now.steady));
+        wall.chain(steady).min().unwrap_or_default()
     }
 
     pub fn epoch(&self) -> Epoch {

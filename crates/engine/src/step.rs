@@ -1,4 +1,5 @@
-//! The outcome of one round of inputs: a batch to commit, and effects to perform afterwards.
+//! The outcome of one round of inputs: a batch to commit, and effects to perform afterwards. With an empty batch the owner's
+//! epoch is confirmed instead: a superseded owner performs no effects.
 
 use model::batch::Batch;
 use model::change::Change;

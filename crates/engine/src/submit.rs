@@ -242,10 +242,12 @@ impl Shard {
             at: self.now,
             reason: None,
         });
-        self.timers.arm(&job, &self.config);
         self.stats.enter(job.state);
         self.ready.count_received(requirement, &job);
         let bytes = self.jobs.create(job, requirement);
+        if let Some(entry) = self.jobs.get(id) {
+            self.timers.arm(entry, &self.config);
+        }
         self.backlog.add_written(bytes);
         Ok(())
     }

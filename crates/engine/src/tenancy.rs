@@ -7,7 +7,6 @@ use std::collections::VecDeque;
 
 use model::batch::Keyspace;
 use model::id::{QueueId, ShardId};
-use model::key;
 use model::time::Millis;
 
 use crate::input::{Effect, Refusal, RequestId, Submission};
@@ -157,8 +156,8 @@ impl Shard {
         let LimitReached { scope, limit, refusal } = limit_reached;
         let Some(scope) = scope else { return Err(refusal) };
         // Trying again does not extend the deadline.
-        let until = *self.tenancy.deadlines.entry((request, index)).or_insert(self.now + PARKED_TIMEOUT);
-        if until <= self.now || self.tenancy.parked.len() >= PARKED_MAX {
+        let until = *self.tenancy.deadlines.entry((request, index)).or_insert(self.steady + PARKED_TIMEOUT);
+        if until <= self.steady || self.tenancy.parked.len() >= PARKED_MAX {
             return Err(refusal);
         }
         *self.tenancy.waiting.entry(scope).or_default() += 1;
@@ -192,7 +191,7 @@ impl Shard {
             self.await_scope(scope, limit);
         }
         while let Some(first) = self.tenancy.parked.front()
-            && first.until <= self.now
+            && first.until <= self.steady
         {
             let Some(parked) = self.tenancy.parked.pop_front() else { break };
             let ParkedSubmit { request, index, scope, limit, refusal, .. } = parked;
@@ -242,10 +241,6 @@ impl Shard {
                 Some(value) => step.batch.put(Keyspace::Grants, &key, &value),
                 None => step.batch.delete(Keyspace::Grants, &key),
             }
-        }
-        if !outbox.messages.is_empty() && step.batch.is_empty() {
-            // Messages need a fenced commit: a superseded owner must not send any.
-            step.batch.put(Keyspace::Meta, key::META_LAST_ID, &self.ids.last().to_be_bytes());
         }
         let messages = outbox.messages.drain(..);
         step.effects.extend(messages.map(|(shard, message)| Effect::ToShard { shard, message }));

@@ -1,4 +1,8 @@
 //! Timers of jobs and queues. They are derived from records and not stored themselves.
+//!
+//! Deadlines, delays and expiries of approvals are times of the wall clock. Limits of attempts, of stops and of idle
+//! queues count on the steady clock, which does not jump. After a restart a running attempt has no limit until its runner
+//! has reported how long it has been running.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +10,7 @@ use model::id::{JobId, QueueId};
 use model::job::Job;
 use model::machine::Event;
 use model::state::State;
-use model::time::Millis;
+use model::time::{Millis, Now};
 
 use crate::anomaly::Anomaly;
 use crate::config::Config;
@@ -32,19 +36,48 @@ enum Timer {
 /// All timers of a shard, soonest first.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
-    set: BTreeSet<(Millis, Timer)>,
+    wall: BTreeSet<(Millis, Timer)>,
+    steady: BTreeSet<(Millis, Timer)>,
 }
 
-/// The timer that goes with a job's state.
+/// How long the state of a job may last on the steady clock.
+pub(crate) fn limit(job: &Job, config: &Config) -> Option<Millis> {
+    match job.state {
+        State::Running => job.runtime_limit(),
+        State::Cancelling => Some(config.stop_timeout),
+        State::Pending
+        | State::Blocked
+        | State::ApprovalRequired
+        | State::Scheduled
+        | State::Dispatched
+        | State::Scanning
+        | State::Succeeded
+        | State::Failed
+        | State::TimedOut
+        | State::Cancelled
+        | State::Denied
+        | State::Quarantined
+        | State::Abandoned => None,
+    }
+}
+
+/// The timer of [`limit`].
+fn limit_timer(entry: &LiveJob) -> Option<(Millis, Timer)> {
+    let id = entry.job.id;
+    let timer = if entry.job.state == State::Cancelling { Timer::StopOverdue(id) } else { Timer::AttemptTimeout(id) };
+    entry.limit_at().map(|at| (at, timer))
+}
+
+/// The timer on the wall clock that goes with a job's state.
 fn state_timer(job: &Job, config: &Config) -> Option<(Millis, Timer)> {
     match job.state {
         State::Blocked => Some((job.eligible_at, Timer::Due(job.id))),
-        State::Running => job.runtime_limit().map(|limit| (job.since() + limit, Timer::AttemptTimeout(job.id))),
-        State::Cancelling => Some((job.since() + config.stop_timeout, Timer::StopOverdue(job.id))),
+        State::ApprovalRequired => Some((job.since() + config.approval_expiry, Timer::ApprovalExpiry(job.id))),
         // Woken by `Timer::Wake`, where needed.
         State::Pending | State::Scheduled => None,
-        State::ApprovalRequired => Some((job.since() + config.approval_expiry, Timer::ApprovalExpiry(job.id))),
         State::Dispatched
+        | State::Running
+        | State::Cancelling
         | State::Scanning
         | State::Succeeded
         | State::Failed
@@ -78,46 +111,66 @@ fn deadline_timer(job: &Job) -> Option<(Millis, Timer)> {
 }
 
 impl Timers {
+    /// The next one on the wall clock.
     pub fn next(&self) -> Option<Millis> {
-        self.set.first().map(|(at, _)| *at)
+        self.wall.first().map(|(at, _)| *at)
     }
 
-    /// Sets the timers that a job's record implies.
-    pub fn arm(&mut self, job: &Job, config: &Config) {
-        self.set.extend(state_timer(job, config));
-        self.set.extend(deadline_timer(job));
+    /// The next one on the steady clock.
+    pub fn next_steady(&self) -> Option<Millis> {
+        self.steady.first().map(|(at, _)| *at)
     }
 
-    /// Removes a job's timers. Call it before the record changes.
-    pub fn disarm(&mut self, job: &Job, config: &Config) {
-        for timer in state_timer(job, config).into_iter().chain(deadline_timer(job)) {
-            self.set.remove(&timer);
+    /// Sets the timers of a job.
+    pub fn arm(&mut self, entry: &LiveJob, config: &Config) {
+        self.wall.extend(state_timer(&entry.job, config));
+        self.wall.extend(deadline_timer(&entry.job));
+        self.steady.extend(limit_timer(entry));
+    }
+
+    /// Removes a job's timers. Call it before the job changes.
+    pub fn disarm(&mut self, entry: &LiveJob, config: &Config) {
+        for timer in state_timer(&entry.job, config).into_iter().chain(deadline_timer(&entry.job)) {
+            self.wall.remove(&timer);
         }
+        if let Some(timer) = limit_timer(entry) {
+            self.steady.remove(&timer);
+        }
+    }
+
+    /// Sets the limit of a job's state.
+    pub fn set_limit(&mut self, entry: &mut LiveJob, at: Millis) {
+        entry.set_limit_at(Some(at));
+        self.steady.extend(limit_timer(entry));
     }
 
     /// Sets the wake timer of a job, replacing an earlier one.
     pub fn wake(&mut self, entry: &mut LiveJob, at: Millis) {
         if let Some(old) = entry.set_wakes_at(Some(at)) {
-            self.set.remove(&(old, Timer::Wake(entry.job.id)));
+            self.wall.remove(&(old, Timer::Wake(entry.job.id)));
         }
-        self.set.insert((at, Timer::Wake(entry.job.id)));
+        self.wall.insert((at, Timer::Wake(entry.job.id)));
     }
 
     pub fn cancel_wake(&mut self, entry: &mut LiveJob) {
         if let Some(at) = entry.set_wakes_at(None) {
-            self.set.remove(&(at, Timer::Wake(entry.job.id)));
+            self.wall.remove(&(at, Timer::Wake(entry.job.id)));
         }
     }
 
     pub fn arm_expiry(&mut self, queue: QueueId, at: Millis) {
-        self.set.insert((at, Timer::QueueExpiry(queue)));
+        self.steady.insert((at, Timer::QueueExpiry(queue)));
     }
 
-    fn pop_due(&mut self, now: Millis) -> Option<Timer> {
-        let first = self.set.first().filter(|(at, _)| *at <= now).copied()?;
-        self.set.remove(&first);
-        Some(first.1)
+    fn pop_due(&mut self, now: Now) -> Option<Timer> {
+        pop(&mut self.steady, now.steady).or_else(|| pop(&mut self.wall, now.wall))
     }
+}
+
+fn pop(timers: &mut BTreeSet<(Millis, Timer)>, now: Millis) -> Option<Timer> {
+    let first = timers.first().filter(|(at, _)| *at <= now).copied()?;
+    timers.remove(&first);
+    Some(first.1)
 }
 
 impl Shard {
@@ -127,7 +180,7 @@ impl Shard {
             if self.is_full(step) {
                 break;
             }
-            let Some(timer) = self.timers.pop_due(self.now) else { break };
+            let Some(timer) = self.timers.pop_due(self.clocks()) else { break };
             self.fire_timer(timer, step);
         }
         self.check_runners(step);

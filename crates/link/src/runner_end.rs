@@ -282,8 +282,13 @@ impl<T> RunnerEnd<T> {
     }
 
     /// Answers an inventory request, or registers unasked (request 0). A registration that is the newest message is
-    /// replaced, so that they do not accumulate while the shard cannot be reached.
+    /// replaced, so that they do not accumulate while the shard cannot be reached; the new one answers its request.
     fn send_register(&mut self, now: Millis, request: u64) {
+        let unacknowledged = match self.outbox.newest_mut() {
+            Some(RunnerMessage::Register { request, .. }) => Some(*request),
+            _ => None,
+        };
+        let request = request.max(unacknowledged.unwrap_or(0));
         let report = |(attempt_ref, attempt): (&AttemptRef, &InFlight<T>)| ReportedAttempt {
             attempt_ref: *attempt_ref,
             running_for: attempt.started_at.map(|started_at| now.saturating_sub(started_at)),

@@ -231,6 +231,17 @@ fn registrations_do_not_accumulate_while_the_shard_is_unreachable() {
 }
 
 #[test]
+fn a_replaced_answer_to_an_inventory_request_still_answers_it() {
+    let mut pair = Pair::new();
+    let inventory = pair.send(ShardMessage::Inventory { request: 7 });
+    pair.deliver_to_runner(inventory);
+    pair.runner.set_capacity(pair.now, Capacity::default());
+    pair.exchange();
+    let answers = |message: &RunnerMessage| matches!(message, RunnerMessage::Register { request: 7, .. });
+    assert!(pair.messages.iter().any(answers), "{:?}", pair.messages);
+}
+
+#[test]
 fn an_inventory_reports_how_long_attempts_have_been_running() {
     let mut pair = Pair::new();
     for job in [2, 1] {

@@ -1,11 +1,11 @@
-//! Wall-clock time. Always an input: this crate never reads a clock.
+//! Time. Always an input: this crate never reads a clock.
 
 use std::fmt;
 use std::ops::{Add, Sub};
 
 use minicbor::{Decode, Encode};
 
-/// Milliseconds since the Unix epoch, or a duration in milliseconds.
+/// Milliseconds since the Unix epoch or of a steady clock, or a duration in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Encode, Decode)]
 #[cbor(transparent)]
 pub struct Millis(#[n(0)] pub u64);
@@ -33,6 +33,22 @@ impl Sub for Millis {
 
     fn sub(self, other: Self) -> Self {
         self.saturating_sub(other)
+    }
+}
+
+/// The two clocks of a machine, read at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Now {
+    /// Wall clock, which may jump. Recorded times, deadlines, delays and calendars use it.
+    pub wall: Millis,
+    /// Monotonic clock with an arbitrary origin. Timeouts, liveness and retransmission use it.
+    pub steady: Millis,
+}
+
+impl Now {
+    /// Both clocks show the same time.
+    pub fn both(time: Millis) -> Self {
+        Self { wall: time, steady: time }
     }
 }
 

@@ -18,7 +18,7 @@ mod progress;
 mod run_request;
 mod sampling;
 mod spawner_client;
-mod steady_clock;
+pub mod steady_clock;
 mod workspace;
 
 pub use handle::{Handle, StopMode, start};

@@ -3,7 +3,7 @@
 use model::time::Millis;
 use rustix::time::{ClockId, clock_gettime};
 
-pub(crate) fn now() -> Millis {
+pub fn now() -> Millis {
     let now = clock_gettime(ClockId::Monotonic);
     // Neither is negative.
     Millis(now.tv_sec.unsigned_abs() * 1_000 + now.tv_nsec.unsigned_abs() / 1_000_000)

@@ -1,15 +1,20 @@
-//! Wall clock of the server, the source of all recorded times.
+//! Clocks of the server.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use model::time::Millis;
+use model::time::{Millis, Now};
 use parking_lot::Mutex;
 
 /// Last time returned, and the monotonic instant of that call.
 struct LastReading {
     time: Duration,
     at: Instant,
+}
+
+/// Both clocks.
+pub(crate) fn read() -> Now {
+    Now { wall: now(), steady: runner::steady_clock::now() }
 }
 
 /// Wall-clock time that never goes back. After the wall clock is set back, time advances by the monotonic clock, so

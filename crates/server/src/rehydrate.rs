@@ -30,7 +30,7 @@ pub(crate) fn rehydrate(
 ) -> Result<Shard, Error> {
     let id = config.shard;
     let epoch = store.open_shard(id, node)?;
-    let now = clock::now();
+    let now = clock::read();
     let mut shard = Shard::new(config, settings, epoch, now);
     for_each_record(store, id, Keyspace::Queues, |_, value| {
         shard.restore_queue(codec::decode(value)?);

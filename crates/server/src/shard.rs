@@ -13,7 +13,7 @@ use model::id::{Epoch, Incarnation, JobId, RunnerId, ShardId, Shards, WorkflowId
 use model::job::{End, SpilledResult};
 use model::message::{AttemptRef, FromRunner, Load, RunnerFrame, RunnerMessage, ToRunner};
 use model::spec::ExecutorKind;
-use model::time::Millis;
+use model::time::{Millis, Now};
 use store::Store;
 use tokio::sync::oneshot;
 
@@ -61,8 +61,8 @@ pub(crate) struct ShardLoop<'a> {
     stale_replies: u64,
     /// A read from the store failed: the shard cannot go on without its answer.
     failed: Option<String>,
-    /// Time of this round. Reading the clock for each message would cost more than handling some of them.
-    now: Millis,
+    /// Clocks of this round. Reading the clock for each message would cost more than handling some of them.
+    now: Now,
 }
 
 /// What all owners of a shard in this process have in common.
@@ -97,7 +97,7 @@ impl<'a> ShardLoop<'a> {
             published_commits: 0,
             stale_replies: 0,
             failed: None,
-            now: clock::now(),
+            now: clock::read(),
         }
     }
 
@@ -105,7 +105,7 @@ impl<'a> ShardLoop<'a> {
     /// [`ShardLoop::run`].
     pub fn resume(&mut self) -> Result<(), Error> {
         loop {
-            let finished = self.shard.resume(clock::now(), &mut self.step);
+            let finished = self.shard.resume(clock::read(), &mut self.step);
             self.finish_round()?;
             if finished {
                 return Ok(());
@@ -119,8 +119,8 @@ impl<'a> ShardLoop<'a> {
         let mut stopping = false;
         loop {
             // Work left from earlier rounds comes first, so that new inputs cannot starve it.
-            self.now = clock::now();
-            if self.shard.next_tick() <= self.now {
+            self.now = clock::read();
+            if self.shard.tick_in(self.now) == Millis(0) {
                 self.shard.handle(self.now, Input::Tick, &mut self.step);
             }
             stopping |= self.gather();
@@ -139,7 +139,7 @@ impl<'a> ShardLoop<'a> {
     fn gather(&mut self) -> bool {
         self.handle_runner_messages();
         let Some(first) = self.wait() else { return false };
-        self.now = clock::now();
+        self.now = clock::read();
         let mut stopping = self.handle(first);
         for _ in 1..ROUND_MESSAGES_MAX {
             if stopping || self.is_full() {
@@ -218,7 +218,7 @@ impl<'a> ShardLoop<'a> {
     }
 
     fn wait(&mut self) -> Option<Message> {
-        let until = self.shard.next_tick().saturating_sub(self.now);
+        let until = self.shard.tick_in(self.now);
         let has_messages = !self.messages.is_empty() && !self.spilling;
         if until.0 == 0 || has_messages || !self.step.batch.is_empty() {
             return self.context.inbox.receiver.try_recv().ok();
@@ -283,6 +283,9 @@ impl<'a> ShardLoop<'a> {
             let commit = || self.context.store.commit(self.id, self.shard.epoch(), &self.step.batch);
             self.context.inbox.commit_times.time(commit)?;
             self.commits += 1;
+        } else if !self.step.effects.is_empty() {
+            // Whatever the effects say is only true if nobody else owns the shard.
+            self.context.store.confirm(self.id, self.shard.epoch())?;
         }
         for (anomaly, during) in self.step.anomalies.drain(..) {
             tracing::error!(shard = %self.id, %anomaly, during, "unexpected state, please report it; the shard continues");

@@ -41,6 +41,7 @@ faults! {
     CrashDuringEffects = "crash during effects";
     ShardTakenOver = "shard taken over from a live owner";
     StaleCommitRefused = "stale commit refused";
+    StaleAnswerPrevented = "superseded owner kept from answering";
     RunnerCrashed = "runner crashed";
     SpawnerSurvived = "attempts survived the crash of their runner";
     SpawnerDied = "attempts died with their runner";

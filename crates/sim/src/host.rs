@@ -10,7 +10,7 @@ use engine::{Effect, Fetch, Input, Settings, Shard, Step};
 use model::id::NodeId;
 use model::message::{AttemptRef, ShardMessage};
 use model::spec::ExecutorKind;
-use model::time::Millis;
+use model::time::{Millis, Now};
 use parking_lot::Mutex;
 use store::{Error, ModelStore, Store};
 
@@ -19,6 +19,7 @@ use crate::crash::Crash;
 use crate::invariants::{self, Checked, DispatchSnapshot};
 use crate::ledger::{CheckContext, Commit};
 use crate::rehydrate;
+use crate::sabotage::Sabotage;
 use crate::scenario::{SECOND, Time};
 use crate::world::{Event, Inbound, World, trace};
 
@@ -32,6 +33,8 @@ pub struct Host {
     pub processes: Vec<Process>,
     pub clock_offset: i64,
     furthest_offset: i64,
+    /// Drift of the steady clock, in parts per million.
+    pub drift_ppm: i64,
 }
 
 /// A process that owns or owned a shard.
@@ -72,12 +75,12 @@ impl Process {
     }
 
     /// Resumes the shard as far as one step allows.
-    fn resume(&mut self, now: Millis) {
+    fn resume(&mut self, now: Now) {
         self.is_resuming = !self.shard.resume(now, &mut self.step);
         self.inspect_effects();
     }
 
-    fn handle(&mut self, now: Millis, inbound: Inbound) {
+    fn handle(&mut self, now: Now, inbound: Inbound) {
         if let Inbound::Settings { number, settings } = &inbound {
             // Overtaken by newer settings.
             if *number <= self.settings_number {
@@ -91,7 +94,7 @@ impl Process {
         }
     }
 
-    fn handle_input(&mut self, now: Millis, input: Input) {
+    fn handle_input(&mut self, now: Now, input: Input) {
         self.shard.handle(now, input, &mut self.step);
         self.inspect_effects();
     }
@@ -124,6 +127,10 @@ impl Process {
 }
 
 impl Host {
+    pub fn new(drift_ppm: i64) -> Self {
+        Self { drift_ppm, ..Self::default() }
+    }
+
     pub fn jump(&mut self, by: i64) {
         self.clock_offset += by;
         self.furthest_offset = self.furthest_offset.max(self.clock_offset);
@@ -196,7 +203,7 @@ impl World {
         self.processes += 1;
         let number = self.processes;
         let id = self.shard_id(shard);
-        let now = self.clock(shard);
+        let now = self.clocks(shard);
         let settings = self.operators.newest_settings();
         let restored =
             rehydrate::rehydrate(&self.store, &self.plans, NodeId(number), self.scenario.config(id), settings, now);
@@ -263,7 +270,7 @@ impl World {
         }
         let mut process = processes.remove(index);
         process.next_round = None;
-        let now = self.clock(shard);
+        let now = self.clocks(shard);
         if process.is_resuming {
             process.resume(now);
         } else {
@@ -277,7 +284,7 @@ impl World {
                 process.handle(now, inbound);
             }
         }
-        if !process.is_resuming && process.shard.next_tick() <= now {
+        if !process.is_resuming && process.shard.tick_in(now) == Millis(0) {
             process.handle_input(now, Input::Tick);
         }
         invariants::invariant_engine_counters_equal_a_recount(process.shard.recount())?;
@@ -293,11 +300,11 @@ impl World {
         Ok(())
     }
 
-    fn sleep(&mut self, process: &Process, now: Millis) -> Time {
+    fn sleep(&mut self, process: &Process, now: Now) -> Time {
         if process.is_resuming {
             1
         } else if process.inbox.is_empty() {
-            process.shard.next_tick().saturating_sub(now).0.clamp(1, SLEEP_MAX)
+            process.shard.tick_in(now).0.clamp(1, SLEEP_MAX)
         } else {
             self.rng.between(1, 3)
         }
@@ -325,6 +332,10 @@ impl World {
             false
         } else if !step.batch.is_empty() && !self.commit(shard, process, &step, round_fault)? {
             false
+        } else if step.batch.is_empty() && !step.effects.is_empty() && !self.confirm(shard, process) {
+            trace!(self, "shard {shard} process {} is superseded", process.number);
+            self.coverage.count_fault(Fault::StaleAnswerPrevented);
+            false
         } else {
             self.perform_effects(shard, process, &mut step, round_fault)?
         };
@@ -332,6 +343,12 @@ impl World {
         process.step = step;
         process.end_round();
         Ok(alive)
+    }
+
+    /// Whether a process without anything to commit still owns its shard.
+    fn confirm(&self, shard: usize, process: &Process) -> bool {
+        self.sabotage == Some(Sabotage::AnswerUnconfirmed)
+            || self.store.confirm(self.shard_id(shard), process.shard.epoch()).is_ok()
     }
 
     /// Fault of a round with a commit.
@@ -469,7 +486,11 @@ impl World {
 
     pub(crate) fn perform(&mut self, shard: usize, process: &Process, effect: Effect) -> Checked {
         match effect {
-            Effect::Answer { request, answer } => return self.answer(request, answer),
+            Effect::Answer { request, answer } => {
+                let newest = self.ledger.newest_epoch(self.shard_id(shard));
+                invariants::invariant_only_the_owner_answers(process.shard.epoch(), newest)?;
+                return self.answer(request, answer);
+            }
             Effect::CheckPolicy { job, .. } => self.check_policy(shard, job, process.shard.settings().policy),
             Effect::ScanOutput { job, attempt } => self.scan_output(shard, AttemptRef { job, attempt }),
             Effect::ToShard { shard: to, message } => {

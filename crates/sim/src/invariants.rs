@@ -291,6 +291,13 @@ pub fn invariant_registered_attempts_are_not_lost(
     })
 }
 
+/// No owner that was superseded answers a request, whether it has something to commit or not.
+pub fn invariant_only_the_owner_answers(epoch: Epoch, newest: Epoch) -> Checked {
+    require(epoch == newest, "invariant_only_the_owner_answers", || {
+        format!("the owner with epoch {} answered, the newest is {}", epoch.0, newest.0)
+    })
+}
+
 /// No runner accepts an attempt that its shard has given up or whose job has ended, however late the dispatch arrives.
 /// A runner that was declared lost may: its attempts are given up at once.
 pub fn invariant_no_dispatch_is_accepted_after_it_was_given_up(

@@ -10,7 +10,7 @@ use model::codec::{self, DecodeError};
 use model::id::{JobId, NodeId, RunnerId, ShardId};
 use model::job::Job;
 use model::key;
-use model::time::Millis;
+use model::time::Now;
 use store::{Key, Order, Range, Store};
 
 pub use workflows::Plans;
@@ -26,7 +26,7 @@ pub fn rehydrate(
     owner: NodeId,
     config: Config,
     settings: Arc<Settings>,
-    now: Millis,
+    now: Now,
 ) -> Result<Shard, String> {
     let id = config.shard;
     let epoch = store.open_shard(id, owner).map_err(|error| unreadable(&error))?;

@@ -23,6 +23,8 @@ const POLL_EVERY: Time = link::HEARTBEAT.0;
 #[derive(Debug)]
 pub struct Runner {
     pub id: RunnerId,
+    /// Drift of its steady clock, in parts per million.
+    drift_ppm: i64,
     pub incarnation: Incarnation,
     up: bool,
     partitioned: bool,
@@ -53,9 +55,10 @@ pub enum AttemptPhase {
 }
 
 impl Runner {
-    pub fn new(id: RunnerId) -> Self {
+    pub fn new(id: RunnerId, drift_ppm: i64) -> Self {
         Self {
             id,
+            drift_ppm,
             incarnation: Incarnation(0),
             up: false,
             partitioned: false,
@@ -86,9 +89,9 @@ impl World {
         Capacity { process: draw(), echo: draw(), wasm: draw() }
     }
 
-    /// Time on the steady clock of a runner.
-    pub(crate) fn steady(&self) -> Millis {
-        Millis(self.now)
+    /// The steady clock of a runner.
+    pub(crate) fn steady(&self, index: usize) -> Millis {
+        self.drifted(self.runners[index].drift_ppm)
     }
 
     /// Starts a new incarnation of a runner, with the attempts its spawner still has.
@@ -132,7 +135,7 @@ impl World {
         if self.rng.chance(self.scenario.capacity_changes) {
             self.coverage.count_fault(Fault::CapacityChanged);
             let capacity = if self.rng.one_in(3) { Capacity::default() } else { self.draw_capacity() };
-            let now = self.steady();
+            let now = self.steady(index);
             if let Some(link) = self.runners[index].links.get_mut(&shard) {
                 link.set_capacity(now, capacity);
             }
@@ -141,7 +144,7 @@ impl World {
 
     /// Sends what is due on one link. The frames of an unreachable runner are lost.
     pub(crate) fn send_due(&mut self, index: usize, shard: usize) {
-        let now = self.steady();
+        let now = self.steady(index);
         let mut frames = Vec::new();
         if let Some(link) = self.runners[index].links.get_mut(&shard) {
             frames.extend(std::iter::from_fn(|| link.poll(now)));
@@ -177,7 +180,7 @@ impl World {
         shard: usize,
         message: ToRunner,
     ) -> Checked {
-        let now = self.steady();
+        let now = self.steady(index);
         let runner = &mut self.runners[index];
         if !runner.is_reachable() || runner.incarnation != incarnation {
             return Ok(());
@@ -203,13 +206,12 @@ impl World {
     fn runner_accepts(&mut self, index: usize, shard: usize, attempt_ref: AttemptRef) -> Checked {
         let record = self.ledger.jobs.get(&attempt_ref.job).map(|known| &known.record);
         invariants::invariant_dispatches_are_on_record(attempt_ref, record)?;
-        // A clock that jumps lets a shard give an attempt up at once.
-        if !self.runners[index].was_lost() && self.scenario.nemesis.jump_clock == Rate::NEVER {
+        if !self.runners[index].was_lost() {
             invariants::invariant_no_dispatch_is_accepted_after_it_was_given_up(attempt_ref, record)?;
         }
         let executor = record.map_or(ExecutorKind::Echo, |job| job.executor);
         trace!(self, "{} accepts {}/{}", self.runners[index].id, attempt_ref.job, attempt_ref.attempt);
-        let (now, incarnation) = (self.steady(), self.runners[index].incarnation);
+        let (now, incarnation) = (self.steady(index), self.runners[index].incarnation);
         let is_busy = self.rng.chance(self.scenario.attempts.busy);
         let Some(link) = self.runners[index].links.get_mut(&shard) else { return Ok(()) };
         if is_busy || !link.has_free_slot(executor) {
@@ -247,7 +249,7 @@ impl World {
         shard: usize,
         attempt_ref: AttemptRef,
     ) -> Checked {
-        let now = self.steady();
+        let now = self.steady(index);
         let runner = &mut self.runners[index];
         if !runner.up || runner.incarnation != incarnation {
             return Ok(());
@@ -371,7 +373,7 @@ impl World {
 
     /// An attempt that ran on a runner has ended.
     pub(crate) fn end_attempt(&mut self, index: usize, shard: usize, attempt_ref: AttemptRef, end: End) {
-        let (now, outcome) = (self.steady(), self.outcome(attempt_ref, end));
+        let (now, outcome) = (self.steady(index), self.outcome(attempt_ref, end));
         let runner = &mut self.runners[index];
         runner.ends.insert(attempt_ref, end);
         if let Some(link) = runner.links.get_mut(&shard) {
@@ -456,7 +458,7 @@ impl World {
             self.runners[index].declared_lost = None;
             self.runner_starts(index);
             for shard in 0..self.hosts.len() {
-                let (now, capacity) = (self.steady(), self.draw_capacity());
+                let (now, capacity) = (self.steady(index), self.draw_capacity());
                 if let Some(link) = self.runners[index].links.get_mut(&shard) {
                     link.set_capacity(now, capacity);
                 }

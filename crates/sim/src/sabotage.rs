@@ -41,6 +41,8 @@ pub enum Sabotage {
     WriteWithoutCommit,
     /// Lets a stale owner commit.
     IgnoreFencing,
+    /// Lets an owner without anything to commit answer unconfirmed.
+    AnswerUnconfirmed,
     /// Performs effects before a commit that then fails.
     EffectsBeforeCommit,
     /// Creates a second job with the same key.
@@ -100,7 +102,7 @@ impl World {
             return Ok(());
         }
         match sabotage {
-            Sabotage::IgnoreFencing => {
+            Sabotage::IgnoreFencing | Sabotage::AnswerUnconfirmed => {
                 self.after(0, Event::StartShard { shard: 0 });
                 return Ok(());
             }
@@ -169,7 +171,7 @@ impl World {
         let message = ToRunner::Message {
             session: Session { epoch: Epoch(u64::MAX), number: self.now },
             sequence: 1,
-            heard: self.steady(),
+            heard: Millis(u64::MAX),
             message: ShardMessage::Run {
                 attempt_ref: AttemptRef { job, attempt: Attempt(1) },
                 valid_for: Millis(1),

@@ -56,7 +56,7 @@ impl World {
 
     /// Opens the link of a new incarnation: it registers with its in-flight attempts and reports their starts and ends.
     pub(crate) fn recover_attempts(&mut self, index: usize, shard: usize) {
-        let (now, capacity) = (self.steady(), self.draw_capacity());
+        let (now, capacity) = (self.steady(index), self.draw_capacity());
         let orphans = self.runners[index].orphans.remove(&shard).unwrap_or_default();
         let adopted = orphans.iter().map(|(attempt_ref, orphan)| {
             let executor = ExecutorKind::Process;
@@ -92,7 +92,7 @@ impl World {
     }
 
     fn recover_started(&mut self, index: usize, shard: usize, attempt_ref: AttemptRef) {
-        let (now, incarnation) = (self.steady(), self.runners[index].incarnation);
+        let (now, incarnation) = (self.steady(index), self.runners[index].incarnation);
         if let Some(link) = self.runners[index].links.get_mut(&shard) {
             link.send_started(now, attempt_ref, Millis(0));
         }

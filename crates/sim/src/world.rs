@@ -9,7 +9,7 @@ use model::batch::Keyspace;
 use model::id::{Incarnation, JobId, RunnerId, ShardId};
 use model::job::{End, Scan};
 use model::message::{AttemptRef, RunnerFrame, ToRunner};
-use model::time::Millis;
+use model::time::{Millis, Now};
 use model::verdict::Decision;
 use store::ModelStore;
 
@@ -26,7 +26,7 @@ use crate::rng::Rng;
 use crate::runner::Runner;
 use crate::sabotage::Sabotage;
 use crate::scanner::Scanner;
-use crate::scenario::{MINUTE, SECOND, Scenario, Time};
+use crate::scenario::{DAY, MINUTE, SECOND, Scenario, Time};
 use crate::trace::Trace;
 use crate::workflow_clients::WorkflowClients;
 
@@ -239,8 +239,10 @@ impl World {
     fn with(seed: u64, mut rng: Rng, scenario: Scenario, print: bool, sabotage: Option<Sabotage>) -> Self {
         let store = ModelStore::new();
         let store_faults = StoreFaults::install(&store);
-        let hosts = scenario.shards.all().map(|_| Host::default()).collect();
-        let runners = (0..scenario.runners).map(|number| Runner::new(RunnerId(number as u64 + 1))).collect();
+        let mut drift = || rng.between(0, 2 * scenario.drift_ppm_max) as i64 - scenario.drift_ppm_max as i64;
+        let hosts = scenario.shards.all().map(|_| Host::new(drift())).collect();
+        let new_runner = |number| Runner::new(RunnerId(number as u64 + 1), drift());
+        let runners = (0..scenario.runners).map(new_runner).collect();
         Self {
             policy: Policy::new(seed, scenario.verdicts),
             operators: Operators::new(&scenario, &mut rng),
@@ -366,6 +368,18 @@ impl World {
     pub(crate) fn clock(&self, shard: usize) -> Millis {
         let offset = self.hosts[shard].clock_offset;
         Millis((self.scenario.start.0 + self.now).saturating_add_signed(offset))
+    }
+
+    /// Both clocks of a shard's host.
+    pub(crate) fn clocks(&self, shard: usize) -> Now {
+        Now { wall: self.clock(shard), steady: self.drifted(self.hosts[shard].drift_ppm) }
+    }
+
+    /// A steady clock with that drift.
+    pub(crate) fn drifted(&self, ppm: i64) -> Millis {
+        // Far from zero, so that a restart finds times before its own start.
+        let time = DAY + self.now;
+        Millis(time.saturating_add_signed(time as i64 * ppm / 1_000_000))
     }
 
     pub(crate) fn shard_id(&self, shard: usize) -> ShardId {

@@ -64,6 +64,11 @@ fn a_commit_of_a_stale_owner_is_detected() {
     is_detected(Sabotage::IgnoreFencing, &["invariant_only_the_owner_commits"]);
 }
 
+#[test]
+fn an_answer_of_a_superseded_owner_is_detected() {
+    is_detected(Sabotage::AnswerUnconfirmed, &["invariant_only_the_owner_answers"]);
+}
+
 /// The first effect is an answer to a client or a dispatch.
 #[test]
 fn an_effect_before_its_commit_is_detected() {

@@ -12,6 +12,7 @@ use crate::anomaly::Anomaly;
 use crate::shard::Shard;
 use crate::stats::count_transition;
 use crate::step::Step;
+use crate::timers::limit;
 
 /// What a transition does to the runner's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +81,7 @@ impl Shard {
             entry.is_ready = false;
             self.ready.remove(&entry.job, entry.requirement);
         }
-        self.timers.disarm(&entry.job, &self.config);
+        self.timers.disarm(entry, &self.config);
         self.timers.cancel_wake(entry);
         let slot = slot_effect(&event, from, to);
         // After the change the record no longer names the runner.
@@ -96,7 +97,10 @@ impl Shard {
             self.workflows.note_job_update(id);
         }
         count_transition(&mut self.stats, &mut self.ready, &entry.job, entry.requirement, from, self.now);
-        self.timers.arm(&entry.job, &self.config);
+        if from != to {
+            entry.limit_at = limit(&entry.job, &self.config).map(|limit| self.steady + limit);
+        }
+        self.timers.arm(entry, &self.config);
         if !to.is_on_runner() {
             entry.pending = None;
         }
@@ -186,7 +190,7 @@ impl Shard {
 
     /// Updates the counters of the job's queue.
     fn count_in_queue(&mut self, queue: QueueId, job: JobId, from: State, to: State) {
-        let Some(counted) = self.queues.count_transition(queue, job, from, to, self.now) else {
+        let Some(counted) = self.queues.count_transition(queue, job, from, to, self.clocks()) else {
             // The queue of a terminal job may have expired.
             if !from.is_terminal() {
                 self.anomalies.note(Anomaly::MissingQueue(queue), "count a transition");

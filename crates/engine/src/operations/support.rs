@@ -8,7 +8,7 @@ use model::id::{Epoch, Incarnation, JobId, RunnerId, ShardId, Shards};
 use model::job::{End, Job, Outcome, Scan};
 use model::message::{AttemptRef, Capacity, FromRunner, Profile, RunnerMessage, ShardMessage, ToRunner};
 use model::spec::{EchoRun, JobSpec, Run};
-use model::time::Millis;
+use model::time::{Millis, Now};
 use model::verdict::{Decision, OutputDecision, OutputVerdict, Phase, PolicyVersion, Verdict};
 
 use crate::{
@@ -36,7 +36,7 @@ impl Bench {
 
     fn with_settings(settings: Settings) -> Self {
         let config = Config::new(ShardId(0), Shards::new(1).expect("one shard"));
-        let shard = Shard::new(config, Arc::new(settings), Epoch(1), NOW);
+        let shard = Shard::new(config, Arc::new(settings), Epoch(1), Now::both(NOW));
         Self { shard, step: Step::new(), stored: BTreeMap::new(), runs: Vec::new(), sequence: 0, requests: 0 }
     }
 
@@ -74,7 +74,7 @@ impl Bench {
         let mut inputs = vec![input];
         while let Some(input) = inputs.pop() {
             self.step.clear();
-            self.shard.handle(NOW, input, &mut self.step);
+            self.shard.handle(Now::both(NOW), input, &mut self.step);
             self.shard.flush(&mut self.step);
             self.shard.recount().expect("the counters are right");
             for op in ops(self.step.batch.as_bytes()) {

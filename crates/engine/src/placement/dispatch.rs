@@ -224,7 +224,7 @@ impl Shard {
         let message = ShardMessage::Run { attempt_ref, valid_for: self.config.dispatch_valid_for(), spec, constraints };
         self.send_to_runner(runner, incarnation, message, step);
         if let Some(runner) = self.runners.get_mut(index) {
-            runner.take(executor, attempt_ref, self.now);
+            runner.take(executor, attempt_ref, self.steady);
         }
         self.runner_changed(index);
     }

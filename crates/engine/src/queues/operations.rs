@@ -121,7 +121,8 @@ impl Shard {
 
     pub(crate) fn add_queue(&mut self, queue: Queue) {
         self.ready.add_queue(queue.id, &queue.tenant);
-        self.queues.add(queue);
+        let now = self.clocks();
+        self.queues.add(queue, now);
     }
 
     /// A queue was created or changed its state.
@@ -194,7 +195,7 @@ impl Shard {
 
     /// A workflow in the queue has ended.
     pub(crate) fn release_queue(&mut self, id: QueueId) {
-        if self.queues.release(id, self.now) {
+        if self.queues.release(id, self.clocks()) {
             self.arm_expiry(id);
         }
     }
@@ -208,7 +209,7 @@ impl Shard {
 
     /// Removes a queue that has been idle for long enough; arms the timer again for one that has not.
     pub(crate) fn expire_queue(&mut self, id: QueueId, step: &mut Step) {
-        let today = Day::of(self.key_time());
+        let (now, today) = (self.clocks(), Day::of(self.key_time()));
         // The queue may have been removed since its timer was armed.
         let Some(entry) = self.queues.entries.get_mut(&id) else { return };
         entry.expiry_armed = false;
@@ -218,9 +219,9 @@ impl Shard {
         // The implicit queue counts its tenant's idempotency keys, and is part of what they stand for.
         let has_keys = entry.queue.keys.on(today).total() > 0;
         if has_keys {
-            entry.queue.idle_since = self.now;
+            entry.set_idle(now);
         }
-        if has_keys || self.now < entry.queue.idle_since + self.config.queue_idle_expiry {
+        if has_keys || now.steady < entry.idle_at + self.config.queue_idle_expiry {
             return self.arm_expiry(id);
         }
         self.delete_queue(id, step);

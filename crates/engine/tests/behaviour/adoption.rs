@@ -172,7 +172,8 @@ fn the_timeout_of_an_adopted_attempt_continues() {
     assert_eq!((shard.state(jobs[0]), shard.reason(jobs[0])), (State::Cancelling, Some(ReasonCode::AttemptTimedOut)));
     shard.advance(10 * SECOND);
     assert_eq!((shard.state(jobs[1]), shard.reason(jobs[1])), (State::Cancelling, Some(ReasonCode::DeadlinePassed)));
-    shard.advance(shard.config.dispatch_timeout.0 - 21 * SECOND);
+    // The time for its start begins again with the adoption.
+    shard.advance(shard.config.dispatch_timeout.0 - 15 * SECOND);
     assert_eq!(shard.state(jobs[2]), State::Dispatched);
     shard.advance(SECOND);
     assert_eq!(shard.reason(jobs[2]), Some(ReasonCode::DispatchTimedOut));

@@ -203,7 +203,7 @@ fn a_large_queue_is_cancelled_in_chunks_despite_a_crash() {
             assert_eq!((shard.state(job), shard.reason(job)), (State::Cancelled, Some(ReasonCode::QueueCancelled)));
         }
         assert_eq!(shard.queue(queue).counters.cancelled, 95);
-        assert!(shard.shard.next_tick() > shard.now, "no further tick is due");
+        assert!(shard.next_tick() > shard.now, "no further tick is due");
     }
 }
 

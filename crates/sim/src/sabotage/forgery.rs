@@ -60,6 +60,7 @@ impl World {
             Sabotage::Workflow(sabotage) => self.workflow_forgery(sabotage, shard),
             Sabotage::RunDenied
             | Sabotage::IgnoreFencing
+            | Sabotage::AnswerUnconfirmed
             | Sabotage::EffectsBeforeCommit
             | Sabotage::DropRunnerMessages
             | Sabotage::ClearRegisteredAttempts

@@ -16,7 +16,7 @@ use model::queue::{Queue, QueueRef, QueueToken};
 use model::reason::ReasonCode;
 use model::spec::JobSpec;
 use model::state::State;
-use model::time::Millis;
+use model::time::{Millis, Now};
 use model::verdict::{Approval, Decision, PolicyVersion, Verdict};
 
 use super::messages::{POLICY, START, config_of, decision, room, submission};
@@ -30,7 +30,10 @@ pub struct Fixture {
     pub config: Config,
     pub settings: Arc<Settings>,
     pub shard: Shard,
+    /// The steady clock.
     pub now: Millis,
+    /// Wall clock minus steady clock, in milliseconds.
+    pub wall_offset: i64,
     pub records: Records,
     pub runners: BTreeMap<RunnerId, Runner>,
     pub changes: Vec<Change>,
@@ -88,9 +91,10 @@ impl Fixture {
         let settings = Arc::new(settings);
         Self {
             config,
-            shard: Shard::new(config, settings.clone(), Epoch(1), START),
+            shard: Shard::new(config, settings.clone(), Epoch(1), Now::both(START)),
             settings,
             now: START,
+            wall_offset: 0,
             records: Records::default(),
             runners: BTreeMap::new(),
             changes: Vec::new(),
@@ -145,9 +149,10 @@ impl Fixture {
     }
 
     fn step(&mut self, inputs: Vec<Input>) {
+        self.runners.values_mut().for_each(|runner| runner.now = self.now);
         let mut step = Step::new();
         for input in inputs {
-            self.shard.handle(self.now, input, &mut step);
+            self.shard.handle(self.clocks(), input, &mut step);
             self.recount();
         }
         self.shard.flush(&mut step);
@@ -215,14 +220,15 @@ impl Fixture {
 
     /// Crashes the shard: a new owner starts from the records.
     pub fn crash(&mut self) {
+        self.runners.values_mut().for_each(|runner| runner.now = self.now);
         self.inbox.clear();
         self.fetches.clear();
         self.epoch += 1;
-        self.shard = self.records.restore(self.config, self.settings.clone(), Epoch(self.epoch), self.now);
+        self.shard = self.records.restore(self.config, self.settings.clone(), Epoch(self.epoch), self.clocks());
         let mut finished = false;
         while !finished {
             let mut step = Step::new();
-            finished = self.shard.resume(self.now, &mut step);
+            finished = self.shard.resume(self.clocks(), &mut step);
             self.shard.flush(&mut step);
             self.finish(step);
         }
@@ -231,18 +237,28 @@ impl Fixture {
 
     // Time.
 
+    /// The wall clock may be ahead of the steady one, or behind.
+    pub fn clocks(&self) -> Now {
+        Now { wall: Millis(self.now.0.saturating_add_signed(self.wall_offset)), steady: self.now }
+    }
+
+    /// Time of the next tick on the steady clock.
+    pub fn next_tick(&self) -> Millis {
+        self.now + self.shard.tick_in(self.clocks())
+    }
+
     /// Advances the time, with a tick whenever one is due.
     pub fn advance(&mut self, millis: u64) {
         let end = self.now + Millis(millis);
         for _ in 0..ROUNDS_MAX {
-            let next = self.shard.next_tick().max(self.now);
+            let next = self.next_tick();
             if next > end {
                 self.now = end;
                 return self.input(Input::Tick);
             }
             self.now = next;
             self.input(Input::Tick);
-            if self.shard.next_tick() <= self.now {
+            if self.next_tick() <= self.now {
                 // Another tick is due at once; time advances nevertheless.
                 self.now = self.now + Millis(1);
             }
@@ -406,6 +422,7 @@ impl Fixture {
     /// Restarts a runner without delivering its first message.
     pub fn restart_silently(&mut self, id: RunnerId, capacity: Capacity, alive: &[AttemptRef]) -> FromRunner {
         let mut runner = self.runners[&id].restarted(capacity, alive);
+        runner.now = self.now;
         let register = runner.register(0);
         self.runners.insert(id, runner);
         register
@@ -413,6 +430,7 @@ impl Fixture {
 
     pub fn resize(&mut self, id: RunnerId, capacity: Capacity) {
         let runner = self.runners.get_mut(&id).expect("a runner");
+        runner.now = self.now;
         runner.set_capacity(capacity);
         let register = runner.register(0);
         self.input(Input::Runner(register));
@@ -420,7 +438,9 @@ impl Fixture {
 
     /// Runs `speak` on a runner. The test delivers its messages.
     pub fn messages<T>(&mut self, id: RunnerId, speak: impl FnOnce(&mut Runner) -> T) -> T {
-        speak(self.runners.get_mut(&id).expect("a runner"))
+        let runner = self.runners.get_mut(&id).expect("a runner");
+        runner.now = self.now;
+        speak(runner)
     }
 
     pub fn deliver(&mut self, message: FromRunner) {
@@ -490,7 +510,7 @@ impl Fixture {
                 return;
             }
             if !self.work() {
-                let next = self.shard.next_tick().max(self.now + Millis(1));
+                let next = self.next_tick().max(self.now + Millis(1));
                 self.now = next;
                 self.input(Input::Tick);
             }

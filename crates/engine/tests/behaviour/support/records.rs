@@ -14,7 +14,7 @@ use model::job::Job;
 use model::key;
 use model::queue::{Counters, Queue};
 use model::state::State;
-use model::time::Millis;
+use model::time::Now;
 
 type Table = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -85,7 +85,7 @@ impl Records {
     }
 
     /// Rehydrates a shard from the records.
-    pub fn restore(&self, config: Config, settings: Arc<Settings>, epoch: Epoch, now: Millis) -> Shard {
+    pub fn restore(&self, config: Config, settings: Arc<Settings>, epoch: Epoch, now: Now) -> Shard {
         let mut shard = Shard::new(config, settings, epoch, now);
         for queue in self.queues() {
             shard.restore_queue(queue);

@@ -1,6 +1,6 @@
 //! A runner that follows the protocol; the test decides the course of its attempts.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use model::id::{Incarnation, RunnerId};
@@ -21,7 +21,9 @@ pub struct Runner {
     /// Unacknowledged messages.
     outbox: VecDeque<FromRunner>,
     pub in_flight: BTreeSet<AttemptRef>,
-    started: BTreeSet<AttemptRef>,
+    /// With the time of their start.
+    started: BTreeMap<AttemptRef, Millis>,
+    pub now: Millis,
     pub to_stop: BTreeSet<AttemptRef>,
     finished: BTreeSet<AttemptRef>,
 }
@@ -36,7 +38,8 @@ impl Runner {
             sequence: 0,
             outbox: VecDeque::new(),
             in_flight: BTreeSet::new(),
-            started: BTreeSet::new(),
+            started: BTreeMap::new(),
+            now: Millis(0),
             to_stop: BTreeSet::new(),
             finished: BTreeSet::new(),
         }
@@ -47,7 +50,9 @@ impl Runner {
         let mut next = Self::new(self.id, Incarnation(self.incarnation.0 + 1), capacity);
         next.profile = self.profile.clone();
         next.in_flight = alive.iter().copied().collect();
-        next.started = self.started.iter().copied().filter(|attempt_ref| alive.contains(attempt_ref)).collect();
+        next.now = self.now;
+        next.started = self.started.clone();
+        next.started.retain(|attempt_ref, _| alive.contains(attempt_ref));
         next
     }
 
@@ -60,8 +65,9 @@ impl Runner {
 
     pub fn register(&mut self, request: u64) -> FromRunner {
         let oldest_kept = self.outbox.front().map_or(self.sequence + 1, |oldest| oldest.sequence);
-        let in_flight =
-            self.in_flight.iter().map(|of| ReportedAttempt { attempt_ref: *of, running_for: None }).collect();
+        let running_for = |of: &AttemptRef| self.started.get(of).map(|started_at| self.now - *started_at);
+        let report = |of: &AttemptRef| ReportedAttempt { attempt_ref: *of, running_for: running_for(of) };
+        let in_flight = self.in_flight.iter().map(report).collect();
         let (capacity, profile) = (self.capacity, self.profile.clone());
         self.send(RunnerMessage::Register { capacity, profile, in_flight, request, oldest_kept })
     }
@@ -75,12 +81,12 @@ impl Runner {
     }
 
     pub fn start(&mut self, attempt_ref: AttemptRef, at: Millis) -> FromRunner {
-        self.started.insert(attempt_ref);
+        self.started.insert(attempt_ref, self.now);
         self.send(RunnerMessage::Started { attempt_ref, at })
     }
 
     pub fn has_started(&self, attempt_ref: AttemptRef) -> bool {
-        self.started.contains(&attempt_ref)
+        self.started.contains_key(&attempt_ref)
     }
 
     pub fn end(&mut self, attempt_ref: AttemptRef, end: End) -> FromRunner {

@@ -168,9 +168,9 @@ impl Fixture {
             if self.echo_step() {
                 continue;
             }
-            if self.shard.next_tick() <= self.now {
+            if self.next_tick() <= self.now {
                 self.input(Input::Tick);
-                if self.shard.next_tick() > self.now {
+                if self.next_tick() > self.now {
                     continue;
                 }
                 self.now = self.now + Millis(1);
@@ -190,7 +190,7 @@ impl Fixture {
             if state.is_terminal() {
                 return state;
             }
-            self.now = self.shard.next_tick().max(self.now + Millis(1));
+            self.now = self.next_tick().max(self.now + Millis(1));
             self.input(Input::Tick);
         }
         panic!("the workflow does not end: {:?}", self.workflow(id));

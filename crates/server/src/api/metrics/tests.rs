@@ -8,7 +8,7 @@ use engine::{Config, Input, RequestId, Shard, Step, Submission};
 use model::id::{Epoch, ShardId, Shards};
 use model::spec::{EchoRun, JobSpec, Run};
 use model::state::State;
-use model::time::Millis;
+use model::time::{Millis, Now};
 use policy_service::breaker::{State as Breaker, Transitions};
 use policy_service::{BreakerStatus, PolicyServiceStatus};
 use serde_json::Value;
@@ -166,11 +166,11 @@ fn service_status() -> PolicyServiceStatus {
 /// A shard that has accepted a job of this topic.
 fn status_with(topic: &str) -> Status {
     let config = Config::new(ShardId(0), Shards::new(1).unwrap());
-    let mut shard = Shard::new(config, Arc::default(), Epoch(1), Millis(1));
+    let mut shard = Shard::new(config, Arc::default(), Epoch(1), Now::both(Millis(1)));
     let mut spec = JobSpec::new(Run::Echo(EchoRun::default()));
     spec.topic = topic.to_owned();
     let jobs = vec![Submission::new(spec.pack(), None)];
-    shard.handle(Millis(1), Input::Submit { request: RequestId(1), jobs }, &mut Step::new());
+    shard.handle(Now::both(Millis(1)), Input::Submit { request: RequestId(1), jobs }, &mut Step::new());
     Status { stats: shard.stats().clone(), topics: shard.topics().clone(), runners: 2, ..Status::default() }
 }
 

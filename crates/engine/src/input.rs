@@ -19,7 +19,7 @@ use workflow::Plan;
 use workflow::cron::Cron;
 
 use crate::fetch::{Fetch, Fetched};
-use crate::leases::Message;
+use crate::peers::PeerMessage;
 use crate::placement::why::Why;
 use crate::settings::Settings;
 
@@ -279,10 +279,9 @@ pub enum Input {
         attempt: Attempt,
         message: String,
     },
-    /// A message from another shard about tenant limits.
     FromShard {
         from: ShardId,
-        message: Message,
+        message: PeerMessage,
     },
     /// Explains why a job is not running.
     Explain {
@@ -334,10 +333,10 @@ pub enum Effect {
         attempt: Attempt,
     },
     Fetch(Fetch),
-    /// A message to another shard about tenant limits. It may be lost.
+    /// A message to another shard. It may be lost.
     ToShard {
         shard: ShardId,
-        message: Message,
+        message: PeerMessage,
     },
 }
 
@@ -396,6 +395,8 @@ pub enum Refusal {
     RetriesUsedUp { max: u32 },
     #[error("the idempotency key was used before with a different request: use a new key")]
     KeyConflict,
+    #[error("the shard that keeps the idempotency key does not answer: try again with the same key")]
+    KeyHomeSilent { retry_after: Millis },
     #[error("the tenant has reached its limit of {max} idempotency keys a day: send fewer keys or try again tomorrow")]
     TooManyKeys { max: u64 },
     #[error("the server has too many live jobs: try again later")]

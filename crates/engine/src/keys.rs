@@ -5,14 +5,14 @@
 
 use model::batch::Keyspace;
 use model::codec;
-use model::id::{JobId, time_of};
+use model::id::{JobId, ShardId, time_of};
 use model::key::{self, CreatedObject, Day, KeyEntry};
 use model::queue::QueueRef;
 use model::spec::{Digest, KeyHash};
 use model::time::Millis;
 
 use crate::fetch::Fetch;
-use crate::input::{Answer, Effect, NewQueue, NewWorkflow, Refusal, RequestId, Submission};
+use crate::input::{Effect, NewQueue, NewWorkflow, Refusal, RequestId, Submission};
 use crate::shard::{Map, Shard};
 use crate::step::Step;
 
@@ -32,6 +32,11 @@ pub(crate) enum KeyWaiter {
     Workflow {
         request: RequestId,
         workflow: Box<NewWorkflow>,
+    },
+    /// A claim of another shard.
+    Claim {
+        from: ShardId,
+        digest: Digest,
     },
 }
 
@@ -97,30 +102,49 @@ impl Shard {
         }
     }
 
-    /// A key was looked up: every waiter gets its answer, in order.
+    /// A key was looked up: every waiter gets its answer, in order. A new key is claimed first if its home is another
+    /// shard.
     pub(crate) fn answered_key(&mut self, key: KeyHash, entry: Option<KeyEntry>, step: &mut Step) {
         let Some(waiters) = self.keys.waiting.remove(&key) else { return };
         let lifetime = self.config.key_lifetime;
         let mut known = entry.filter(|entry| self.key_time() < entry.at + lifetime);
+        if known.is_none() && !self.is_home_of(key) {
+            return self.claim(key, waiters, step);
+        }
         for waiter in waiters {
-            match waiter {
-                KeyWaiter::Job { request, index, submission } => {
-                    match known {
-                        Some(entry) => {
-                            let result = self.answer_duplicate(entry, &submission);
-                            self.complete_submission(request, index, result, step);
-                        }
-                        None => self.accept_or_park(request, index, *submission, step),
+            known = self.serve_key_waiter(key, waiter, known, step);
+        }
+    }
+
+    /// Answers a request whose key was looked up. Returns the key's entry from now on.
+    pub(crate) fn serve_key_waiter(
+        &mut self,
+        key: KeyHash,
+        waiter: KeyWaiter,
+        known: Option<KeyEntry>,
+        step: &mut Step,
+    ) -> Option<KeyEntry> {
+        match waiter {
+            KeyWaiter::Job { request, index, submission } => {
+                match known {
+                    Some(entry) => {
+                        let result = self.answer_duplicate(entry, &submission);
+                        self.complete_submission(request, index, result, step);
                     }
-                    // The next waiter finds a job accepted just now.
-                    known = known.or_else(|| self.known_key(key));
+                    None => self.accept_or_park(request, index, *submission, step),
                 }
-                KeyWaiter::Queue { request, queue } => {
-                    known = self.create_keyed_queue(request, *queue, known, step);
-                }
-                KeyWaiter::Workflow { request, workflow } => {
-                    known = self.start_keyed_workflow(request, *workflow, known, step);
-                }
+                // The next waiter finds a job accepted just now.
+                known.or_else(|| self.known_key(key))
+            }
+            KeyWaiter::Queue { request, queue } => self.create_keyed_queue(request, *queue, known, step),
+            KeyWaiter::Workflow { request, workflow } => self.start_keyed_workflow(request, *workflow, known, step),
+            KeyWaiter::Claim { from, digest } => {
+                let entry = match known {
+                    Some(entry) => entry,
+                    None => self.note_key(key, digest, CreatedObject::Claimed { shard: from }, step),
+                };
+                self.answer_claim(from, key, entry.digest, step);
+                Some(entry)
             }
         }
     }
@@ -129,14 +153,7 @@ impl Shard {
     pub(crate) fn unreadable_keys(&mut self, keys: &[KeyHash], step: &mut Step) {
         for key in keys {
             for waiter in self.keys.waiting.remove(key).unwrap_or_default() {
-                match waiter {
-                    KeyWaiter::Job { request, index, .. } => {
-                        self.complete_submission(request, index, Err(Refusal::Unreadable), step);
-                    }
-                    KeyWaiter::Queue { request, .. } | KeyWaiter::Workflow { request, .. } => {
-                        step.answer(request, Answer::Refused(Refusal::Unreadable))
-                    }
-                }
+                self.refuse(waiter, Refusal::Unreadable, step);
             }
         }
     }

@@ -15,6 +15,7 @@ mod adopt;
 mod anomaly;
 mod audit;
 mod backlog;
+mod claims;
 mod config;
 mod fetch;
 mod flush;
@@ -26,6 +27,7 @@ mod keys;
 pub mod leases;
 mod operations;
 mod output;
+mod peers;
 mod placement;
 mod policy;
 mod queues;
@@ -50,6 +52,7 @@ pub use input::{
     Accepted, Actor, Answer, ApprovalDecision, Effect, Input, NewQueue, NewSchedule, NewWorkflow, Refusal, RequestId,
     Submission,
 };
+pub use peers::PeerMessage;
 pub use placement::why::{RUNNERS_EXPLAINED_MAX, RunnerVerdict, RunnerWhy, WaitsFor, Why, WhyCounts};
 pub use recount::Miscount;
 pub use settings::{

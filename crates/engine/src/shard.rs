@@ -16,6 +16,7 @@ use model::time::{Millis, Now};
 use crate::anomaly::Anomalies;
 use crate::audit::AuditChain;
 use crate::backlog::Backlog;
+use crate::claims::Claims;
 use crate::config::Config;
 use crate::ids::Ids;
 use crate::input::Input;
@@ -60,6 +61,7 @@ pub struct Shard {
     pub(crate) timers: Timers,
     pub(crate) runners: Runners,
     pub(crate) keys: Keys,
+    pub(crate) claims: Claims,
     pub(crate) submits: Submits,
     pub(crate) operations: WaitingOperations,
     pub(crate) sweep: Sweep,
@@ -91,6 +93,7 @@ impl Shard {
             timers: Timers::default(),
             runners: Runners::default(),
             keys: Keys::default(),
+            claims: Claims::default(),
             submits: Submits::default(),
             operations: WaitingOperations::default(),
             sweep: Sweep::new(now.wall),
@@ -164,7 +167,7 @@ impl Shard {
             Input::Scanned { job, attempt, scan } => self.scanned(job, attempt, scan, step),
             Input::ScanFailed { job, attempt, message } => self.scan_failed(job, attempt, message, step),
             Input::Settings(settings) => self.apply_settings(settings, step),
-            Input::FromShard { from, message } => self.receive_from_shard(from, &message),
+            Input::FromShard { from, message } => self.receive_from_shard(from, message, step),
             Input::Explain { request, job } => self.explain(request, job, step),
             Input::Load { runner, incarnation, load } => self.runner_load(runner, incarnation, load),
             Input::RunnerHeader(header) => self.runner_header(&header, step),
@@ -197,8 +200,13 @@ impl Shard {
             return Millis(0);
         }
         let wall = [Some(self.sweep.next()), self.timers.next(), self.scans.next(), self.workflows.next()];
-        let steady =
-            [self.timers.next_steady(), self.runners.next_check(), self.ready.next_tick(), self.tenancy.next()];
+        let steady = [
+            self.timers.next_steady(),
+            self.runners.next_check(),
+            self.ready.next_tick(),
+            self.tenancy.next(),
+            self.claims.next(),
+        ];
         let wall = wall.into_iter().flatten().map(|at| at.saturating_sub(now.wall));
         let steady = steady.into_iter().flatten().map(|at| at.saturating_sub(now.steady));
         wall.chain(steady).min().unwrap_or_default()

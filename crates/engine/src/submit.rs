@@ -72,9 +72,7 @@ impl Shard {
                         let result = self.answer_duplicate(entry, &submission);
                         self.complete_submission(request, index, result, step);
                     }
-                    None => {
-                        self.keys.wait_for(key, KeyWaiter::Job { request, index, submission: Box::new(submission) })
-                    }
+                    None => self.wait_for_key(key, KeyWaiter::Job { request, index, submission: Box::new(submission) }),
                 },
             }
         }

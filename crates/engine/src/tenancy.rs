@@ -6,12 +6,13 @@
 use std::collections::VecDeque;
 
 use model::batch::Keyspace;
-use model::id::{QueueId, ShardId};
+use model::id::QueueId;
 use model::time::Millis;
 
 use crate::input::{Effect, Refusal, RequestId, Submission};
 use crate::keys::KeyWaiter;
-use crate::leases::{Message, Outbox, Scope};
+use crate::leases::{Outbox, Scope};
+use crate::peers::PeerMessage;
 use crate::placement::TenantNumber;
 use crate::shard::{Map, Shard};
 use crate::step::Step;
@@ -207,15 +208,10 @@ impl Shard {
         match submission.spec.key {
             Some(key) => {
                 let submission = Box::new(submission);
-                self.keys.wait_for(key, KeyWaiter::Job { request, index, submission });
+                self.wait_for_key(key, KeyWaiter::Job { request, index, submission });
             }
             None => self.accept_or_park(request, index, submission, step),
         }
-    }
-
-    /// A message of another shard about tenant limits.
-    pub(crate) fn receive_from_shard(&mut self, from: ShardId, message: &Message) {
-        self.ready.leases_mut().handle(from, message);
     }
 
     /// Derives the use of all leases from the records.
@@ -243,7 +239,8 @@ impl Shard {
             }
         }
         let messages = outbox.messages.drain(..);
-        step.effects.extend(messages.map(|(shard, message)| Effect::ToShard { shard, message }));
+        let effect = |(shard, message)| Effect::ToShard { shard, message: PeerMessage::Lease(message) };
+        step.effects.extend(messages.map(effect));
         self.tenancy.outbox = outbox;
     }
 }

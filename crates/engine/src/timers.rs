@@ -185,6 +185,7 @@ impl Shard {
         }
         self.check_runners(step);
         self.check_scans(step);
+        self.check_claims(step);
         self.tick_workflows(step);
         self.continue_cancelling(step);
         self.continue_sweep(step);

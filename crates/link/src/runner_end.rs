@@ -88,8 +88,9 @@ pub struct RunnerEnd<T> {
     outbox: Outbox<RunnerMessage>,
     /// Messages up to this sequence are under way.
     transmitted: u64,
-    /// An unacknowledged registration was replaced. The shard may have seen the old one only.
-    register_again: bool,
+    /// An unacknowledged registration was replaced by one that answers this request. The shard may have seen the old one
+    /// only.
+    register_again: Option<u64>,
     /// Attempts whose end is in the outbox.
     ended: HashSet<AttemptRef, Hasher>,
     in_flight: HashMap<AttemptRef, InFlight<T>, Hasher>,
@@ -119,7 +120,7 @@ impl<T> RunnerEnd<T> {
             early: BTreeMap::new(),
             outbox: Outbox::default(),
             transmitted: 0,
-            register_again: false,
+            register_again: None,
             ended: HashSet::default(),
             in_flight: HashMap::default(),
             counts: [0; ExecutorKind::ALL.len()],
@@ -178,8 +179,8 @@ impl<T> RunnerEnd<T> {
             RunnerMessage::Register { .. } => registered = true,
             RunnerMessage::Accepted { .. } | RunnerMessage::Started { .. } => {}
         });
-        if registered && std::mem::take(&mut self.register_again) {
-            self.send_register(now, 0);
+        if registered && let Some(request) = self.register_again.take() {
+            self.send_register(now, request);
         }
         (!attempts.is_empty()).then_some(Action::Committed { attempts })
     }
@@ -299,7 +300,7 @@ impl<T> RunnerEnd<T> {
         let register = RunnerMessage::Register { capacity, profile, in_flight, request, oldest_kept };
         if let Some(newest @ RunnerMessage::Register { .. }) = self.outbox.newest_mut() {
             *newest = register;
-            self.register_again = true;
+            self.register_again = Some(request);
             self.transmitted = self.transmitted.min(self.outbox.last() - 1);
         } else {
             self.outbox.push(now, register);

@@ -241,6 +241,21 @@ fn a_replaced_answer_to_an_inventory_request_still_answers_it() {
     assert!(pair.messages.iter().any(answers), "{:?}", pair.messages);
 }
 
+/// The shard has seen the registration that was replaced, under the same sequence.
+#[test]
+fn an_answer_that_replaced_a_delivered_registration_is_sent_again() {
+    let mut pair = Pair::new();
+    pair.runner.set_capacity(pair.now, Capacity::default());
+    let frame = pair.runner.poll(pair.now).unwrap();
+    let inventory = pair.send(ShardMessage::Inventory { request: 7 });
+    pair.deliver_to_runner(inventory);
+    let acknowledgement = pair.deliver_to_shard(frame);
+    pair.deliver_to_runner(acknowledgement);
+    pair.exchange();
+    let Some(RunnerMessage::Register { request, .. }) = pair.messages.last() else { panic!("{:?}", pair.messages) };
+    assert_eq!(*request, 7);
+}
+
 #[test]
 fn an_inventory_reports_how_long_attempts_have_been_running() {
     let mut pair = Pair::new();

@@ -2,7 +2,7 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::id::{JobId, QueueId, RunnerId, ScheduleId, WorkflowId};
+use crate::id::{JobId, QueueId, RunnerId, ScheduleId, ShardId, WorkflowId};
 use crate::spec::{Digest, KeyHash};
 use crate::state::State;
 use crate::time::Millis;
@@ -140,6 +140,12 @@ pub enum CreatedObject {
     Schedule {
         #[n(0)]
         id: ScheduleId,
+    },
+    /// Nothing here: the key belongs to a request to another shard.
+    #[n(4)]
+    Claimed {
+        #[n(0)]
+        shard: ShardId,
     },
 }
 

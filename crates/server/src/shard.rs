@@ -344,7 +344,7 @@ impl<'a> ShardLoop<'a> {
     }
 
     /// The message may be lost: a stopped peer receives the current state again after its restart.
-    fn send_to_shard(&self, shard: ShardId, message: engine::leases::Message) {
+    fn send_to_shard(&self, shard: ShardId, message: engine::PeerMessage) {
         if let Some(peer) = self.context.peers.get(usize::from(shard.0)) {
             let _ = peer.post(Message::Input(Box::new(Input::FromShard { from: self.id, message })));
         }

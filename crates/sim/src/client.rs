@@ -321,6 +321,7 @@ fn refusal_name(refusal: &engine::Refusal) -> &'static str {
         Refusal::WrongState { .. } => "refused: wrong state",
         Refusal::RetriesUsedUp { .. } => "refused: retries used up",
         Refusal::KeyConflict => "refused: key conflict",
+        Refusal::KeyHomeSilent { .. } => "refused: key home silent",
         Refusal::TooManyKeys { .. } => "refused: too many keys",
         Refusal::Full { .. } => "refused: full",
         Refusal::TooManyQueues { .. } => "refused: too many queues",

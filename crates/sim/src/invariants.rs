@@ -20,7 +20,7 @@ use engine::{Anomaly, Answer, TenantLimits};
 use model::id::{Epoch, Incarnation, JobId, ShardId};
 use model::job::Job;
 use model::json::Json;
-use model::key::KeyEntry;
+use model::key::{CreatedObject, KeyEntry};
 use model::limits;
 use model::message::AttemptRef;
 use model::queue::{Counters, Queue, QueueState};
@@ -329,6 +329,15 @@ pub fn result_of_job(job: &Job, attempt_ref: AttemptRef) -> Json {
         Ok(Run::Echo(echo)) if job.origin.is_some() => echo.value,
         Ok(Run::Echo(_) | Run::Process(_) | Run::Wasm(_)) | Err(_) => result_of(attempt_ref),
     }
+}
+
+/// A shard creates nothing under a key before the key's home has recorded that the key belongs to this very request. So
+/// one key creates one object over all shards.
+pub fn invariant_keys_are_claimed(shard: ShardId, entry: &KeyEntry, at_home: Option<&KeyEntry>) -> Checked {
+    let is_claimed = |home: &KeyEntry| home.digest == entry.digest && home.made == CreatedObject::Claimed { shard };
+    require(at_home.is_some_and(is_claimed), "invariant_keys_are_claimed", || {
+        format!("shard {shard} created {entry:?}, its home has {at_home:?}")
+    })
 }
 
 /// An idempotency key creates one object within its lifetime.

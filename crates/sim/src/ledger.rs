@@ -100,6 +100,8 @@ pub struct Ledger {
     newest_epochs: BTreeMap<ShardId, Epoch>,
     owners: BTreeMap<(ShardId, Epoch), u64>,
     keys: BTreeMap<(ShardId, KeyHash), KeyEntry>,
+    /// No clock jumps, so keys expire everywhere at the same time.
+    clocks_agree: bool,
     /// Attempts given up by the newest commit.
     pub lost_attempts: Vec<LostAttempt>,
     /// Attempts adopted by a newer incarnation of their runner.
@@ -140,6 +142,10 @@ fn unreadable(what: &str) -> Violation {
 }
 
 impl Ledger {
+    pub fn new(clocks_agree: bool) -> Self {
+        Self { clocks_agree, ..Self::default() }
+    }
+
     /// A process has opened a shard.
     pub fn opened(&mut self, shard: ShardId, epoch: Epoch, process: u64) -> Checked {
         let newest = self.newest_epochs.insert(shard, epoch).map_or(0, |newest| newest.0);
@@ -227,6 +233,10 @@ impl Ledger {
             let hash = key_hash(key).ok_or_else(|| unreadable("a key of the keys keyspace is invalid"))?;
             let before = self.keys.insert((shard, hash), entry);
             invariants::invariant_a_key_creates_one_object(before.as_ref(), &entry, config.key_lifetime)?;
+            let home = config.shards.owner(hash.slot());
+            if home != shard && self.clocks_agree {
+                invariants::invariant_keys_are_claimed(shard, &entry, self.keys.get(&(home, hash)))?;
+            }
         }
         self.tables.entry((shard, keyspace)).or_default().insert(key.to_vec(), Bytes::copy_from_slice(value));
         Ok(())

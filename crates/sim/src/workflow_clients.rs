@@ -313,7 +313,7 @@ impl World {
         let inputs = Json::of(&plan.bind(&Map::new()).unwrap_or_else(|_| json!({})));
         let mut new = self.new_workflow(plan, "default");
         (new.inputs, new.key) = (inputs, Some((hash, digest)));
-        let shard = usize::from(self.scenario.shards.owner(Slot::of(hash.number())).0);
+        let shard = usize::from(self.scenario.shards.owner(hash.slot()).0);
         self.request_workflow(WorkflowOperation::Start { new: new.clone() }, Some(shard), true);
         if self.rng.one_in(4) {
             self.request_workflow(WorkflowOperation::Start { new }, Some(shard), true);

@@ -78,7 +78,6 @@ impl World {
                 self.put_into(&mut spec, queue, &tenant);
                 let shard = usize::from(self.scenario.shards.owner(queue.slot()).0);
                 if keyed {
-                    // The key is specific to the queue, so that it always maps to the same shard.
                     spec.idempotency_key = Some(format!("{queue} {}", self.rng.below(1_000_000)));
                 }
                 let jobs = vec![self.submission(&spec)];
@@ -99,11 +98,18 @@ impl World {
         let mut content = Rng::new(number);
         let mut spec = some_job(&mut content, self.scenario.start);
         spec.idempotency_key = Some(format!("key {number}"));
+        // The same key with several queues, on several shards.
+        if self.rng.one_in(2)
+            && let Some((queue, tenant)) = self.rng.pick(&self.clients.queues).cloned()
+        {
+            spec.queue = Some(queue);
+            spec.tenant = if number.is_multiple_of(2) { spec.tenant } else { tenant };
+        }
         if self.rng.one_in(12) {
             spec.labels.insert("other".to_owned(), "body".to_owned());
         }
         let packed = self.submission(&spec);
-        let slot = Slot::of(packed.spec.key.map_or(0, KeyHash::number));
+        let slot = spec.queue.map_or(packed.spec.key.map_or(Slot::of(0), KeyHash::slot), |queue| queue.slot());
         let shard = usize::from(self.scenario.shards.owner(slot).0);
         // Sometimes twice in one request, or in two concurrent requests.
         let jobs = if self.rng.one_in(10) { vec![packed.clone(), packed.clone()] } else { vec![packed.clone()] };
@@ -134,7 +140,7 @@ impl World {
         let key = self.rng.chance(Rate(4_000)).then(|| self.rng.below(20));
         let tenant = self.rng.pick(&TENANTS).map_or("default", |tenant| tenant);
         let hash = key.map(|key| KeyHash::of(tenant, &format!("queue {key}")));
-        let slot = Slot::of(hash.map_or_else(|| self.rng.next(), KeyHash::number));
+        let slot = hash.map_or_else(|| Slot::of(self.rng.next()), KeyHash::slot);
         let mut secret = [0; 16];
         secret[..8].copy_from_slice(&self.rng.next().to_le_bytes());
         let new = NewQueue {

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use engine::leases::Message;
-use engine::{Answer, Fetch, Fetched, Input, RequestId, Settings};
+use engine::{Answer, Fetch, Fetched, Input, PeerMessage, RequestId, Settings};
 use model::batch::Keyspace;
 use model::id::{Incarnation, JobId, RunnerId, ShardId};
 use model::job::{End, Scan};
@@ -22,7 +21,7 @@ use crate::ledger::Ledger;
 use crate::operators::Operators;
 use crate::policy::Policy;
 use crate::rehydrate::Plans;
-use crate::rng::Rng;
+use crate::rng::{Rate, Rng};
 use crate::runner::Runner;
 use crate::sabotage::Sabotage;
 use crate::scanner::Scanner;
@@ -66,7 +65,7 @@ pub enum Inbound {
     },
     FromShard {
         from: ShardId,
-        message: Message,
+        message: PeerMessage,
     },
     RunnerLost {
         runner: RunnerId,
@@ -256,7 +255,7 @@ impl World {
             store_faults,
             hosts,
             runners,
-            ledger: Ledger::default(),
+            ledger: Ledger::new(scenario.nemesis.jump_clock == Rate::NEVER),
             coverage: Coverage::default(),
             trace: Trace::new(print),
             sabotage,

@@ -229,6 +229,8 @@ kinds! {
         "The changes after this cursor are no longer kept: read the lists again, then continue from `now`.";
     NotReady = 503 "not_ready", "The server is not ready yet",
         "The server is still starting.";
+    KeyUnavailable = 503 "key_unavailable", "The idempotency key cannot be checked now",
+        "The shard that keeps the idempotency key does not answer. Nothing was created; repeat the request with the same key.";
     Busy = 503 "busy", "The server has too many requests in flight",
         "The server has too many requests in flight, or the blob or worker is in use: retry.";
     AnswerLost = 503 "answer_lost", "The answer to the request was lost",
@@ -248,6 +250,7 @@ impl ProblemKind {
                 | Self::TenantFull
                 | Self::TenantTooFast
                 | Self::Busy
+                | Self::KeyUnavailable
                 | Self::NotReady
                 | Self::AnswerLost
                 | Self::Stopping

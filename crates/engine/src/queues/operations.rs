@@ -21,7 +21,7 @@ use crate::step::Step;
 impl Shard {
     pub(crate) fn create_queue(&mut self, request: RequestId, new: NewQueue, step: &mut Step) {
         if let Some((key, _)) = new.key {
-            return self.keys.wait_for(key, KeyWaiter::Queue { request, queue: Box::new(new) });
+            return self.wait_for_key(key, KeyWaiter::Queue { request, queue: Box::new(new) });
         }
         let answer = self.make_queue(new, step).map_or_else(Answer::Refused, |queue| Answer::Queue(Box::new(queue)));
         step.answer(request, answer);
@@ -45,7 +45,8 @@ impl Shard {
                 CreatedObject::Queue { .. }
                 | CreatedObject::Job { .. }
                 | CreatedObject::Workflow { .. }
-                | CreatedObject::Schedule { .. } => Answer::Refused(Refusal::KeyConflict),
+                | CreatedObject::Schedule { .. }
+                | CreatedObject::Claimed { .. } => Answer::Refused(Refusal::KeyConflict),
             };
             step.answer(request, answer);
             return Some(entry);

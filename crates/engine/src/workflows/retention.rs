@@ -107,7 +107,12 @@ impl Shard {
 
     /// Starts a removal. It is final with this commit: after a crash it continues.
     fn start_removal(&mut self, mut record: Workflow, request: Option<RequestId>, step: &mut Step) {
-        let is_first = self.workflows.sweep.removing.is_empty();
+        let sweep = &mut self.workflows.sweep;
+        if sweep.fetching {
+            // The chunk may have been read before: it must not be removed a second time.
+            sweep.touched.insert(record.id);
+        }
+        let is_first = sweep.removing.is_empty();
         let key = record.id.key();
         // Only the mark is needed.
         (record.result, record.reason, record.rollback) = (None, None, None);

@@ -52,7 +52,7 @@ impl Shard {
                     let answer = self.recall_workflow(entry, digest);
                     step.answer(request, answer);
                 }
-                None => self.keys.wait_for(key, KeyWaiter::Workflow { request, workflow: new }),
+                None => self.wait_for_key(key, KeyWaiter::Workflow { request, workflow: new }),
             },
         }
     }
@@ -94,7 +94,8 @@ impl Shard {
             CreatedObject::Workflow { .. }
             | CreatedObject::Job { .. }
             | CreatedObject::Queue { .. }
-            | CreatedObject::Schedule { .. } => Answer::Refused(Refusal::KeyConflict),
+            | CreatedObject::Schedule { .. }
+            | CreatedObject::Claimed { .. } => Answer::Refused(Refusal::KeyConflict),
         }
     }
 

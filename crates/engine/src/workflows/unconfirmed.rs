@@ -24,7 +24,7 @@ const PER_TASK_MAX: usize = 64;
 struct Unconfirmed {
     runner: RunnerId,
     incarnation: Incarnation,
-    /// Inventories up to this one were requested before the attempt was given up.
+    /// Inventories up to this one were requested before the attempt was dispatched.
     inventory: u64,
     /// The ended task that lists it. Absent while its job is live.
     task: Option<(WorkflowId, TaskKey)>,
@@ -103,7 +103,7 @@ impl Workflows {
 impl Shard {
     /// Notes that an attempt of a workflow job was given up without confirmation.
     pub(crate) fn note_unconfirmed(&mut self, attempt_ref: AttemptRef, runner: RunnerId, incarnation: Incarnation) {
-        let inventory = self.runner_mut(runner).map_or(0, |known| known.inventory);
+        let inventory = self.jobs.get(attempt_ref.job).map_or(0, |entry| entry.dispatched_after());
         let attempt = Unconfirmed { runner, incarnation, inventory, task: None };
         self.workflows.unconfirmed.insert(attempt_ref, attempt);
     }
@@ -216,7 +216,7 @@ impl Shard {
         step: &mut Step,
     ) {
         let absent = self.workflows.unconfirmed.select(runner, |attempt_ref, attempt| {
-            // An attempt may reach its runner after an inventory that was requested before.
+            // A dispatch may reach its runner after an inventory that was requested before it.
             let is_complete = attempt.incarnation < incarnation || answered > attempt.inventory;
             is_complete && in_flight.binary_search(&attempt_ref).is_err()
         });

@@ -5,6 +5,7 @@ mod support;
 mod adoption;
 mod bounded;
 mod cancel_and_retract;
+mod claims;
 mod counts;
 mod dead_letters;
 mod idempotency;

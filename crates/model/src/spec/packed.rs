@@ -9,7 +9,7 @@ use minicbor::{Decode, Decoder, Encode};
 use super::{ExecutorKind, JobSpec, Limits, Priority, Requirements, Run, Sandbox};
 use crate::blob::BlobId;
 use crate::codec::{self, DecodeError};
-use crate::id::QueueId;
+use crate::id::{QueueId, Slot};
 use crate::time::Millis;
 use crate::verdict::Constraints;
 
@@ -184,10 +184,10 @@ impl KeyHash {
         Self(half(hasher.finalize()))
     }
 
-    /// Routing hash.
-    pub fn number(self) -> u64 {
+    /// The slot whose owner is the key's home.
+    pub fn slot(self) -> Slot {
         let [a, b, c, d, e, f, g, h, ..] = self.0;
-        u64::from_le_bytes([a, b, c, d, e, f, g, h])
+        Slot::of(u64::from_le_bytes([a, b, c, d, e, f, g, h]))
     }
 }
 

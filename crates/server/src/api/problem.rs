@@ -103,6 +103,7 @@ fn kind_of(refusal: &Refusal) -> ProblemKind {
         Refusal::WrongState { .. } => ProblemKind::WrongState,
         Refusal::RetriesUsedUp { .. } => ProblemKind::RetriesUsedUp,
         Refusal::KeyConflict => ProblemKind::IdempotencyConflict,
+        Refusal::KeyHomeSilent { .. } => ProblemKind::KeyUnavailable,
         Refusal::TooManyKeys { .. } => ProblemKind::TooManyKeys,
         Refusal::Full { .. } => ProblemKind::Full,
         Refusal::TooManyQueues { .. } => ProblemKind::TooManyQueues,

@@ -25,7 +25,7 @@ use super::merge::{self, CursorForm, MergeReader, Records};
 use super::parameters::Parameters;
 use super::path::Path;
 use super::problem::{ProblemKind, Refused};
-use super::submit::{idempotency_key, key_slot};
+use super::submit::idempotency_key;
 use super::{App, Core, body};
 use crate::error::Error;
 use crate::request::{CancelQueue, CreateQueue, CreatedQueue, DrainQueue, RemoveQueue, Request};
@@ -123,7 +123,7 @@ pub(crate) async fn create(
     // Keys of queues differ from keys of jobs: those have no control characters.
     let key = idempotency_key(&headers)?.map(|key| KeyHash::of(&tenant, &format!("\u{1}queue {key}")));
     let shard = match key {
-        Some(key) => core.shard_of(key_slot(key)),
+        Some(key) => core.shard_of(key.slot()),
         None => app.any_shard(&core),
     };
     let queue = NewQueue {

@@ -25,7 +25,6 @@ use super::jobs::expect_no_form;
 use super::parameters::Parameters;
 use super::path::Path;
 use super::problem::{ProblemKind, Refused};
-use super::submit::key_slot;
 use super::workflows::{self, StartRequest};
 use super::{App, Core, body};
 use crate::clock;
@@ -122,7 +121,7 @@ async fn create_named(app: &App, core: &Arc<Core>, schedule: NewSchedule) -> Res
 fn route(core: &Core, schedule: &NewSchedule) -> ShardId {
     match schedule.queue {
         Some(queue) => core.shard_of(queue.slot()),
-        None => core.shard_of(key_slot(KeyHash::of(&schedule.tenant, &schedule.name))),
+        None => core.shard_of(KeyHash::of(&schedule.tenant, &schedule.name).slot()),
     }
 }
 

@@ -10,10 +10,10 @@ use axum::extract::{FromRequestParts, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use engine::{Accepted, Actor, Refusal, Submission};
-use model::id::{JobId, ShardId, Slot};
+use model::id::{JobId, ShardId};
 use model::limits;
 use model::queue::QueueRef;
-use model::spec::{JobSpec, KeyHash, Run, Sandbox, validate_key};
+use model::spec::{JobSpec, Run, Sandbox, validate_key};
 use model::time::Timestamp;
 use serde_json::value::RawValue;
 
@@ -172,13 +172,9 @@ fn prepare(
 fn route(app: &App, core: &Core, submission: &Submission, any: &mut Option<ShardId>) -> ShardId {
     match (submission.queue, submission.spec.key) {
         (Some(queue), _) => core.shard_of(queue.slot()),
-        (None, Some(key)) => core.shard_of(key_slot(key)),
+        (None, Some(key)) => core.shard_of(key.slot()),
         (None, None) => *any.get_or_insert_with(|| app.any_shard(core)),
     }
-}
-
-pub(crate) fn key_slot(key: KeyHash) -> Slot {
-    Slot::of(key.number())
 }
 
 async fn one(app: &App, core: &Core, submission: Submission, wait: Option<Duration>) -> Result<Response, Refused> {

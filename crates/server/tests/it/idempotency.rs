@@ -159,3 +159,27 @@ async fn keys_outside_the_length_limits_are_refused() {
     submit(&server, "", &echo(1)).await.refused(400, "invalid_field");
     server.works_with(1).await;
 }
+
+/// Each queue belongs to one of the shards; the key has its home in one of them.
+#[tokio::test]
+async fn one_key_makes_one_job_over_the_queues_of_all_shards() {
+    let server = Server::with_shards(4).await;
+    let mut queues = Vec::new();
+    for number in 0..8 {
+        queues.push(server.create_queue(&json!({"tag": format!("q{number}")})).await);
+    }
+    for round in 0..10 {
+        let key = format!("key {round}");
+        let jobs: Vec<Value> = queues.iter().map(|queue| with(echo(1), json!({"queue": queue["id"]}))).collect();
+        let replies = futures_util::future::join_all(jobs.iter().map(|job| submit(&server, &key, job))).await;
+        let created: Vec<usize> = (0..jobs.len()).filter(|index| replies[*index].status == 201).collect();
+        assert_eq!(created.len(), 1, "round {round}");
+        for (index, reply) in replies.into_iter().enumerate() {
+            if index != created[0] {
+                reply.refused(409, "idempotency_conflict");
+            }
+        }
+        submit(&server, &key, &jobs[created[0]]).await.expect(200);
+        submit(&server, &key, &echo(1)).await.refused(409, "idempotency_conflict");
+    }
+}

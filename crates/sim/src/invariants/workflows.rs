@@ -352,7 +352,11 @@ pub fn describe_workflow(workflow: &KnownWorkflow) -> String {
                 .as_ref()
                 .map_or_else(String::new, |compensation| format!("/{}", compensation.state.as_str()));
             let why = row.reason.as_ref().map_or_else(String::new, |reason| format!("({})", reason.code.as_str()));
-            format!("{}{item}={}{why}{compensation}", task_key.task, row.state)
+            let unconfirmed = row.unconfirmed.iter().flat_map(|list| list.iter());
+            let unconfirmed: String = unconfirmed
+                .map(|it| format!(" unconfirmed {}/{} on {} {}", it.job, it.attempt, it.runner, it.incarnation.0))
+                .collect();
+            format!("{}{item}={}{why}{compensation}{unconfirmed}", task_key.task, row.state)
         })
         .collect();
     let note = |note: &model::workflow::Note| {

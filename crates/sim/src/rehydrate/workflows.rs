@@ -81,6 +81,11 @@ pub fn restore(store: &dyn Store, plans: &Plans, id: ShardId, shard: &mut Shard)
     for (_, value) in scan(store, id, Keyspace::Workflows)? {
         let record: Workflow = codec::decode(&value).map_err(|error| unreadable(&error))?;
         let workflow = record.id;
+        if record.removing {
+            // Its rows are removed without being read.
+            shard.restore_unreadable_workflow(record);
+            continue;
+        }
         let spec = spec_of(store, id, workflow)?;
         let plan = plans.load(store, id, spec.digest)?;
         shard.restore_workflow(record, &spec, plan);

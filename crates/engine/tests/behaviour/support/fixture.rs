@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use engine::leases::Message;
 use engine::{
-    Accepted, Answer, ApprovalDecision, Config, Effect, Fetch, Input, NewQueue, PolicyMode, Refusal, RequestId,
-    Settings, Shard, Step,
+    Accepted, Answer, ApprovalDecision, Config, Effect, Fetch, Input, NewQueue, PeerMessage, PolicyMode, Refusal,
+    RequestId, Settings, Shard, Step,
 };
 use model::change::Change;
 use model::id::{Epoch, Incarnation, JobId, QueueId, RunnerId, ShardId};
@@ -41,7 +40,7 @@ pub struct Fixture {
     /// Jobs of policy checks, in order.
     pub policy_requests: Vec<JobId>,
     /// Messages to other shards.
-    pub shard_messages: Vec<(ShardId, Message)>,
+    pub shard_messages: Vec<(ShardId, PeerMessage)>,
     /// Jobs with a requested content scan, in order.
     pub scans: Vec<JobId>,
     /// Dispatched attempts with their runner, in order.

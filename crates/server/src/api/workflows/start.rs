@@ -25,7 +25,7 @@ use crate::api::actor::actor;
 use crate::api::parameters::Parameters;
 use crate::api::problem::{ProblemKind, Refused};
 use crate::api::references::{Available, References};
-use crate::api::submit::{idempotency_key, key_slot};
+use crate::api::submit::idempotency_key;
 use crate::api::{App, Core, body, queues};
 use crate::inbox::WorkflowWatched;
 use crate::plans::{Compiled, Text};
@@ -255,7 +255,7 @@ fn new_workflow(
 fn route(app: &App, core: &Core, queue: Option<QueueRef>, key: Option<KeyHash>) -> ShardId {
     match (queue, key) {
         (Some(queue), _) => core.shard_of(queue.slot()),
-        (None, Some(key)) => core.shard_of(key_slot(key)),
+        (None, Some(key)) => core.shard_of(key.slot()),
         (None, None) => app.any_shard(core),
     }
 }

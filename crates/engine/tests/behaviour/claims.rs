@@ -12,9 +12,13 @@ const SHARDS: u16 = 2;
 
 /// A key with this shard as its home.
 fn key_at(home: u16) -> String {
-    let shards = Shards::new(SHARDS).unwrap();
-    let is_at_home = |key: &String| shards.owner(KeyHash::of("default", key).slot()) == ShardId(home);
-    (0..).map(|number| format!("key {number}")).find(is_at_home).unwrap()
+    keys_at(home).next().expect("a key")
+}
+
+fn keys_at(home: u16) -> impl Iterator<Item = String> {
+    let shards = Shards::new(SHARDS).expect("a number of shards");
+    let keys = (0..).map(|number| format!("key {number}"));
+    keys.filter(move |key| shards.owner(KeyHash::of("default", key).slot()) == ShardId(home))
 }
 
 fn shard(number: u16) -> (Fixture, QueueId) {
@@ -103,9 +107,7 @@ fn a_lost_claim_is_repeated_and_given_up_after_a_while() {
     assert_eq!(shards[1].shard_messages.len(), 1, "it is repeated");
     exchange(&mut shards);
     assert!(matches!(shards[1].answer(lost), Some(Answer::Submitted(results)) if results[0].is_ok()));
-    let other_key = (0..).map(|number| format!("other {number}"));
-    let is_at_home = |key: &String| KeyHash::of("default", key).slot().number() % SHARDS == 0;
-    let other = other_key.into_iter().find(is_at_home).unwrap();
+    let other = keys_at(0).nth(1).expect("another key");
     let silent = shards[1].submit_request(&[job(queue, &other)]);
     shards[1].advance(10 * SECOND);
     let Some(Answer::Submitted(results)) = shards[1].answer(silent) else { panic!("no answer") };

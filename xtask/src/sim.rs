@@ -13,6 +13,9 @@ pub struct Options {
     /// First seed; with `--seeds 1`, replay exactly this seed
     #[arg(long)]
     seed: Option<u64>,
+    /// Run as many seeds as fit into this time, instead of a number of them
+    #[arg(long)]
+    minutes: Option<u64>,
     /// Arguments of the simulation
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
@@ -21,7 +24,7 @@ pub struct Options {
 impl Options {
     /// Options of a run of `seeds` seeds.
     pub fn seeds(seeds: u64) -> Self {
-        Self { seeds, seed: None, rest: Vec::new() }
+        Self { seeds, seed: None, minutes: None, rest: Vec::new() }
     }
 }
 
@@ -37,7 +40,10 @@ pub fn run(options: &Options) -> Result<()> {
     let mut command = cargo::command(&repo::root());
     // Release build: it runs ten times as many seeds in the same time.
     command.args(["run", "--release", "--quiet", "--locked", "--package", "sim", "--"]);
-    command.args(["--seeds", &options.seeds.to_string()]);
+    match options.minutes {
+        Some(minutes) => command.args(["--minutes", &minutes.to_string()]),
+        None => command.args(["--seeds", &options.seeds.to_string()]),
+    };
     if let Some(seed) = options.seed {
         command.args(["--seed", &seed.to_string()]);
     }

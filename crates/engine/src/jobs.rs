@@ -41,9 +41,9 @@ pub(crate) struct LiveJob {
     is_ready: bool,
     requirement: Option<RequirementId>,
     /// When a waiting job is checked again.
-    wakes_at: Option<Millis>,
+    wakes_at: CompactTime,
     /// When the limit of the current state is reached, on the steady clock.
-    limit_at: Option<Millis>,
+    limit_at: CompactTime,
     /// The newest inventory request at the time of dispatch.
     dispatched_after: u64,
     /// The runner has accepted the current attempt. Not on record: an inventory says so again.
@@ -54,6 +54,25 @@ pub(crate) struct LiveJob {
     scan_after: bool,
     /// A decision about the attempt in flight, queued in the backlog.
     pending: Option<PendingDecision>,
+}
+
+/// An optional time in eight bytes: there are millions of live jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct CompactTime(Millis);
+
+impl CompactTime {
+    /// Never reached.
+    const NONE: Millis = Millis(u64::MAX);
+
+    fn get(self) -> Option<Millis> {
+        (self.0 != Self::NONE).then_some(self.0)
+    }
+}
+
+impl From<Option<Millis>> for CompactTime {
+    fn from(time: Option<Millis>) -> Self {
+        Self(time.unwrap_or(Self::NONE))
+    }
 }
 
 /// What happens to an attempt after its runner restarted, was lost, or does not know it.
@@ -73,8 +92,8 @@ impl LiveJob {
             reopened_from: None,
             is_ready: false,
             requirement: None,
-            wakes_at: None,
-            limit_at: None,
+            wakes_at: CompactTime::from(None),
+            limit_at: CompactTime::from(None),
             dispatched_after: 0,
             accepted: false,
             policy_misses: 0,
@@ -131,20 +150,20 @@ impl LiveJob {
     }
 
     pub fn wakes_at(&self) -> Option<Millis> {
-        self.wakes_at
+        self.wakes_at.get()
     }
 
     /// Returns the time set before.
     pub fn set_wakes_at(&mut self, at: Option<Millis>) -> Option<Millis> {
-        std::mem::replace(&mut self.wakes_at, at)
+        std::mem::replace(&mut self.wakes_at, CompactTime::from(at)).get()
     }
 
     pub fn limit_at(&self) -> Option<Millis> {
-        self.limit_at
+        self.limit_at.get()
     }
 
     pub fn set_limit_at(&mut self, at: Option<Millis>) {
-        self.limit_at = at;
+        self.limit_at = CompactTime::from(at);
     }
 
     pub fn is_accepted(&self) -> bool {

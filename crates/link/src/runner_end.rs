@@ -1,6 +1,7 @@
 //! The runner's end of the conversation with one shard.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -43,8 +44,8 @@ pub enum Action {
 #[derive(Debug)]
 pub struct InFlight<T> {
     executor: ExecutorKind,
-    /// When its program was started.
-    started_at: Option<Millis>,
+    /// When its program was started. Compact: a runner may have many attempts in flight.
+    started_at: Option<NonZeroU64>,
     value: T,
 }
 
@@ -55,7 +56,7 @@ impl<T> InFlight<T> {
 
     /// An attempt whose program runs since `started_at`.
     pub fn started(executor: ExecutorKind, started_at: Millis, value: T) -> Self {
-        Self { executor, started_at: Some(started_at), value }
+        Self { executor, started_at: NonZeroU64::new(started_at.0), value }
     }
 
     pub fn executor(&self) -> ExecutorKind {
@@ -64,10 +65,6 @@ impl<T> InFlight<T> {
 
     pub fn value(&self) -> &T {
         &self.value
-    }
-
-    pub fn into_value(self) -> T {
-        self.value
     }
 }
 
@@ -219,10 +216,6 @@ impl<T> RunnerEnd<T> {
         self.in_flight.contains_key(&attempt_ref)
     }
 
-    pub fn get(&self, attempt_ref: AttemptRef) -> Option<&T> {
-        self.in_flight.get(&attempt_ref).map(InFlight::value)
-    }
-
     pub fn get_mut(&mut self, attempt_ref: AttemptRef) -> Option<&mut T> {
         self.in_flight.get_mut(&attempt_ref).map(|attempt| &mut attempt.value)
     }
@@ -234,10 +227,6 @@ impl<T> RunnerEnd<T> {
     /// Attempts whose end the shard has not committed.
     pub fn ended(&self) -> impl Iterator<Item = AttemptRef> {
         self.ended.iter().copied()
-    }
-
-    pub fn capacity(&self) -> Capacity {
-        self.capacity
     }
 
     pub fn has_free_slot(&self, executor: ExecutorKind) -> bool {
@@ -266,7 +255,7 @@ impl<T> RunnerEnd<T> {
     /// The attempt's program was started; `at` is the time on the wall clock.
     pub fn send_started(&mut self, now: Millis, attempt_ref: AttemptRef, at: Millis) {
         if let Some(attempt) = self.in_flight.get_mut(&attempt_ref) {
-            attempt.started_at.get_or_insert(now);
+            attempt.started_at = attempt.started_at.or(NonZeroU64::new(now.0));
         }
         self.outbox.push(now, RunnerMessage::Started { attempt_ref, at });
     }
@@ -292,7 +281,7 @@ impl<T> RunnerEnd<T> {
         let request = request.max(unacknowledged.unwrap_or(0));
         let report = |(attempt_ref, attempt): (&AttemptRef, &InFlight<T>)| ReportedAttempt {
             attempt_ref: *attempt_ref,
-            running_for: attempt.started_at.map(|started_at| now.saturating_sub(started_at)),
+            running_for: attempt.started_at.map(|started_at| now.saturating_sub(Millis(started_at.get()))),
         };
         let mut in_flight: Vec<ReportedAttempt> = self.in_flight.iter().map(report).collect();
         in_flight.sort_unstable_by_key(|reported| reported.attempt_ref);

@@ -1,10 +1,11 @@
 //! Command line of the simulation: `cargo run --release -p sim -- --seeds N [--seed S] [--from F] [--threads N]
-//! [--trace] [--keep-going] [--crash-every-commit]`
+//! [--minutes N] [--trace] [--keep-going] [--crash-every-commit]`
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use clap::Parser;
 use sim::{Coverage, Failure, Options, Report};
@@ -24,6 +25,9 @@ struct Arguments {
     /// First seed
     #[arg(long, default_value_t = 1)]
     from: u64,
+    /// Run as many seeds as fit into this time
+    #[arg(long, conflicts_with = "seeds")]
+    minutes: Option<u64>,
     /// Print the trace
     #[arg(long)]
     trace: bool,
@@ -74,7 +78,14 @@ fn run_seeds(
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let first = arguments.seed.unwrap_or(arguments.from);
-    let seeds = arguments.seeds.unwrap_or(if arguments.seed.is_some() { 1 } else { SEEDS_FOR_FULL_COVERAGE });
+    let seeds = match (arguments.seeds, arguments.minutes, arguments.seed) {
+        (Some(seeds), _, _) => seeds,
+        (None, Some(_), _) => u64::MAX - first,
+        (None, None, Some(_)) => 1,
+        (None, None, None) => SEEDS_FOR_FULL_COVERAGE,
+    };
+    let elapsed = stopwatch();
+    let time = arguments.minutes.map(|minutes| Duration::from_secs(60 * minutes));
     let options = Options { trace: arguments.trace, sabotage: None };
     let range = first..first.saturating_add(seeds);
     if arguments.crash_every_commit {
@@ -83,7 +94,7 @@ fn main() -> ExitCode {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     // Traces of parallel seeds would interleave.
     let threads = if arguments.trace { 1 } else { arguments.threads.unwrap_or(cores).max(1) };
-    let mut progress = Progress::new(seeds);
+    let mut progress = Progress::new(seeds, arguments.minutes.is_none());
     let mut coverage = Coverage::default();
     let (mut jobs, mut events, mut failed) = (0, 0, 0);
     run_seeds(range, threads, &options, |seed, outcome| {
@@ -107,24 +118,32 @@ fn main() -> ExitCode {
                 ));
             }
         }
-        true
+        time.is_none_or(|time| elapsed() < time)
     });
     if failed > 0 && !arguments.keep_going {
         return ExitCode::FAILURE;
     }
     progress.clear();
-    let passed = seeds - failed;
+    let passed = progress.passed;
     let plural = if passed == 1 { "" } else { "s" };
-    print_line(&format!("{passed} seed{plural} passed: {jobs} jobs, {events} events"));
+    let per_second = passed as f64 / elapsed().as_secs_f64();
+    print_line(&format!("{passed} seed{plural} passed: {jobs} jobs, {events} events, {per_second:.1} seeds/s"));
     for line in coverage.lines() {
         print_line(&line);
     }
     let missing = coverage.missing();
-    if seeds >= SEEDS_FOR_FULL_COVERAGE && !missing.is_empty() {
+    if passed >= SEEDS_FOR_FULL_COVERAGE && !missing.is_empty() {
         print_line(&format!("\nNot covered by these seeds: {}", missing.join(", ")));
         return ExitCode::FAILURE;
     }
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Measures the time of the whole run, not of the simulated world.
+#[expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "no seed depends on it")]
+fn stopwatch() -> impl Fn() -> Duration {
+    let started = std::time::Instant::now();
+    move || started.elapsed()
 }
 
 /// Repeats the run of each seed with a crash at each commit in turn.
@@ -162,18 +181,23 @@ fn print_line(line: &str) {
 /// Progress output: updated in place on a terminal, otherwise one line per eighth of the seeds.
 struct Progress {
     seeds: u64,
+    /// Otherwise the time limits the run.
+    limited: bool,
     passed: u64,
     in_place: bool,
 }
 
 impl Progress {
-    fn new(seeds: u64) -> Self {
-        Self { seeds, passed: 0, in_place: std::io::stdout().is_terminal() }
+    fn new(seeds: u64, limited: bool) -> Self {
+        Self { seeds, limited, passed: 0, in_place: std::io::stdout().is_terminal() }
     }
 
     fn passed(&mut self) {
         self.passed += 1;
-        if self.in_place {
+        if self.in_place && !self.limited {
+            print!("\r{} seeds passed", self.passed);
+            let _ = std::io::stdout().flush();
+        } else if self.in_place {
             print!("\r{} of {} seeds passed", self.passed, self.seeds);
             // Errors of progress output are ignored.
             let _ = std::io::stdout().flush();

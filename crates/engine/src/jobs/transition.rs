@@ -98,7 +98,7 @@ impl Shard {
         }
         count_transition(&mut self.stats, &mut self.ready, &entry.job, entry.requirement, from, self.now);
         if from != to {
-            entry.limit_at = limit(&entry.job, &self.config).map(|limit| self.steady + limit);
+            entry.set_limit_at(limit(&entry.job, &self.config).map(|limit| self.steady + limit));
         }
         self.timers.arm(entry, &self.config);
         if !to.is_on_runner() {

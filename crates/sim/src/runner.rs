@@ -290,7 +290,9 @@ impl World {
             }
             let attempts = runner.links.values().flat_map(RunnerEnd::in_flight);
             let mut running = attempts.filter(|(_, it)| *it.value() != AttemptPhase::Waiting).map(|(it, _)| it);
-            let beside = running.find(|it| is_beside(*it));
+            // Processes of an incarnation that was declared lost may outlive it: the next one adopts them.
+            let was_given_up = |it: &AttemptRef| runner.lost_before.is_some() && runner.recovered.contains(it);
+            let beside = running.find(|it| is_beside(*it) && !was_given_up(it));
             invariants::invariant_no_compensation_beside_its_task(attempt_ref, beside)?;
         }
         Ok(())

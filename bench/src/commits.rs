@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use model::batch::{Batch, Keyspace};
 use model::id::{NodeId, ShardId};
-use store::{Embedded, Options, Store};
+use store::{Embedded, Options, ShardOwner, Store};
 
 use crate::Scale;
 use crate::report::{Report, Target};
@@ -32,8 +32,7 @@ pub fn measure(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
     let parts = 10;
     let dir = tempfile::tempdir_in(".")?;
     let store = Embedded::open(&dir.path().join("data"), Options::default())?;
-    let shard = ShardId(0);
-    let epoch = store.open_shard(shard, NodeId(1))?;
+    let mut token = store.take_over(ShardId(0), ShardOwner { node: NodeId(1), nonce: 1 })?;
     let size = batch(0).as_bytes().len() as u64;
     let file = OpenOptions::new().write(true).create_new(true).open(dir.path().join("plain"))?;
     file.write_all_at(&vec![0; (size * rounds) as usize], 0)?;
@@ -49,7 +48,7 @@ pub fn measure(scale: Scale, report: &mut Report) -> anyhow::Result<()> {
         plain += begin.elapsed().as_secs_f64();
         let begin = Instant::now();
         for round in range {
-            store.commit(shard, epoch, &batch(round))?;
+            store.commit(&mut token, &batch(round))?;
         }
         journalled += begin.elapsed().as_secs_f64();
     }

@@ -10,7 +10,7 @@ use model::job::{End, Outcome};
 use model::message::{AttemptRef, Capacity, FromRunner, Profile, RunnerMessage, ShardMessage};
 use model::spec::{EchoRun, ExecutorKind, JobSpec, Run};
 use model::time::{Millis, Now};
-use store::{Embedded, Options, Store};
+use store::{Embedded, FencingToken, Options, ShardOwner, Store};
 
 use crate::Scale;
 use crate::report::{Report, Target};
@@ -28,7 +28,7 @@ struct Bench {
     shard: Shard,
     step: Step,
     /// `None` where only the engine is measured.
-    store: Option<Embedded>,
+    store: Option<(Embedded, FencingToken)>,
     sequences: Vec<u64>,
     messages: VecDeque<(RunnerId, RunnerMessage)>,
     /// Started attempts; they end in the next step.
@@ -40,10 +40,15 @@ struct Bench {
 impl Bench {
     fn new(runners: u64, store: Option<Embedded>) -> anyhow::Result<Self> {
         let shards = Shards::new(1).ok_or_else(|| anyhow::anyhow!("1 is not a valid number of shards"))?;
-        let epoch = match &store {
-            Some(store) => store.open_shard(SHARD, NodeId(1))?,
-            None => model::id::Epoch(1),
+        let owner = ShardOwner { node: NodeId(1), nonce: 1 };
+        let store = match store {
+            Some(store) => {
+                let token = store.take_over(SHARD, owner)?;
+                Some((store, token))
+            }
+            None => None,
         };
+        let epoch = store.as_ref().map_or(model::id::Epoch(1), |(_, token)| token.epoch);
         Ok(Self {
             shard: Shard::new(Config::new(SHARD, shards), Arc::default(), epoch, Now::both(START)),
             step: Step::new(),
@@ -93,10 +98,10 @@ impl Bench {
 
     fn finish(&mut self) -> anyhow::Result<()> {
         self.shard.flush(&mut self.step);
-        if let Some(store) = &self.store
+        if let Some((store, token)) = &mut self.store
             && !self.step.batch.is_empty()
         {
-            store.commit(SHARD, self.shard.epoch(), &self.step.batch)?;
+            store.commit(token, &self.step.batch)?;
         }
         for (runner, attempt_ref) in self.running.drain(..) {
             let outcome = Box::new(Outcome::of(End::Succeeded));

@@ -75,8 +75,8 @@ impl Shards {
     }
 }
 
-/// Counts the owners of a shard. Only the newest may commit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+/// Counts the owners of a shard. Only the newest may commit. 0: there was none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Encode, Decode)]
 #[cbor(transparent)]
 pub struct Epoch(#[n(0)] pub u64);
 

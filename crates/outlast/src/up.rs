@@ -77,8 +77,7 @@ fn classify(error: Error) -> anyhow::Error {
         | Error::Store(_)
         | Error::Blobs(_)
         | Error::Spawner(_)
-        | Error::Read { .. }
-        | Error::Record { .. }
+        | Error::Shard(_)
         | Error::Io(_)
         | Error::Panicked(_) => error.into(),
     }

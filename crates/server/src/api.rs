@@ -44,7 +44,7 @@ use axum::routing::{get, post, put};
 use model::id::{JobId, ShardId, Shards, Slot};
 use model::time::Millis;
 use parking_lot::RwLock;
-use store::{Embedded, Position};
+use store::Store;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -59,7 +59,7 @@ use problem::{ProblemKind, Refused};
 /// Parts of the node that handlers use once it is ready.
 #[derive(Clone)]
 pub(crate) struct Core {
-    pub store: Arc<Embedded>,
+    pub store: Arc<dyn Store>,
     pub shards: Shards,
     pub inboxes: Vec<Inbox>,
     pub logs: PathBuf,
@@ -68,8 +68,8 @@ pub(crate) struct Core {
     pub node: model::id::NodeId,
     pub policy: PolicyChecks,
     pub plans: Arc<Plans>,
-    /// Position of the newest commit.
-    pub commits: watch::Receiver<Position>,
+    /// Changes with every commit.
+    pub commits: watch::Receiver<()>,
 }
 
 impl Core {

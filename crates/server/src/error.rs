@@ -40,11 +40,8 @@ pub enum Error {
     #[error(transparent)]
     Store(#[from] store::Error),
 
-    #[error("shard {shard} cannot read from the store: {reason}")]
-    Read { shard: u16, reason: String },
-
-    #[error("cannot read a record of shard {shard}: {source}")]
-    Record { shard: u16, source: model::codec::DecodeError },
+    #[error(transparent)]
+    Shard(#[from] shard::Error),
 
     #[error("the server cannot continue: {0}")]
     Io(#[from] std::io::Error),
@@ -57,24 +54,8 @@ impl Error {
     /// Whether another owner of the shard, rebuilt from its records, may go on. Damage to the store stays.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
-            Self::Read { .. } | Self::Panicked(_) => true,
-            Self::Store(error) => match error {
-                store::Error::Fenced { .. } | store::Error::TooLarge { .. } | store::Error::Failed { .. } => true,
-                store::Error::Stopped { .. }
-                | store::Error::CursorExpired { .. }
-                | store::Error::InUse { .. }
-                | store::Error::NotADirectory { .. }
-                | store::Error::NotWritable { .. }
-                | store::Error::NoSpace { .. }
-                | store::Error::NewerFormat { .. }
-                | store::Error::Malformed { .. }
-                | store::Error::TablesBehind { .. }
-                | store::Error::JournalBehind { .. }
-                | store::Error::DamagedRecord { .. }
-                | store::Error::Tables { .. }
-                | store::Error::Journal(_)
-                | store::Error::Io { .. } => false,
-            },
+            Self::Panicked(_) => true,
+            Self::Shard(error) => error.is_transient(),
             Self::NotLoopback(_)
             | Self::Listen { .. }
             | Self::ShardCount { .. }
@@ -84,8 +65,13 @@ impl Error {
             | Self::Policy(_)
             | Self::Blobs(_)
             | Self::Spawner(_)
-            | Self::Record { .. }
+            | Self::Store(_)
             | Self::Io(_) => false,
         }
+    }
+
+    /// A record that cannot be decoded.
+    pub(crate) fn record(shard: model::id::ShardId, source: model::codec::DecodeError) -> Self {
+        Self::Shard(shard::Error::Record { shard: shard.0, source })
     }
 }

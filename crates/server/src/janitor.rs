@@ -10,17 +10,17 @@ use blobs::Blobs;
 use model::batch::Keyspace;
 use model::blob::{BlobId, named_in};
 use model::id::{ShardId, Shards};
-use store::{Embedded, Order, Range, Store};
+use shard::reads;
+use store::{Order, Range, Store};
 use tokio::sync::watch;
 
 use crate::error::Error;
-use crate::reads;
 
 /// Records per page of a scan.
 const PAGE: usize = 500;
 
 pub(crate) struct Janitor {
-    pub store: Weak<Embedded>,
+    pub store: Weak<dyn Store>,
     pub shards: Shards,
     pub logs: PathBuf,
     pub blobs: Blobs,
@@ -75,14 +75,14 @@ const WORKFLOW_KEYSPACES: [Keyspace; 8] = [
 
 /// All blobs that a job, workflow or schedule on record refers to. Holds the store for one page at a time, so that it
 /// can be closed.
-fn mark(store: &Weak<Embedded>, shards: Shards) -> Result<Option<HashSet<BlobId>>, Error> {
+fn mark(store: &Weak<dyn Store>, shards: Shards) -> Result<Option<HashSet<BlobId>>, Error> {
     let mut in_use = HashSet::new();
     for shard in shards.all() {
         // `Live` twice: a job that ends during the scan is found under `Done`, a retried one by the second scan.
         for keyspace in [Keyspace::Live, Keyspace::Done, Keyspace::Live] {
             let is_open = for_each_record(store, shard, keyspace, |store, value| {
                 let job = reads::complete(store, shard, reads::decode(shard, value)?)?;
-                in_use.extend(job.blobs().map_err(|source| Error::Record { shard: shard.0, source })?);
+                in_use.extend(job.blobs().map_err(|source| Error::record(shard, source))?);
                 Ok(())
             })?;
             if !is_open {
@@ -104,16 +104,16 @@ fn mark(store: &Weak<Embedded>, shards: Shards) -> Result<Option<HashSet<BlobId>
 
 /// Scans a keyspace page by page. False after the node has stopped.
 fn for_each_record(
-    store: &Weak<Embedded>,
+    store: &Weak<dyn Store>,
     shard: ShardId,
     keyspace: Keyspace,
-    mut visit: impl FnMut(&Embedded, &[u8]) -> Result<(), Error>,
+    mut visit: impl FnMut(&dyn Store, &[u8]) -> Result<(), Error>,
 ) -> Result<bool, Error> {
     let mut range = Range::all();
     loop {
         let Some(store) = store.upgrade() else { return Ok(false) };
         let page = store.scan(shard, keyspace, range, Order::Ascending, PAGE)?;
-        page.iter().try_for_each(|(_, value)| visit(&store, value))?;
+        page.iter().try_for_each(|(_, value)| visit(store.as_ref(), value))?;
         match page.last() {
             Some((last, _)) if page.len() == PAGE => range = Range::all().after(last),
             Some(_) | None => return Ok(true),
@@ -122,7 +122,7 @@ fn for_each_record(
 }
 
 /// Removes the output files of deleted jobs, and of ended attempts, whose output is a blob.
-fn clear_orphaned_logs(store: &Weak<Embedded>, shards: Shards, logs: &Path) {
+fn clear_orphaned_logs(store: &Weak<dyn Store>, shards: Shards, logs: &Path) {
     for file in entries(logs).flat_map(|directory| entries(&directory)) {
         let Some(attempt_ref) = runner::logs::attempt_of(&file) else { continue };
         let Some(store) = store.upgrade() else { return };

@@ -1,6 +1,6 @@
 //! One node: configuration, wiring, and the HTTP and WebSocket API.
 //!
-//! Each shard of the scheduler has its own thread (`shard`). It runs the engine in rounds: handle inputs, commit,
+//! Each shard of the scheduler has its own thread (`shard_loop`). It runs the engine in rounds: handle inputs, commit,
 //! perform effects. Reads go to the store, never to the shard: every change is committed before it is visible.
 
 mod api;
@@ -14,13 +14,12 @@ mod node;
 mod options;
 mod plans;
 mod policy;
-mod reads;
-mod rehydrate;
 mod request;
 mod result_spill;
 mod runners;
 mod scanning;
-mod shard;
+mod shard_count;
+mod shard_loop;
 
 pub use api::check_view;
 pub use error::Error;

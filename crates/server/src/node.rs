@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 use blobs::Blobs;
 use engine::Fetch;
 use model::id::{Epoch, NodeId, RunnerId, ShardId, Shards};
+use model::limits::TASK_RESULT_BYTES_MAX;
 use model::message::{Capacity, Profile};
 use runner::StopMode;
-use store::{Embedded, Position, Store};
+use shard::Owner;
+use store::{Embedded, ShardOwner, Store};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
@@ -23,11 +25,11 @@ use crate::janitor;
 use crate::options::Options;
 use crate::plans::Plans;
 use crate::policy::PolicyChecks;
-use crate::rehydrate;
 use crate::result_spill::ResultSpiller;
 use crate::runners::Runners;
 use crate::scanning::{self, Scanning};
-use crate::shard::{ShardContext, ShardLoop, Uplink};
+use crate::shard_count::shard_count;
+use crate::shard_loop::{ROUND_BYTES_MAX, ShardContext, ShardLoop, Uplink};
 
 /// Time for open connections to finish when the node stops.
 const CONNECTION_DRAIN: Duration = Duration::from_secs(2);
@@ -96,7 +98,7 @@ impl Node {
 
         let store = Arc::new(open_store(&options).await?);
         let blobs = open_blobs(&options).await?;
-        let shards = rehydrate::shard_count(store.as_ref(), store.node(), options.shards)?;
+        let shards = shard_count(store.as_ref(), options.shards)?;
         let (inboxes, receivers): (Vec<Inbox>, Vec<InboxReceiver>) = shards.all().map(|_| Inbox::new()).unzip();
         let policy = PolicyChecks::open(&options, inboxes.clone())?;
         let scanning = Scanning::start(scanning::ScanContext {
@@ -158,9 +160,9 @@ impl Node {
 
     fn open_api(&self, options: &Options, parts: ApiParts) {
         let ApiParts { shards, blobs, policy, plans } = parts;
-        let (sender, commits) = watch::channel(self.store.durable());
-        self.store.on_commit(Box::new(move |position: Position| {
-            sender.send_replace(position);
+        let (sender, commits) = watch::channel(());
+        self.store.on_commit(Box::new(move || {
+            sender.send_replace(());
         }));
         let core = Core {
             store: self.store.clone(),
@@ -177,7 +179,7 @@ impl Node {
         tokio::spawn(policy.reload_periodically(self.stopping.subscribe()));
         self.app.open(core);
         tokio::spawn(janitor::run_janitor(janitor::Janitor {
-            store: Arc::downgrade(&self.store),
+            store: Arc::downgrade(&(self.store.clone() as Arc<dyn Store>)),
             shards,
             logs: options.data_dir.join("logs"),
             blobs,
@@ -401,8 +403,17 @@ fn run_owner(
     context: &ShardContext,
     ready: &mut Option<oneshot::Sender<()>>,
 ) -> Result<(), Error> {
-    let shard = rehydrate::rehydrate(context.store.as_ref(), node, config, context.policy.settings(), plans)?;
-    let mut shard_loop = ShardLoop::new(id, shard, context);
+    let owner = ShardOwner { node, nonce: getrandom::u64().map_err(std::io::Error::other)? };
+    let settings = context.policy.settings();
+    let options = shard::Options {
+        owner,
+        config,
+        settings,
+        round_bytes_max: ROUND_BYTES_MAX,
+        result_bytes_max: TASK_RESULT_BYTES_MAX,
+    };
+    let owner = Owner::open(context.store.as_ref(), plans, options, clock::read())?;
+    let mut shard_loop = ShardLoop::new(id, owner, context);
     shard_loop.resume()?;
     context.inbox.set_up();
     if let Some(ready) = ready.take() {

@@ -12,14 +12,15 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use model::id::{ShardId, WorkflowId};
 use model::spec::Digest;
-use model::workflow::{Schedule, WorkflowSpec};
+use model::workflow::WorkflowSpec;
 use parking_lot::Mutex;
+use shard::reads::workflows;
+use shard::{PlanCache, Unreadable};
 use store::Store;
 use tokio::sync::Semaphore;
 use workflow::{Diagnostics, Plan, Source};
 
 use crate::error::Error;
-use crate::reads::workflows;
 pub(crate) use prerequisites::Prerequisites;
 
 /// Limit of cached plans.
@@ -88,16 +89,6 @@ impl Compiled {
     }
 }
 
-/// Why a stored definition has no plan.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Unreadable {
-    #[error("it is missing")]
-    Missing,
-    /// Written by another version.
-    #[error("{0}")]
-    Invalid(Diagnostics),
-}
-
 /// The cache. Shared by the API, the shards and the fetcher.
 pub(crate) struct Plans {
     cache: Mutex<Cache>,
@@ -141,42 +132,7 @@ impl Plans {
         shard: ShardId,
         spec: &WorkflowSpec,
     ) -> Result<Result<Arc<Plan>, Unreadable>, Error> {
-        self.find(store, shard, spec.digest, &spec.definition)
-    }
-
-    /// The plan of the workflows that a schedule starts. Blocking, like [`Plans::load`].
-    pub fn of_schedule(
-        &self,
-        store: &dyn Store,
-        shard: ShardId,
-        schedule: &Schedule,
-    ) -> Result<Result<Arc<Plan>, Unreadable>, Error> {
-        self.find(store, shard, schedule.spec.digest, &schedule.spec.definition)
-    }
-
-    /// `inline`: the definition, if it is part of the record.
-    fn find(
-        &self,
-        store: &dyn Store,
-        shard: ShardId,
-        digest: Digest,
-        inline: &[u8],
-    ) -> Result<Result<Arc<Plan>, Unreadable>, Error> {
-        if let Some(cached) = self.cache.lock().by_digest(digest) {
-            return Ok(Ok(cached.plan.clone()));
-        }
-        let loaded = if inline.is_empty() {
-            match workflows::definition(store, shard, digest)? {
-                Some(definition) => Plan::load(&definition),
-                None => return Ok(Err(Unreadable::Missing)),
-            }
-        } else {
-            Plan::load(inline)
-        };
-        Ok(match loaded {
-            Ok(plan) => Ok(self.cache.lock().insert(digest, Compiled::new(plan), None).plan.clone()),
-            Err(diagnostics) => Err(Unreadable::Invalid(diagnostics)),
-        })
+        Ok(shard::load_plan(store, self, shard, spec.digest, &spec.definition)?)
     }
 
     /// Maps a workflow to its plan. The definition of a workflow never changes.
@@ -201,6 +157,16 @@ impl Plans {
                 Ok(None)
             }
         }
+    }
+}
+
+impl PlanCache for Plans {
+    fn find(&self, digest: Digest) -> Option<Arc<Plan>> {
+        self.cache.lock().by_digest(digest).map(|cached| cached.plan.clone())
+    }
+
+    fn insert(&self, digest: Digest, plan: Arc<Plan>) -> Arc<Plan> {
+        self.cache.lock().insert(digest, Compiled::new(plan), None).plan.clone()
     }
 }
 

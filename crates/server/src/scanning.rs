@@ -19,11 +19,11 @@ use model::message::AttemptRef;
 use model::verdict::OutputVerdict;
 use parking_lot::Mutex;
 use scan::Scanner;
-use store::Embedded;
+use shard::reads;
+use store::Store;
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::policy::PolicyChecks;
-use crate::reads;
 use content::Content;
 pub(crate) use decision::check_metadata;
 
@@ -35,7 +35,7 @@ const SCANS_AT_ONCE: usize = 2;
 
 /// Dependencies of a scan.
 pub(crate) struct ScanContext {
-    pub store: Arc<Embedded>,
+    pub store: Arc<dyn Store>,
     pub blobs: Blobs,
     pub policy: PolicyChecks,
 }
@@ -116,7 +116,9 @@ async fn scan_result(
     shard: ShardId,
     attempt_ref: AttemptRef,
 ) -> Result<Option<Scan>, String> {
-    let job = reads::job(context.store.as_ref(), shard, attempt_ref.job).map_err(|error| error.to_string())?;
+    let store = context.store.clone();
+    let read = tokio::task::spawn_blocking(move || reads::job(store.as_ref(), shard, attempt_ref.job)).await;
+    let job = read.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
     let Some(job) = job.filter(|job| job.attempt == attempt_ref.attempt) else { return Ok(None) };
     let content = Content::scan(&context.blobs, scanner, &job).await?;
     let checked = decision::decide(&context.policy, &job, &content).await?;

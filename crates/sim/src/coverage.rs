@@ -36,6 +36,13 @@ faults! {
     CommitLandsButErrors = "commit landed, error returned";
     CommitTornLanded = "commit torn, landed";
     CommitTornLost = "commit torn, lost";
+    CommitLate = "commit given up, still under way";
+    LateCommitLanded = "late commit landed";
+    LateCommitRefused = "late commit refused";
+    ReadFailed = "read failed";
+    RehydrationFailed = "rehydration failed";
+    SpillFailed = "large result could not be stored";
+    StaleReply = "reply to an earlier owner dropped";
     CrashBeforeCommit = "crash before commit";
     CrashAfterCommit = "crash after commit";
     CrashDuringEffects = "crash during effects";
@@ -167,6 +174,12 @@ pub struct Coverage {
 impl Coverage {
     pub fn count_fault(&mut self, fault: Fault) {
         *self.faults.entry(fault).or_default() += 1;
+    }
+
+    pub fn count_faults(&mut self, fault: Fault, number: u64) {
+        if number > 0 {
+            *self.faults.entry(fault).or_default() += number;
+        }
     }
 
     pub fn count_transition(&mut self, from: Option<State>, to: State) {

@@ -6,22 +6,28 @@ mod counts;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use engine::{Effect, Fetch, Input, Settings, Shard, Step};
-use model::id::NodeId;
+use engine::{Effect, Fetch, Input, Settings};
+use model::batch::Batch;
+use model::blob::BlobId;
+use model::id::{Epoch, NodeId};
+use model::job::{Job, Outcome, SpilledResult};
+use model::json::Json;
 use model::message::{AttemptRef, ShardMessage};
 use model::spec::ExecutorKind;
 use model::time::{Millis, Now};
 use parking_lot::Mutex;
-use store::{Error, ModelStore, Store};
+use shard::{Outcomes, Owner};
+use store::{Error, ModelStore, ShardOwner, Store};
 
-use crate::coverage::Fault;
+use crate::coverage::{Coverage, Fault};
 use crate::crash::Crash;
-use crate::invariants::{self, Checked, DispatchSnapshot};
+use crate::invariants::{self, Checked, DispatchSnapshot, Violation};
 use crate::ledger::{CheckContext, Commit};
-use crate::rehydrate;
+use crate::rng::{Rate, Rng};
 use crate::sabotage::Sabotage;
+use crate::scanner::Scanner;
 use crate::scenario::{SECOND, Time};
-use crate::world::{Event, Inbound, World, trace};
+use crate::world::{Event, Inbound, Reply, World, trace};
 
 /// Longest sleep of an idle shard, so that it notices a clock jump.
 const SLEEP_MAX: Time = 2 * SECOND;
@@ -41,10 +47,7 @@ pub struct Host {
 #[derive(Debug)]
 pub struct Process {
     pub number: u64,
-    pub shard: Shard,
-    step: Step,
-    /// Inputs wait until the shard has resumed.
-    is_resuming: bool,
+    pub owner: Owner,
     inbox: VecDeque<Inbound>,
     /// Time of the next round.
     next_round: Option<Time>,
@@ -58,14 +61,34 @@ pub struct Process {
     effects_seen: usize,
 }
 
+/// The parts of a node that take the outcomes of attempts.
+struct Node<'a> {
+    scanner: &'a Scanner,
+    coverage: &'a mut Coverage,
+    /// Results to be stored.
+    spills: Vec<(Epoch, AttemptRef, Json)>,
+}
+
+impl Outcomes for Node<'_> {
+    fn check_metadata(&mut self, _: &Job, attempt_ref: AttemptRef, outcome: &mut Outcome) {
+        outcome.policy = self.scanner.metadata_decision(attempt_ref).map(Box::new);
+        if outcome.policy.is_some() {
+            self.coverage.count("metadata decisions on results");
+        }
+    }
+
+    fn spill(&mut self, epoch: Epoch, attempt_ref: AttemptRef, result: &Json) {
+        self.coverage.count("large results stored");
+        self.spills.push((epoch, attempt_ref, result.clone()));
+    }
+}
+
 impl Process {
-    fn new(number: u64, shard: Shard, settings_number: usize) -> Self {
+    fn new(number: u64, owner: Owner, settings_number: usize) -> Self {
         Self {
             number,
-            settings: vec![shard.settings().clone()],
-            shard,
-            step: Step::new(),
-            is_resuming: true,
+            settings: vec![owner.shard().settings().clone()],
+            owner,
             inbox: VecDeque::new(),
             next_round: None,
             settings_number,
@@ -74,47 +97,70 @@ impl Process {
         }
     }
 
-    /// Resumes the shard as far as one step allows.
-    fn resume(&mut self, now: Now) {
-        self.is_resuming = !self.shard.resume(now, &mut self.step);
+    fn begin_round(&mut self, now: Now, node: &mut Node<'_>) {
+        self.owner.begin_round(now, node);
         self.inspect_effects();
     }
 
-    fn handle(&mut self, now: Now, inbound: Inbound) {
-        if let Inbound::Settings { number, settings } = &inbound {
+    fn handle(&mut self, now: Now, inbound: Inbound, node: &mut Node<'_>) {
+        match inbound {
+            Inbound::Request { request, operation } => self.owner.handle(now, operation.input(request)),
+            Inbound::RunnerFrame(frame) => self.owner.receive(now, frame, node),
+            Inbound::Reply { epoch, reply } => self.handle_reply(now, epoch, reply, node),
             // Overtaken by newer settings.
-            if *number <= self.settings_number {
-                return;
+            Inbound::Settings { number, .. } if number <= self.settings_number => {}
+            Inbound::Settings { number, settings } => {
+                self.settings_number = number;
+                self.settings.push(settings.clone());
+                self.owner.handle(now, Input::Settings(settings));
             }
-            self.settings_number = *number;
-            self.settings.push(settings.clone());
+            Inbound::FromShard { from, message } => self.owner.handle(now, Input::FromShard { from, message }),
+            Inbound::RunnerLost { runner, incarnation } => {
+                self.owner.handle(now, Input::RunnerLost { runner, incarnation });
+            }
         }
-        for input in inbound.inputs() {
-            self.handle_input(now, input);
-        }
+        self.inspect_effects();
     }
 
-    fn handle_input(&mut self, now: Now, input: Input) {
-        self.shard.handle(now, input, &mut self.step);
-        self.inspect_effects();
+    fn handle_reply(&mut self, now: Now, epoch: Epoch, reply: Reply, node: &mut Node<'_>) {
+        let input = match reply {
+            Reply::Verdict { job, decision } => Input::Verdict { job, decision },
+            Reply::PolicyUnavailable { job } => Input::PolicyUnavailable { job, message: "no service".to_owned() },
+            Reply::Scanned { attempt_ref: AttemptRef { job, attempt }, scan } => Input::Scanned { job, attempt, scan },
+            Reply::ScanFailed { attempt_ref: AttemptRef { job, attempt } } => {
+                Input::ScanFailed { job, attempt, message: "disk unavailable".to_owned() }
+            }
+            Reply::Fetched(fetched) => Input::Fetched(fetched),
+            Reply::ReadFailed => return self.owner.fail_read(epoch, "injected".to_owned()),
+            Reply::Spilled { attempt_ref, spilled } => {
+                return self.owner.finish_spill(now, epoch, attempt_ref, spilled, node);
+            }
+        };
+        self.owner.reply(now, epoch, input);
     }
 
     /// Notes the attempts that the last input has dispatched.
     fn inspect_effects(&mut self) {
-        let policy = self.shard.settings().policy;
-        for effect in &self.step.effects[self.effects_seen..] {
-            if let Effect::Send { message, .. } = effect
-                && let Some(ShardMessage::Run { attempt_ref, .. }) = message.message()
-                && let Some(job) = self.shard.job(attempt_ref.job)
-            {
-                self.dispatched.insert(*attempt_ref, DispatchSnapshot::new(policy, job));
+        let policy = self.owner.shard().settings().policy;
+        let seen = std::mem::replace(&mut self.effects_seen, self.owner.step().effects.len());
+        let run = |effect: &Effect| match effect {
+            Effect::Send { message, .. } => match message.message() {
+                Some(ShardMessage::Run { attempt_ref, .. }) => Some(*attempt_ref),
+                Some(_) | None => None,
+            },
+            _ => None,
+        };
+        let dispatched: Vec<AttemptRef> = self.owner.step().effects[seen..].iter().filter_map(run).collect();
+        for attempt_ref in dispatched {
+            if let Some(job) = self.owner.shard().job(attempt_ref.job) {
+                self.dispatched.insert(attempt_ref, DispatchSnapshot::new(policy, job));
             }
         }
-        self.effects_seen = self.step.effects.len();
     }
 
     /// Ends the round. The last settings stay in force.
     fn end_round(&mut self) {
+        self.owner.end_round();
         self.settings.drain(..self.settings.len() - 1);
         self.dispatched.clear();
         self.effects_seen = 0;
@@ -124,6 +170,18 @@ impl Process {
     pub fn settings(&self) -> &[Arc<Settings>] {
         &self.settings
     }
+}
+
+/// A commit that its owner has given up, on its way to the store.
+#[derive(Debug)]
+pub struct LateCommit {
+    shard: usize,
+    epoch: Epoch,
+    process: u64,
+    batch: Batch,
+    now: Millis,
+    settings: Vec<Arc<Settings>>,
+    dispatched: BTreeMap<AttemptRef, DispatchSnapshot>,
 }
 
 impl Host {
@@ -146,7 +204,8 @@ impl Host {
         let [process] = self.processes.as_slice() else {
             return vec![format!("shard {shard} has {} owners", self.processes.len())];
         };
-        let in_flight: u32 = ExecutorKind::ALL.into_iter().map(|executor| process.shard.load(executor).1).sum();
+        let load = |executor| process.owner.shard().load(executor).1;
+        let in_flight: u32 = ExecutorKind::ALL.into_iter().map(load).sum();
         let mut left = Vec::new();
         if in_flight > 0 {
             left.push(format!("shard {shard} has {in_flight} attempts in flight"));
@@ -158,22 +217,49 @@ impl Host {
     }
 }
 
-/// The fault of the store's next commit.
-#[derive(Debug, Clone, Default)]
+/// Faults of the store.
+#[derive(Debug, Clone)]
 pub struct StoreFaults {
-    next: Arc<Mutex<store::Fault>>,
+    /// The fault of the next commit.
+    commit: Arc<Mutex<store::Fault>>,
+    reads: Arc<Mutex<ReadFaults>>,
+}
+
+/// Faults of reads, drawn from a sequence of their own: not every reader is part of the world.
+#[derive(Debug)]
+struct ReadFaults {
+    rng: Rng,
+    rate: Rate,
+    failed: u64,
 }
 
 impl StoreFaults {
-    pub fn install(store: &ModelStore) -> Self {
-        let faults = Self::default();
-        let next = faults.next.clone();
-        store.plan_faults(move |_, _| std::mem::take(&mut *next.lock()));
+    pub fn install(store: &ModelStore, seed: u64) -> Self {
+        let reads = ReadFaults { rng: Rng::new(seed), rate: Rate::NEVER, failed: 0 };
+        let faults = Self { commit: Arc::default(), reads: Arc::new(Mutex::new(reads)) };
+        let (commit, reads) = (faults.commit.clone(), faults.reads.clone());
+        store.plan_faults(move |_, _| std::mem::take(&mut *commit.lock()));
+        store.plan_read_faults(move || {
+            let mut reads = reads.lock();
+            let rate = reads.rate;
+            let fails = reads.rng.chance(rate);
+            reads.failed += u64::from(fails);
+            fails
+        });
         faults
     }
 
     fn set_next(&self, fault: store::Fault) {
-        *self.next.lock() = fault;
+        *self.commit.lock() = fault;
+    }
+
+    /// Runs an operation whose reads fail at this rate. Also returns the number of failed ones.
+    fn with_read_faults<T>(&self, rate: Rate, operation: impl FnOnce() -> T) -> (T, u64) {
+        self.reads.lock().rate = rate;
+        let result = operation();
+        let mut reads = self.reads.lock();
+        reads.rate = Rate::NEVER;
+        (result, std::mem::take(&mut reads.failed))
     }
 }
 
@@ -187,13 +273,6 @@ enum RoundFault {
     CrashDuringEffects,
 }
 
-fn lands(fault: store::Fault) -> bool {
-    match fault {
-        store::Fault::None | store::Fault::LandsButErrors | store::Fault::Torn { lands: true } => true,
-        store::Fault::Refuse | store::Fault::Torn { lands: false } => false,
-    }
-}
-
 impl World {
     /// Starts a process that opens the shard and rehydrates it.
     pub(crate) fn start_shard(&mut self, shard: usize) -> Checked {
@@ -203,15 +282,36 @@ impl World {
         self.processes += 1;
         let number = self.processes;
         let id = self.shard_id(shard);
+        let config = self.scenario.config(id);
+        let options = shard::Options {
+            owner: ShardOwner { node: NodeId(number), nonce: number },
+            config,
+            settings: self.operators.newest_settings(),
+            round_bytes_max: config.step_bytes_max,
+            result_bytes_max: self.scenario.result_bytes_max,
+        };
         let now = self.clocks(shard);
-        let settings = self.operators.newest_settings();
-        let restored =
-            rehydrate::rehydrate(&self.store, &self.plans, NodeId(number), self.scenario.config(id), settings, now);
-        let shard_state =
-            restored.map_err(|detail| invariants::Violation { invariant: "records_can_be_read", detail })?;
-        trace!(self, "shard {shard} process {number} epoch {} {} jobs", shard_state.epoch().0, shard_state.live_jobs());
-        self.ledger.opened(id, shard_state.epoch(), number)?;
-        let process = Process::new(number, shard_state, self.operators.newest());
+        let open = || Owner::open(&self.store, &self.plans, options, now);
+        let (opened, failed_reads) = self.store_faults.with_read_faults(self.scenario.store.fail_read, open);
+        let owner = match opened {
+            Ok(owner) => owner,
+            Err(error) if error.is_transient() && failed_reads > 0 => {
+                trace!(self, "shard {shard} process {number} cannot be rehydrated: {error}");
+                self.coverage.count_fault(Fault::RehydrationFailed);
+                // The epoch may be taken: the owner before is superseded.
+                if let Some((epoch, owner)) = self.store.owner(id).filter(|(_, owner)| owner.0 == number) {
+                    self.ledger.opened(id, epoch, owner.0)?;
+                }
+                self.restart_later(shard);
+                return Ok(());
+            }
+            Err(error) => return Err(Violation { invariant: "records_can_be_read", detail: error.to_string() }),
+        };
+        invariants::invariant_records_can_be_read(owner.unreadable())?;
+        let (epoch, jobs) = (owner.epoch(), owner.shard().live_jobs());
+        trace!(self, "shard {shard} process {number} epoch {} {jobs} jobs", epoch.0);
+        self.ledger.opened(id, epoch, number)?;
+        let process = Process::new(number, owner, self.operators.newest());
         self.hosts[shard].processes.push(process);
         self.notify_of_lost_runners(shard);
         self.wake(shard, number, 0);
@@ -230,18 +330,27 @@ impl World {
         }
     }
 
-    /// Delivers a network message to the owner of the shard, sometimes to a stale one.
+    /// Delivers a message to an owner of the shard.
     pub(crate) fn deliver(&mut self, shard: usize, inbound: Inbound) {
-        let Some(mut inbound) = self.sabotaged_inbound(inbound) else { return };
-        if let Inbound::RunnerFrame(frame) = &mut inbound {
-            self.attach_metadata_decisions(&mut frame.messages);
-        }
-        let owners = self.hosts[shard].processes.len();
-        let stale = owners > 1 && self.rng.one_in(3);
-        let chosen = if stale { 0 } else { owners.saturating_sub(1) };
+        let Some(inbound) = self.sabotaged_inbound(inbound) else { return };
         // A message to a shard without a process is lost.
-        let Some(number) = self.hosts[shard].processes.get(chosen).map(|process| process.number) else { return };
-        self.enqueue(shard, number, inbound);
+        if let Some(number) = self.receiver(shard, &inbound) {
+            self.enqueue(shard, number, inbound);
+        }
+    }
+
+    /// A reply reaches the process that asked, or a later one on its node. The network delivers other messages to the
+    /// owner, sometimes to a superseded one.
+    fn receiver(&mut self, shard: usize, inbound: &Inbound) -> Option<u64> {
+        let processes = &self.hosts[shard].processes;
+        if let Inbound::Reply { epoch, .. } = inbound
+            && let Some(asked) = processes.iter().find(|process| process.owner.epoch() == *epoch)
+        {
+            return Some(asked.number);
+        }
+        let is_stale = processes.len() > 1 && self.rng.one_in(3);
+        let chosen = if is_stale { processes.first() } else { processes.last() };
+        chosen.map(|process| process.number)
     }
 
     pub(crate) fn enqueue(&mut self, shard: usize, number: u64, inbound: Inbound) {
@@ -253,13 +362,27 @@ impl World {
         }
     }
 
-    pub(crate) fn read_store(&mut self, shard: usize, number: u64, fetch: &Fetch) {
-        // Reads of the simulated store do not fail.
-        if let Ok(fetched) = rehydrate::answer(&self.store, &self.plans, self.shard_id(shard), fetch) {
-            // Some reads are slow and return stale data.
+    /// Answers a read of a shard. Reads fail, and some are slow and return stale data.
+    pub(crate) fn read_store(&mut self, shard: usize, epoch: Epoch, fetch: Fetch) -> Checked {
+        let id = self.shard_id(shard);
+        let answer = || shard::answer(&self.store, &self.plans, id, fetch);
+        let (answer, failed_reads) = self.store_faults.with_read_faults(self.scenario.store.fail_read, answer);
+        let replies = match answer {
+            Ok(answers) => {
+                answers.iter().try_for_each(invariants::invariant_fetched_records_can_be_read)?;
+                answers.into_iter().map(Reply::Fetched).collect()
+            }
+            Err(_) if failed_reads > 0 => {
+                self.coverage.count_fault(Fault::ReadFailed);
+                vec![Reply::ReadFailed]
+            }
+            Err(error) => return Err(Violation { invariant: "records_can_be_read", detail: error.to_string() }),
+        };
+        for reply in replies {
             let delay = if self.rng.one_in(8) { self.rng.below(3 * SECOND) } else { self.rng.below(20) };
-            self.after(delay, Event::Fetched { shard, process: number, fetched });
+            self.after(delay, Event::Deliver { shard, inbound: Inbound::Reply { epoch, reply } });
         }
+        Ok(())
     }
 
     pub(crate) fn round(&mut self, shard: usize, number: u64) -> Checked {
@@ -271,26 +394,29 @@ impl World {
         let mut process = processes.remove(index);
         process.next_round = None;
         let now = self.clocks(shard);
-        if process.is_resuming {
-            process.resume(now);
-        } else {
-            let step_bytes_max = self.scenario.config(self.shard_id(shard)).step_bytes_max;
-            for _ in 0..self.rng.between(1, self.scenario.inputs_per_round_max) {
-                if process.shard.pending_bytes(&process.step) >= step_bytes_max {
-                    break;
-                }
-                let Some(inbound) = process.inbox.pop_front() else { break };
-                self.count_late_inbound(&process, &inbound);
-                process.handle(now, inbound);
+        let was_resuming = process.owner.is_resuming();
+        let mut node = Node { scanner: &self.scanner, coverage: &mut self.coverage, spills: Vec::new() };
+        process.begin_round(now, &mut node);
+        let mut spills = node.spills;
+        let inputs = if was_resuming { 0 } else { self.rng.between(1, self.scenario.inputs_per_round_max) };
+        for _ in 0..inputs {
+            if process.owner.is_full() {
+                break;
             }
+            let Some(inbound) = process.inbox.pop_front() else { break };
+            self.count_late_inbound(&process, &inbound);
+            let mut node = Node { scanner: &self.scanner, coverage: &mut self.coverage, spills };
+            process.handle(now, inbound, &mut node);
+            spills = node.spills;
         }
-        if !process.is_resuming && process.shard.tick_in(now) == Millis(0) {
-            process.handle_input(now, Input::Tick);
-        }
-        invariants::invariant_engine_counters_equal_a_recount(process.shard.recount())?;
-        process.shard.flush(&mut process.step);
-        invariants::invariant_engine_counters_equal_a_recount(process.shard.recount())?;
-        if self.finish_round(shard, &mut process)? {
+        self.store_results(shard, spills);
+        invariants::invariant_engine_counters_equal_a_recount(process.owner.shard().recount())?;
+        process.owner.flush();
+        invariants::invariant_engine_counters_equal_a_recount(process.owner.shard().recount())?;
+        let survives = self.finish_round(shard, &mut process)?;
+        let stale_replies = process.owner.take_stale_replies();
+        self.coverage.count_faults(Fault::StaleReply, stale_replies);
+        if survives {
             let delay = self.sleep(&process, now);
             self.hosts[shard].processes.insert(index, process);
             self.wake(shard, number, delay);
@@ -300,11 +426,24 @@ impl World {
         Ok(())
     }
 
+    /// Stores large results. Some cannot be stored.
+    fn store_results(&mut self, shard: usize, spills: Vec<(Epoch, AttemptRef, Json)>) {
+        for (epoch, attempt_ref, result) in spills {
+            let spilled = if self.rng.chance(self.scenario.store.fail_spill) {
+                self.coverage.count_fault(Fault::SpillFailed);
+                Err("disk full".to_owned())
+            } else {
+                Ok(spilled_form(&result))
+            };
+            let delay = if self.rng.one_in(8) { self.rng.below(3 * SECOND) } else { self.rng.below(50) };
+            let reply = Reply::Spilled { attempt_ref, spilled };
+            self.after(delay, Event::Deliver { shard, inbound: Inbound::Reply { epoch, reply } });
+        }
+    }
+
     fn sleep(&mut self, process: &Process, now: Now) -> Time {
-        if process.is_resuming {
-            1
-        } else if process.inbox.is_empty() {
-            process.shard.tick_in(now).0.clamp(1, SLEEP_MAX)
+        if process.inbox.is_empty() || process.owner.is_resuming() {
+            process.owner.idle_for(now).0.clamp(1, SLEEP_MAX)
         } else {
             self.rng.between(1, 3)
         }
@@ -313,8 +452,12 @@ impl World {
     /// A process has crashed. Schedules a restart unless another process has taken over.
     fn process_died(&mut self, shard: usize, process: &Process) {
         trace!(self, "shard {shard} process {} died", process.number);
-        self.count_stats(process.shard.stats());
+        self.count_stats(process.owner.shard().stats());
         self.count_interrupted_workflows(shard);
+        self.restart_later(shard);
+    }
+
+    fn restart_later(&mut self, shard: usize) {
         if self.hosts[shard].processes.is_empty() {
             let delay = self.rng.between(1, self.scenario.restart_max);
             self.after(delay, Event::StartShard { shard });
@@ -322,33 +465,43 @@ impl World {
     }
 
     /// Commits the round, then performs its effects. Returns whether the process survives.
-    fn finish_round(&mut self, shard: usize, process: &mut Process) -> Result<bool, invariants::Violation> {
-        let mut step = std::mem::take(&mut process.step);
-        invariants::invariant_no_anomalies(&step.anomalies)?;
-        let round_fault = if step.batch.is_empty() { self.draw_round_fault() } else { self.next_round_fault() };
+    fn finish_round(&mut self, shard: usize, process: &mut Process) -> Result<bool, Violation> {
+        invariants::invariant_no_anomalies(&process.owner.step().anomalies)?;
+        let has_writes = process.owner.has_writes();
+        let round_fault = if has_writes { self.next_round_fault() } else { self.draw_round_fault() };
         let alive = if round_fault == RoundFault::CrashBefore {
             self.coverage.count_fault(Fault::CrashBeforeCommit);
-            self.sabotage_before_commit(shard, process, &mut step)?;
-            false
-        } else if !step.batch.is_empty() && !self.commit(shard, process, &step, round_fault)? {
-            false
-        } else if step.batch.is_empty() && !step.effects.is_empty() && !self.confirm(shard, process) {
-            trace!(self, "shard {shard} process {} is superseded", process.number);
-            self.coverage.count_fault(Fault::StaleAnswerPrevented);
+            self.sabotage_before_commit(shard, process)?;
             false
         } else {
-            self.perform_effects(shard, process, &mut step, round_fault)?
+            let is_owner =
+                if has_writes { self.commit(shard, process, round_fault)? } else { self.confirm(shard, process)? };
+            is_owner && self.perform_effects(shard, process, round_fault)?
         };
-        step.clear();
-        process.step = step;
         process.end_round();
         Ok(alive)
     }
 
     /// Whether a process without anything to commit still owns its shard.
-    fn confirm(&self, shard: usize, process: &Process) -> bool {
-        self.sabotage == Some(Sabotage::AnswerUnconfirmed)
-            || self.store.confirm(self.shard_id(shard), process.shard.epoch()).is_ok()
+    fn confirm(&mut self, shard: usize, process: &mut Process) -> Result<bool, Violation> {
+        if self.sabotage == Some(Sabotage::AnswerUnconfirmed) {
+            return Ok(true);
+        }
+        match process.owner.commit(&self.store) {
+            Ok(()) => return Ok(true),
+            Err(shard::Error::Store(Error::Fenced { .. })) => {
+                trace!(self, "shard {shard} process {} is superseded", process.number);
+                self.coverage.count_fault(Fault::StaleAnswerPrevented);
+            }
+            Err(error) => self.expect_transient(shard, process, &error)?,
+        }
+        Ok(false)
+    }
+
+    /// Any other error than an injected one is a violation.
+    fn expect_transient(&mut self, shard: usize, process: &Process, error: &shard::Error) -> Checked {
+        trace!(self, "shard {shard} process {} fails: {error}", process.number);
+        invariants::invariant_errors_are_transient(error)
     }
 
     /// Fault of a round with a commit.
@@ -367,6 +520,7 @@ impl World {
             (commits.crash_before, RoundFault::CrashBefore),
             (commits.refuse, RoundFault::Store(store::Fault::Refuse)),
             (commits.lands_but_errors, RoundFault::Store(store::Fault::LandsButErrors)),
+            (commits.late, RoundFault::Store(store::Fault::Late)),
             (commits.torn, RoundFault::Store(store::Fault::Torn { lands: self.rng.one_in(2) })),
             (commits.crash_after, RoundFault::CrashAfter),
             (commits.crash_during_effects, RoundFault::CrashDuringEffects),
@@ -376,47 +530,96 @@ impl World {
     }
 
     /// Commits the batch. Returns whether the process knows that it is durable.
-    fn commit(
-        &mut self,
-        shard: usize,
-        process: &Process,
-        step: &Step,
-        round_fault: RoundFault,
-    ) -> Result<bool, invariants::Violation> {
+    fn commit(&mut self, shard: usize, process: &mut Process, round_fault: RoundFault) -> Result<bool, Violation> {
         let id = self.shard_id(shard);
         let fault = if let RoundFault::Store(fault) = round_fault { fault } else { store::Fault::None };
-        self.store_faults.set_next(fault);
-        let epoch = self.sabotaged_epoch(shard, process.shard.epoch());
         let limit = self.scenario.config(id).step_bytes_max;
-        invariants::invariant_commits_are_bounded(step.batch.as_bytes().len(), limit)?;
-        let result = self.store.commit(id, epoch, &step.batch);
+        let bytes = process.owner.step().batch.as_bytes().len();
+        invariants::invariant_commits_are_bounded(bytes, limit)?;
+        self.store_faults.set_next(fault);
+        let result = match self.stolen_token(shard) {
+            Some(mut token) => self.store.commit(&mut token, &process.owner.step().batch).map(drop).map_err(Into::into),
+            None => process.owner.commit(&self.store),
+        };
         self.store_faults.set_next(store::Fault::None);
         let landed = match &result {
-            Ok(_) => true,
-            Err(Error::Fenced { .. }) => {
+            Ok(()) => true,
+            Err(shard::Error::Store(Error::Failed { .. })) => fault.lands(),
+            Err(shard::Error::Store(Error::Fenced { .. })) => {
                 trace!(self, "shard {shard} process {} is fenced", process.number);
                 self.coverage.count_fault(Fault::StaleCommitRefused);
                 return Ok(false);
             }
-            Err(_) => lands(fault),
+            Err(error) => {
+                self.expect_transient(shard, process, error)?;
+                return Ok(false);
+            }
         };
         trace!(
             self,
-            "shard {shard} process {} commits {} ops, {} bytes: {fault:?}",
+            "shard {shard} process {} commits {} ops, {bytes} bytes: {fault:?}",
             process.number,
-            step.batch.len(),
-            step.batch.as_bytes().len()
+            process.owner.step().batch.len(),
         );
         self.count_store_fault(fault);
         if landed {
-            let (epoch, now) = (process.shard.epoch(), process.shard.now());
-            let (settings, dispatched) = (process.settings(), &process.dispatched);
-            let commit =
-                Commit { shard: id, epoch, process: process.number, batch: &step.batch, now, settings, dispatched };
-            self.observe(commit)?;
-            self.check_lost_attempts(shard)?;
+            self.observe_round(shard, process)?;
+        } else if fault == store::Fault::Late {
+            self.delay_commit(shard, process);
         }
         Ok(result.is_ok())
+    }
+
+    /// Checks the landed commit of a round.
+    fn observe_round(&mut self, shard: usize, process: &mut Process) -> Checked {
+        let (epoch, now) = (process.owner.epoch(), process.owner.shard().now());
+        let batch = std::mem::take(&mut process.owner.step().batch);
+        let commit = Commit {
+            shard: self.shard_id(shard),
+            epoch,
+            process: process.number,
+            batch: &batch,
+            now,
+            settings: process.settings(),
+            dispatched: &process.dispatched,
+        };
+        self.observe(commit)?;
+        process.owner.step().batch = batch;
+        self.check_lost_attempts(shard)
+    }
+
+    /// The commit stays under way after its owner has given it up.
+    fn delay_commit(&mut self, shard: usize, process: &mut Process) {
+        self.late_commits.push_back(LateCommit {
+            shard,
+            epoch: process.owner.epoch(),
+            process: process.number,
+            batch: process.owner.step().batch.clone(),
+            now: process.owner.shard().now(),
+            settings: process.settings.clone(),
+            dispatched: process.dispatched.clone(),
+        });
+        // Before or after the next owner opens the shard.
+        let delay = self.rng.below(2 * self.scenario.restart_max);
+        self.after(delay, Event::CommitArrives);
+    }
+
+    /// The oldest late commit reaches the store. It is written unless the shard has a new owner.
+    pub(crate) fn commit_arrives(&mut self) -> Checked {
+        let (Some(late), Some(result)) = (self.late_commits.pop_front(), self.store.land_late()) else {
+            return Ok(());
+        };
+        let LateCommit { shard, epoch, process, batch, now, settings, dispatched } = late;
+        trace!(self, "late commit of shard {shard} process {process}: {}", result.is_ok());
+        if result.is_err() {
+            self.coverage.count_fault(Fault::LateCommitRefused);
+            return Ok(());
+        }
+        self.coverage.count_fault(Fault::LateCommitLanded);
+        let (settings, dispatched) = (&settings[..], &dispatched);
+        let commit = Commit { shard: self.shard_id(shard), epoch, process, batch: &batch, now, settings, dispatched };
+        self.observe(commit)?;
+        self.check_lost_attempts(shard)
     }
 
     /// Checks a landed commit against all invariants.
@@ -455,6 +658,7 @@ impl World {
             store::Fault::LandsButErrors => self.coverage.count_fault(Fault::CommitLandsButErrors),
             store::Fault::Torn { lands: true } => self.coverage.count_fault(Fault::CommitTornLanded),
             store::Fault::Torn { lands: false } => self.coverage.count_fault(Fault::CommitTornLost),
+            store::Fault::Late => self.coverage.count_fault(Fault::CommitLate),
         }
     }
 
@@ -462,11 +666,11 @@ impl World {
     fn perform_effects(
         &mut self,
         shard: usize,
-        process: &Process,
-        step: &mut Step,
+        process: &mut Process,
         round_fault: RoundFault,
-    ) -> Result<bool, invariants::Violation> {
-        let all = step.effects.len();
+    ) -> Result<bool, Violation> {
+        let effects = std::mem::take(&mut process.owner.step().effects);
+        let all = effects.len();
         let (performed, alive) = match round_fault {
             RoundFault::CrashAfter => {
                 self.coverage.count_fault(Fault::CrashAfterCommit);
@@ -478,21 +682,24 @@ impl World {
             }
             RoundFault::None | RoundFault::CrashBefore | RoundFault::Store(_) => (all, true),
         };
-        for effect in step.effects.drain(..).take(performed) {
+        for effect in effects.into_iter().take(performed) {
             self.perform(shard, process, effect)?;
         }
         Ok(alive)
     }
 
     pub(crate) fn perform(&mut self, shard: usize, process: &Process, effect: Effect) -> Checked {
+        let epoch = process.owner.epoch();
         match effect {
             Effect::Answer { request, answer } => {
                 let newest = self.ledger.newest_epoch(self.shard_id(shard));
-                invariants::invariant_only_the_owner_answers(process.shard.epoch(), newest)?;
+                invariants::invariant_only_the_owner_answers(epoch, newest)?;
                 return self.answer(request, answer);
             }
-            Effect::CheckPolicy { job, .. } => self.check_policy(shard, job, process.shard.settings().policy),
-            Effect::ScanOutput { job, attempt } => self.scan_output(shard, AttemptRef { job, attempt }),
+            Effect::CheckPolicy { job, .. } => {
+                self.check_policy((shard, epoch), job, process.owner.shard().settings().policy);
+            }
+            Effect::ScanOutput { job, attempt } => self.scan_output((shard, epoch), AttemptRef { job, attempt }),
             Effect::ToShard { shard: to, message } => {
                 let from = self.shard_id(shard);
                 for delay in self.message_delays() {
@@ -503,7 +710,7 @@ impl World {
             }
             Effect::Fetch(fetch) => {
                 let delay = self.rng.below(20);
-                self.after(delay, Event::ReadStore { shard, process: process.number, fetch });
+                self.after(delay, Event::ReadStore { shard, epoch, fetch });
             }
             Effect::Send { runner, incarnation, message } => {
                 let message = self.sabotaged_message(message);
@@ -523,4 +730,9 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// The reference that replaces a large result.
+pub fn spilled_form(result: &Json) -> SpilledResult {
+    SpilledResult { blob: BlobId::of(result.as_bytes()), bytes: result.as_bytes().len() as u64 }
 }

@@ -16,7 +16,7 @@ pub use output_policy::*;
 pub use tasks::*;
 pub use workflows::*;
 
-use engine::{Anomaly, Answer, TenantLimits};
+use engine::{Anomaly, Answer, Fetched, TenantLimits};
 use model::id::{Epoch, Incarnation, JobId, ShardId};
 use model::job::Job;
 use model::json::Json;
@@ -44,6 +44,32 @@ pub type Checked = Result<(), Violation>;
 
 fn require(holds: bool, invariant: &'static str, detail: impl FnOnce() -> String) -> Checked {
     if holds { Ok(()) } else { Err(Violation { invariant, detail: detail() }) }
+}
+
+/// Whatever was committed can be read by the owner that comes after.
+pub fn invariant_records_can_be_read(unreadable: u32) -> Checked {
+    require(unreadable == 0, "invariant_records_can_be_read", || format!("{unreadable} unreadable records"))
+}
+
+/// The same for records that are read later.
+pub fn invariant_fetched_records_can_be_read(fetched: &Fetched) -> Checked {
+    let is_readable = match fetched {
+        Fetched::UnreadableJob { .. } | Fetched::UnreadableKeys { .. } | Fetched::UnreadableWorkflow { .. } => false,
+        Fetched::Job { .. }
+        | Fetched::Keys { .. }
+        | Fetched::Finished { .. }
+        | Fetched::OldKeys { .. }
+        | Fetched::Workflow { .. }
+        | Fetched::FinishedWorkflows { .. }
+        | Fetched::WorkflowRows { .. }
+        | Fetched::UnusedDefinitions { .. } => true,
+    };
+    require(is_readable, "invariant_fetched_records_can_be_read", || format!("{fetched:?}"))
+}
+
+/// No fault of the simulated store is fatal for a node.
+pub fn invariant_errors_are_transient(error: &shard::Error) -> Checked {
+    require(error.is_transient(), "invariant_errors_are_transient", || error.to_string())
 }
 
 /// The shard finds its own memory consistent. Debug builds panic instead.
@@ -134,8 +160,14 @@ fn has_same_outcome(before: &Job, after: &Job) -> bool {
     let without_spec = |job: &Job| Job { spec: bytes::Bytes::new(), ..job.clone() };
     let new = appended(before.output_decisions(), after.output_decisions()).unwrap_or(after.output_decisions());
     let without_decisions = |job: &Job| Job { output_decisions: None, ..without_spec(job) };
-    let without_result =
-        |job: &Job| Job { result: None, artifacts: None, original: None, reason: None, ..without_decisions(job) };
+    let without_result = |job: &Job| Job {
+        result: None,
+        result_form: None,
+        artifacts: None,
+        original: None,
+        reason: None,
+        ..without_decisions(job)
+    };
     if new.is_empty() || before.state != State::Succeeded {
         without_spec(before) == without_spec(after)
     } else if new.iter().any(|decision| decision.verdict == OutputVerdict::Redact) {

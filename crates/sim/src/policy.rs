@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use engine::{PolicyMode, Submission};
-use model::id::JobId;
+use model::id::{Epoch, JobId};
 use model::machine::FAIL_OPEN_RULE;
 use model::spec::Digest;
 use model::time::Millis;
@@ -14,7 +14,7 @@ use crate::coverage::Fault;
 use crate::operators::version_of;
 use crate::rng::{Rng, mix};
 use crate::scenario::{PolicyUse, SECOND, Time, VerdictRates};
-use crate::world::{Event, Inbound, World};
+use crate::world::{Event, Inbound, Reply, World};
 
 /// Kind of verdict of a policy version on a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,7 +150,7 @@ pub const OTHER_APPROVAL_RULE: &str = "two keys";
 
 impl World {
     /// A policy check of a shard. The answer arrives later, or is lost.
-    pub(crate) fn check_policy(&mut self, shard: usize, job: JobId, policy: PolicyMode) {
+    pub(crate) fn check_policy(&mut self, (shard, epoch): (usize, Epoch), job: JobId, policy: PolicyMode) {
         let Some(content) = self.ledger.jobs.get(&job).map(|known| known.record.digest) else { return };
         // The policy was disabled meanwhile: its last version still answers.
         let requested = version_of(policy).unwrap_or_else(|| self.operators.newest_version());
@@ -176,11 +176,11 @@ impl World {
         }
         for _ in 0..=u8::from(twice) {
             let delay = self.network_delay();
-            let inbound = match decision.clone() {
-                Some(decision) => Inbound::Verdict { job, decision },
-                None => Inbound::PolicyUnavailable { job },
+            let reply = match decision.clone() {
+                Some(decision) => Reply::Verdict { job, decision },
+                None => Reply::PolicyUnavailable { job },
             };
-            self.after(delay, Event::Deliver { shard, inbound });
+            self.after(delay, Event::Deliver { shard, inbound: Inbound::Reply { epoch, reply } });
         }
     }
 

@@ -3,12 +3,11 @@
 mod forgery;
 mod workflows;
 
-use engine::Step;
 use model::id::{Attempt, Epoch};
 use model::message::{AttemptRef, RunnerMessage, Session, ShardMessage, ToRunner};
 use model::state::State;
 use model::time::Millis;
-use store::Store;
+use store::{FencingToken, Store};
 
 pub use workflows::WorkflowSabotage;
 
@@ -145,16 +144,17 @@ impl World {
         Ok(())
     }
 
-    /// Commits a forged batch with the owner's epoch.
+    /// Commits a forged batch in the owner's name.
     fn forge(&mut self, sabotage: Sabotage) -> Checked {
         for shard in 0..self.hosts.len() {
             let Some(batch) = self.forgery(sabotage, shard) else { continue };
             let Some(owner) = self.hosts[shard].processes.last() else { continue };
-            let (process, epoch, now) = (owner.number, owner.shard.epoch(), owner.shard.now());
+            let (process, epoch, now) = (owner.number, owner.owner.epoch(), owner.owner.shard().now());
             let settings = owner.settings().to_vec();
             let id = self.shard_id(shard);
             trace!(self, "sabotage of shard {shard}: {sabotage:?}");
-            if self.store.commit(id, epoch, &batch).is_ok() && sabotage != Sabotage::WriteWithoutCommit {
+            let Some(mut token) = self.store.stolen_token(id) else { continue };
+            if self.store.commit(&mut token, &batch).is_ok() && sabotage != Sabotage::WriteWithoutCommit {
                 let dispatched = std::collections::BTreeMap::new();
                 let (batch, settings, dispatched) = (&batch, &settings[..], &dispatched);
                 let commit = Commit { shard: id, epoch, process, batch, now, settings, dispatched };
@@ -185,18 +185,18 @@ impl World {
         }
     }
 
-    /// Epoch of a commit: with fencing ignored, always the newest.
-    pub(crate) fn sabotaged_epoch(&self, shard: usize, epoch: Epoch) -> Epoch {
+    /// With fencing ignored, the token of the newest owner.
+    pub(crate) fn stolen_token(&self, shard: usize) -> Option<FencingToken> {
         match self.sabotage {
-            Some(Sabotage::IgnoreFencing) => self.ledger.newest_epoch(self.shard_id(shard)),
-            Some(_) | None => epoch,
+            Some(Sabotage::IgnoreFencing) => self.store.stolen_token(self.shard_id(shard)),
+            Some(_) | None => None,
         }
     }
 
     /// A process is about to crash before its commit.
-    pub(crate) fn sabotage_before_commit(&mut self, shard: usize, process: &Process, step: &mut Step) -> Checked {
+    pub(crate) fn sabotage_before_commit(&mut self, shard: usize, process: &mut Process) -> Checked {
         if self.sabotage == Some(Sabotage::EffectsBeforeCommit) {
-            for effect in step.effects.drain(..) {
+            for effect in std::mem::take(&mut process.owner.step().effects) {
                 self.perform(shard, process, effect)?;
             }
         }

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use model::id::{Attempt, JobId};
+use model::id::{Attempt, Epoch, JobId};
 use model::job::{Redacted, Scan};
-use model::message::{AttemptRef, FromRunner, RunnerMessage};
+use model::message::AttemptRef;
 use model::state::State;
 use model::time::Millis;
 use model::verdict::{OutputDecision, OutputVerdict, Phase};
@@ -14,7 +14,7 @@ use crate::coverage::Fault;
 use crate::invariants::redacted_of;
 use crate::rng::{Rng, mix};
 use crate::scenario::{OutputRates, SECOND};
-use crate::world::{Event, Inbound, World};
+use crate::world::{Event, Inbound, Reply, World};
 
 #[derive(Debug)]
 pub struct Scanner {
@@ -97,21 +97,8 @@ impl Scanner {
 }
 
 impl World {
-    /// Adds the metadata decisions to the messages of a runner, as the shell does.
-    pub(crate) fn attach_metadata_decisions(&mut self, messages: &mut [FromRunner]) {
-        for message in messages {
-            let RunnerMessage::Ended { attempt_ref, outcome, .. } = &mut message.message else { continue };
-            if outcome.end == model::job::End::Succeeded {
-                outcome.policy = self.scanner.metadata_decision(*attempt_ref).map(Box::new);
-                if outcome.policy.is_some() {
-                    self.coverage.count("metadata decisions on results");
-                }
-            }
-        }
-    }
-
     /// A scan request of a shard. The answer arrives late, twice or never.
-    pub(crate) fn scan_output(&mut self, shard: usize, attempt_ref: AttemptRef) {
+    pub(crate) fn scan_output(&mut self, (shard, epoch): (usize, Epoch), attempt_ref: AttemptRef) {
         if self.scans_disabled() {
             return;
         }
@@ -131,12 +118,12 @@ impl World {
                 self.coverage.count_fault(Fault::ScanSlow);
             }
             let delay = if slow { self.rng.between(SECOND, 40 * SECOND) } else { delay };
-            let inbound = if fails {
-                Inbound::ScanFailed { attempt_ref }
+            let reply = if fails {
+                Reply::ScanFailed { attempt_ref }
             } else {
-                Inbound::Scanned { attempt_ref, scan: Box::new(self.scanner.content_scan(attempt_ref)) }
+                Reply::Scanned { attempt_ref, scan: Box::new(self.scanner.content_scan(attempt_ref)) }
             };
-            self.after(delay, Event::Deliver { shard, inbound });
+            self.after(delay, Event::Deliver { shard, inbound: Inbound::Reply { epoch, reply } });
         }
     }
 
@@ -148,10 +135,11 @@ impl World {
         if let Some(attempt_ref) = self.rng.pick(&results).copied() {
             self.coverage.count_fault(Fault::ScanUnrequested);
             let shard = usize::from(self.scenario.shards.owner(attempt_ref.job.slot()).0);
+            let epoch = self.ledger.newest_epoch(self.shard_id(shard));
             let scan = Box::new(self.scanner.content_scan(attempt_ref));
             for delay in self.message_delays() {
-                let inbound = Inbound::Scanned { attempt_ref, scan: scan.clone() };
-                self.after(delay, Event::Deliver { shard, inbound });
+                let reply = Reply::Scanned { attempt_ref, scan: scan.clone() };
+                self.after(delay, Event::Deliver { shard, inbound: Inbound::Reply { epoch, reply } });
             }
         }
     }

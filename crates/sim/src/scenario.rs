@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use engine::{Config, TenantLimits};
 use model::id::{ShardId, Shards};
+use model::limits::TASK_RESULT_BYTES_MAX;
 use model::machine::Backoff;
 use model::time::Millis;
 
@@ -37,10 +38,19 @@ pub struct Network {
 pub struct CommitRates {
     pub refuse: Rate,
     pub lands_but_errors: Rate,
+    pub late: Rate,
     pub torn: Rate,
     pub crash_before: Rate,
     pub crash_after: Rate,
     pub crash_during_effects: Rate,
+}
+
+/// Rates of other faults of the store.
+#[derive(Debug, Clone, Copy)]
+pub struct StoreRates {
+    pub fail_read: Rate,
+    /// A large result cannot be stored.
+    pub fail_spill: Rate,
 }
 
 /// Rates of faults per activation of the nemesis.
@@ -191,6 +201,9 @@ pub struct Scenario {
     pub keyed: Rate,
     pub network: Network,
     pub commits: CommitRates,
+    pub store: StoreRates,
+    /// Limit of the results of tasks; larger ones are stored apart.
+    pub result_bytes_max: usize,
     pub nemesis: NemesisRates,
     pub attempts: AttemptRates,
     pub verdicts: VerdictRates,
@@ -259,6 +272,8 @@ impl Scenario {
                 slow_max: rng.between(SECOND, 15 * SECOND),
             },
             commits: commits(rng),
+            store: StoreRates { fail_read: rate(rng, 20), fail_spill: rate(rng, 500) },
+            result_bytes_max: if rng.one_in(6) { rng.between(10, 60) as usize } else { TASK_RESULT_BYTES_MAX },
             nemesis: nemesis(rng),
             attempts: attempts(rng),
             verdicts: verdicts(rng),
@@ -292,6 +307,7 @@ impl Scenario {
         let never = Rate::NEVER;
         (scenario.shards, scenario.runners, scenario.clients, scenario.operations) = (shards, 1, 1, 0);
         scenario.drift_ppm_max = 0;
+        scenario.result_bytes_max = TASK_RESULT_BYTES_MAX;
         (scenario.policy_use, scenario.workflows, scenario.fault_phase) = (PolicyUse::Disabled, None, SECOND);
         scenario.tenants.clear();
         (scenario.dispatch_tries_max, scenario.lose_request) = (0, never);
@@ -317,11 +333,13 @@ impl Scenario {
         self.commits = CommitRates {
             refuse: never,
             lands_but_errors: never,
+            late: never,
             torn: never,
             crash_before: never,
             crash_after: never,
             crash_during_effects: never,
         };
+        self.store = StoreRates { fail_read: never, fail_spill: never };
         self.attempts.hang = never;
         self.capacity_changes = never;
         self.attempts.slow_start = never;
@@ -339,6 +357,7 @@ fn commits(rng: &mut Rng) -> CommitRates {
     CommitRates {
         refuse: rate(rng, 60),
         lands_but_errors: rate(rng, 60),
+        late: rate(rng, 60),
         torn: rate(rng, 60),
         crash_before: rate(rng, 100),
         crash_after: rate(rng, 100),

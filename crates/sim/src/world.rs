@@ -1,12 +1,12 @@
 //! The simulated world and its event queue. All state changes are events; their order depends on the seed alone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use engine::{Answer, Fetch, Fetched, Input, PeerMessage, RequestId, Settings};
+use engine::{Answer, Fetch, Fetched, PeerMessage, RequestId, Settings};
 use model::batch::Keyspace;
-use model::id::{Incarnation, JobId, RunnerId, ShardId};
-use model::job::{End, Scan};
+use model::id::{Epoch, Incarnation, JobId, RunnerId, ShardId};
+use model::job::{End, Scan, SpilledResult};
 use model::message::{AttemptRef, RunnerFrame, ToRunner};
 use model::time::{Millis, Now};
 use model::verdict::Decision;
@@ -15,13 +15,13 @@ use store::ModelStore;
 use crate::client::{Clients, Operation};
 use crate::coverage::{Coverage, Fault};
 use crate::crash::Crash;
-use crate::host::{Host, StoreFaults};
+use crate::host::{Host, LateCommit, StoreFaults};
 use crate::invariants::{Checked, Violation};
 use crate::ledger::Ledger;
 use crate::operators::Operators;
+use crate::plans::Plans;
 use crate::policy::Policy;
-use crate::rehydrate::Plans;
-use crate::rng::{Rate, Rng};
+use crate::rng::{Rate, Rng, mix};
 use crate::runner::Runner;
 use crate::sabotage::Sabotage;
 use crate::scanner::Scanner;
@@ -36,7 +36,7 @@ const SABOTAGED_LIVENESS_MAX: Time = 30 * MINUTE;
 /// Limit on events; more indicate a livelock.
 const EVENTS_MAX: u64 = 5_000_000;
 
-/// An input of a shard.
+/// A message to the owner of a shard.
 #[derive(Debug)]
 pub enum Inbound {
     Request {
@@ -44,19 +44,10 @@ pub enum Inbound {
         operation: Operation,
     },
     RunnerFrame(RunnerFrame),
-    Verdict {
-        job: JobId,
-        decision: Decision,
-    },
-    PolicyUnavailable {
-        job: JobId,
-    },
-    Scanned {
-        attempt_ref: AttemptRef,
-        scan: Box<Scan>,
-    },
-    ScanFailed {
-        attempt_ref: AttemptRef,
+    /// The answer to an effect of the owner under an epoch. Another owner may receive it.
+    Reply {
+        epoch: Epoch,
+        reply: Reply,
     },
     /// New settings, numbered in order of publication.
     Settings {
@@ -71,30 +62,18 @@ pub enum Inbound {
         runner: RunnerId,
         incarnation: Incarnation,
     },
-    Fetched(Fetched),
 }
 
-impl Inbound {
-    pub fn inputs(self) -> Vec<Input> {
-        match self {
-            Self::Request { request, operation } => vec![operation.input(request)],
-            Self::RunnerFrame(RunnerFrame { header, messages }) => {
-                std::iter::once(Input::RunnerHeader(header)).chain(messages.into_iter().map(Input::Runner)).collect()
-            }
-            Self::Verdict { job, decision } => vec![Input::Verdict { job, decision }],
-            Self::PolicyUnavailable { job } => vec![Input::PolicyUnavailable { job, message: "no service".to_owned() }],
-            Self::Scanned { attempt_ref: AttemptRef { job, attempt }, scan } => {
-                vec![Input::Scanned { job, attempt, scan }]
-            }
-            Self::ScanFailed { attempt_ref: AttemptRef { job, attempt } } => {
-                vec![Input::ScanFailed { job, attempt, message: "disk unavailable".to_owned() }]
-            }
-            Self::Settings { settings, .. } => vec![Input::Settings(settings)],
-            Self::FromShard { from, message } => vec![Input::FromShard { from, message }],
-            Self::RunnerLost { runner, incarnation } => vec![Input::RunnerLost { runner, incarnation }],
-            Self::Fetched(fetched) => vec![Input::Fetched(fetched)],
-        }
-    }
+/// The answer to an effect of a shard.
+#[derive(Debug)]
+pub enum Reply {
+    Verdict { job: JobId, decision: Decision },
+    PolicyUnavailable { job: JobId },
+    Scanned { attempt_ref: AttemptRef, scan: Box<Scan> },
+    ScanFailed { attempt_ref: AttemptRef },
+    Fetched(Fetched),
+    ReadFailed,
+    Spilled { attempt_ref: AttemptRef, spilled: Result<SpilledResult, String> },
 }
 
 /// A scheduled event.
@@ -114,14 +93,11 @@ pub enum Event {
     },
     ReadStore {
         shard: usize,
-        process: u64,
+        epoch: Epoch,
         fetch: Fetch,
     },
-    Fetched {
-        shard: usize,
-        process: u64,
-        fetched: Fetched,
-    },
+    /// A commit that was given up reaches the store.
+    CommitArrives,
     ToRunner {
         runner: usize,
         incarnation: Incarnation,
@@ -201,6 +177,8 @@ pub struct World {
     pub(crate) processes: u64,
     /// Number of commits.
     pub(crate) commits: u64,
+    /// Commits that were given up and are under way, oldest first.
+    pub(crate) late_commits: VecDeque<LateCommit>,
     pub(crate) crash: Option<Crash>,
     /// Seed of the only workflow, in a calm run.
     chain: Option<u64>,
@@ -237,7 +215,7 @@ impl World {
 
     fn with(seed: u64, mut rng: Rng, scenario: Scenario, print: bool, sabotage: Option<Sabotage>) -> Self {
         let store = ModelStore::new();
-        let store_faults = StoreFaults::install(&store);
+        let store_faults = StoreFaults::install(&store, mix(seed));
         let mut drift = || rng.between(0, 2 * scenario.drift_ppm_max) as i64 - scenario.drift_ppm_max as i64;
         let hosts = scenario.shards.all().map(|_| Host::new(drift())).collect();
         let new_runner = |number| Runner::new(RunnerId(number as u64 + 1), drift());
@@ -261,6 +239,7 @@ impl World {
             sabotage,
             processes: 0,
             commits: 0,
+            late_commits: VecDeque::new(),
             crash: None,
             chain: None,
             alive: BTreeSet::new(),
@@ -333,8 +312,8 @@ impl World {
             Event::Deliver { shard, inbound } => self.deliver(shard, inbound),
             Event::Round { shard, process } => return self.round(shard, process),
             Event::StartShard { shard } => return self.start_shard(shard),
-            Event::ReadStore { shard, process, fetch } => self.read_store(shard, process, &fetch),
-            Event::Fetched { shard, process, fetched } => self.enqueue(shard, process, Inbound::Fetched(fetched)),
+            Event::ReadStore { shard, epoch, fetch } => return self.read_store(shard, epoch, fetch),
+            Event::CommitArrives => return self.commit_arrives(),
             Event::ToRunner { runner, incarnation, shard, message } => {
                 return self.runner_receives(runner, incarnation, shard, message);
             }

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use model::batch::{Batch, Keyspace};
 use model::id::{NodeId, ShardId};
-use store::{Embedded, Options, Order, Range, Store};
+use store::{Embedded, Options, Order, Range, ShardOwner, Store};
 
 const SHARD: ShardId = ShardId(0);
+const OWNER: ShardOwner = ShardOwner { node: NodeId(1), nonce: 1 };
 const ROUNDS: usize = 2_000;
 const TRANSITIONS: u64 = 256;
 const JOBS_PER_COMMIT: u64 = 1_000;
@@ -88,13 +89,13 @@ fn bare_disk(directory: &Path) -> Outcome {
 
 fn commits(directory: &Path) -> Outcome {
     let store = Embedded::open(&directory.join("commits"), Options::default())?;
-    let epoch = store.open_shard(SHARD, NodeId(1))?;
+    let mut token = store.take_over(SHARD, OWNER)?;
     let mut times = Vec::new();
     for round in 0..ROUNDS as u64 {
         // The same records change repeatedly, like those of running jobs.
         let batch = transitions(round % 40 * TRANSITIONS);
         let start = Instant::now();
-        store.commit(SHARD, epoch, &batch)?;
+        store.commit(&mut token, &batch)?;
         times.push(start.elapsed());
     }
     report("commit", times);
@@ -106,7 +107,7 @@ fn sustained(directory: &Path, jobs: u64) -> Outcome {
     let path = directory.join("sustained");
     let store = Embedded::open(&path, Options::default())?;
     println!("opened, {} MB resident", resident_mb());
-    let epoch = store.open_shard(SHARD, NodeId(1))?;
+    let mut token = store.take_over(SHARD, OWNER)?;
     let start = Instant::now();
     let mut slowest = Duration::ZERO;
     let mut peak = 0;
@@ -116,7 +117,7 @@ fn sustained(directory: &Path, jobs: u64) -> Outcome {
         let batch = job_batch(commit, jobs);
         building += begun.elapsed();
         let begun = Instant::now();
-        store.commit(SHARD, epoch, &batch)?;
+        store.commit(&mut token, &batch)?;
         slowest = slowest.max(begun.elapsed());
         if commit % 50 == 0 {
             peak = peak.max(resident_mb());

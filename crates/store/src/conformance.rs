@@ -4,18 +4,24 @@
 //! Checks panic with a description of the violated guarantee.
 
 mod commits;
+mod documents;
 mod events;
+mod ownership;
 mod scans;
 
 pub use commits::*;
+pub use documents::*;
 pub use events::*;
+pub use ownership::*;
 pub use scans::*;
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use model::batch::{Batch, Keyspace};
-use model::id::{Epoch, NodeId, ShardId};
+use model::id::{NodeId, ShardId};
 
-use crate::{Key, Order, Range, Store};
+use crate::{FencingToken, Key, Order, Range, ShardOwner, Store};
 
 /// A store under test, with operations specific to its implementation.
 pub trait Fixture {
@@ -36,8 +42,12 @@ pub trait Fixture {
 macro_rules! conformance_tests {
     ($fixture:expr) => {
         $crate::conformance_tests!($fixture,
-            only_the_newest_epoch_commits,
+            only_the_newest_owner_commits,
             epochs_increase_across_reopening,
+            opening_compares_the_epoch,
+            a_repeated_opening_is_the_same_one,
+            owners_of_one_epoch_differ_by_their_nonce,
+            a_commit_follows_the_last_one,
             a_batch_becomes_visible_atomically,
             a_read_sees_all_earlier_commits,
             later_writes_and_deletes_win,
@@ -48,11 +58,18 @@ macro_rules! conformance_tests {
             scans_respect_order_bounds_and_limit,
             scans_merge_flushed_and_recent_data,
             pagination_returns_every_key_once,
+            many_keys_are_read_in_their_order,
             events_are_in_commit_order,
             an_event_reader_continues_after_the_end,
             an_expired_cursor_is_rejected,
+            a_cursor_of_another_store_is_rejected,
             a_read_after_an_event_sees_its_commit,
             commit_hooks_are_called,
+            a_document_changes_by_compare_and_set,
+            documents_survive_reopening,
+            documents_have_limits,
+            one_of_many_concurrent_writers_wins,
+            a_lease_has_one_holder,
         );
     };
     ($fixture:expr, $($check:ident),+ $(,)?) => {
@@ -67,17 +84,22 @@ macro_rules! conformance_tests {
 }
 
 const SHARD: ShardId = ShardId(0);
-const NODE: NodeId = NodeId(7);
 
-/// Opens a shard and returns its epoch.
-fn open(fixture: &dyn Fixture, shard: ShardId) -> Epoch {
-    fixture.store().open_shard(shard, NODE).expect("a shard can be opened")
+/// An owner that no other call returns.
+fn new_owner() -> ShardOwner {
+    static NONCES: AtomicU64 = AtomicU64::new(1);
+    ShardOwner { node: NodeId(7), nonce: NONCES.fetch_add(1, Ordering::Relaxed) }
 }
 
-fn commit(fixture: &dyn Fixture, epoch: Epoch, write: impl FnOnce(&mut Batch)) {
+/// Opens a shard for a new owner.
+fn open(fixture: &dyn Fixture, shard: ShardId) -> FencingToken {
+    fixture.store().take_over(shard, new_owner()).expect("a shard can be opened")
+}
+
+fn commit(fixture: &dyn Fixture, token: &mut FencingToken, write: impl FnOnce(&mut Batch)) {
     let mut batch = Batch::new();
     write(&mut batch);
-    fixture.store().commit(SHARD, epoch, &batch).expect("the owner can commit");
+    fixture.store().commit(token, &batch).expect("the owner can commit");
 }
 
 fn get(fixture: &dyn Fixture, keyspace: Keyspace, key: &[u8]) -> Option<Bytes> {

@@ -22,6 +22,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use journal::Journal;
@@ -33,7 +34,11 @@ pub use options::Options;
 pub use tables::Verification;
 
 use crate::key::{FullKey, full_range};
-use crate::{CommitHook, Error, EventReader, Key, Order, Position, Range, Store};
+use crate::leases::Leases;
+use crate::{
+    CommitHook, Cursor, Document, Error, EventReader, FencingToken, Key, Order, Position, Range, ShardOwner, Store,
+    StoreId, Version,
+};
 use directory::DataDirectory;
 use overlay::{FullRange, ValueOrTombstone};
 use pipeline::{FlushLimits, Pipeline};
@@ -42,7 +47,12 @@ use tables::{TableItem, Tables};
 
 /// An open embedded store.
 pub struct Embedded {
-    shards: RwLock<HashMap<ShardId, Arc<ShardEpoch>>>,
+    shards: RwLock<HashMap<ShardId, Arc<Mutex<ShardHead>>>>,
+    /// Held while a document is compared and written.
+    document_writes: Mutex<()>,
+    leases: Mutex<Leases>,
+    /// Start of the clock of the leases.
+    started: Instant,
     pipeline: Arc<Pipeline>,
     journal: Arc<Journal>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -50,9 +60,15 @@ pub struct Embedded {
     directory: DataDirectory,
 }
 
-/// Current epoch of a shard. Commits of one shard are serialised: the lock is held from the check of the epoch until
-/// the entry is durable, so that no commit of an old epoch follows the entry of a new one.
-type ShardEpoch = Mutex<Epoch>;
+/// Current owner of a shard and its last entry. Commits of one shard are serialised: the lock is held from the check of
+/// the token until the entry is durable, so that no commit of an old owner follows the entry of a new one.
+#[derive(Debug, Default)]
+struct ShardHead {
+    epoch: Epoch,
+    /// Nonce of the owner in this process. No earlier process has one any more.
+    nonce: Option<u64>,
+    position: Position,
+}
 
 impl fmt::Debug for Embedded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -73,7 +89,16 @@ impl Embedded {
             flush_after: options.flush_after,
         };
         let pipeline = Arc::new(Pipeline::new(tables, applied, limits));
-        let store = Self { shards: RwLock::default(), pipeline, journal, threads: Mutex::default(), directory };
+        let store = Self {
+            shards: RwLock::default(),
+            document_writes: Mutex::default(),
+            leases: Mutex::default(),
+            started: Instant::now(),
+            pipeline,
+            journal,
+            threads: Mutex::default(),
+            directory,
+        };
         store.start_threads()?;
         replay::replay(&store.journal, &store.pipeline, applied, store.directory.path())?;
         store.pipeline.allow_flush();
@@ -155,22 +180,25 @@ impl Embedded {
         for source in sources.into_iter().rev() {
             for item in source {
                 let (key, value) = item?;
+                if key[2..] != *system::OWNER_KEY {
+                    continue;
+                }
                 let damaged = || Error::DamagedRecord { keyspace: None, key: format!("{key:?}") };
                 let shard = ShardId(u16::from_be_bytes([key[0], key[1]]));
                 let epoch = value.as_deref().and_then(system::decode_epoch).ok_or_else(damaged)?;
                 epochs.insert(shard, epoch);
             }
         }
-        let shards = epochs.into_iter().map(|(shard, epoch)| (shard, Arc::new(Mutex::new(epoch))));
-        self.shards.write().extend(shards);
+        let head = |epoch| Arc::new(Mutex::new(ShardHead { epoch, ..ShardHead::default() }));
+        self.shards.write().extend(epochs.into_iter().map(|(shard, epoch)| (shard, head(epoch))));
         Ok(())
     }
 
-    fn shard_epoch(&self, shard: ShardId) -> Arc<ShardEpoch> {
+    fn shard_head(&self, shard: ShardId) -> Arc<Mutex<ShardHead>> {
         if let Some(found) = self.shards.read().get(&shard) {
             return Arc::clone(found);
         }
-        Arc::clone(self.shards.write().entry(shard).or_insert_with(|| Arc::new(Mutex::new(Epoch(0)))))
+        Arc::clone(self.shards.write().entry(shard).or_default())
     }
 
     /// Waits until all durable entries are readable, including those not submitted yet by their committing thread: a
@@ -227,15 +255,29 @@ fn checkpoint(pipeline: &Pipeline, journal: &Journal, applied: Position) -> Resu
 }
 
 impl Store for Embedded {
-    fn open_shard(&self, shard: ShardId, owner: NodeId) -> Result<Epoch, Error> {
+    fn id(&self) -> StoreId {
+        StoreId(self.directory.node.0)
+    }
+
+    fn newest_epoch(&self, shard: ShardId) -> Result<Epoch, Error> {
+        Ok(self.shard_head(shard).lock().epoch)
+    }
+
+    fn open_shard(&self, shard: ShardId, owner: ShardOwner, expected: Epoch) -> Result<FencingToken, Error> {
         self.pipeline.wait_for_backlog()?;
-        let shard_epoch = self.shard_epoch(shard);
-        let mut epoch = shard_epoch.lock();
-        let next = Epoch(epoch.0 + 1);
-        let (position, entry) = self.journal.append_shared(&[&entry::open_shard(shard, next, owner)])?;
-        *epoch = next;
-        self.pipeline.submit(position, entry);
-        Ok(next)
+        let head = self.shard_head(shard);
+        let mut head = head.lock();
+        let epoch = Epoch(expected.0 + 1);
+        let is_repeated = head.epoch == epoch && head.nonce == Some(owner.nonce);
+        if head.epoch != expected && !is_repeated {
+            return Err(Error::Fenced { shard, stale: expected, current: head.epoch });
+        }
+        if !is_repeated {
+            let (position, entry) = self.journal.append_shared(&[&entry::open_shard(shard, epoch, owner.node)])?;
+            *head = ShardHead { epoch, nonce: Some(owner.nonce), position };
+            self.pipeline.submit(position, entry);
+        }
+        Ok(FencingToken { shard, epoch, nonce: owner.nonce, position: head.position })
     }
 
     fn commit_bytes_max(&self) -> usize {
@@ -243,20 +285,24 @@ impl Store for Embedded {
         journal::ENTRY_BYTES_MAX - 64
     }
 
-    fn commit(&self, shard: ShardId, epoch: Epoch, batch: &Batch) -> Result<Position, Error> {
+    fn commit(&self, token: &mut FencingToken, batch: &Batch) -> Result<Position, Error> {
         Error::check_size(batch.as_bytes().len(), self.commit_bytes_max())?;
         self.pipeline.wait_for_backlog()?;
-        let shard_epoch = self.shard_epoch(shard);
-        let current = shard_epoch.lock();
-        Error::check_epoch(shard, epoch, *current)?;
-        let head = entry::commit_head(shard, epoch);
-        let (position, entry) = self.journal.append_shared(&[&head, batch.as_bytes()])?;
+        let head = self.shard_head(token.shard);
+        let mut head = head.lock();
+        token.check(head.epoch, head.nonce)?;
+        token.check_position(head.position)?;
+        let entry_head = entry::commit_head(token.shard, token.epoch);
+        let (position, entry) = self.journal.append_shared(&[&entry_head, batch.as_bytes()])?;
+        (head.position, token.position) = (position, position);
         self.pipeline.submit(position, entry);
         Ok(position)
     }
 
-    fn confirm(&self, shard: ShardId, epoch: Epoch) -> Result<(), Error> {
-        Error::check_epoch(shard, epoch, *self.shard_epoch(shard).lock())
+    fn confirm(&self, token: &FencingToken) -> Result<(), Error> {
+        let head = self.shard_head(token.shard);
+        let head = head.lock();
+        token.check(head.epoch, head.nonce)
     }
 
     fn get(&self, shard: ShardId, keyspace: Keyspace, key: &[u8]) -> Result<Option<Bytes>, Error> {
@@ -285,16 +331,56 @@ impl Store for Embedded {
         merge::merge(sources, order, limit)
     }
 
-    fn events(&self, after: Position) -> Result<Box<dyn EventReader>, Error> {
-        events::read(&self.journal, after)
+    fn events(&self, after: &Cursor) -> Result<Box<dyn EventReader>, Error> {
+        events::read(&self.journal, self.id(), after)
     }
 
-    fn durable(&self) -> Position {
-        self.journal.durable()
+    fn newest_cursor(&self) -> Result<Cursor, Error> {
+        Ok(Cursor::new(self.id(), vec![self.journal.durable()]))
+    }
+
+    fn oldest_cursor(&self) -> Result<Cursor, Error> {
+        Ok(Cursor::new(self.id(), vec![events::before_oldest(&self.journal)?]))
     }
 
     fn on_commit(&self, hook: CommitHook) {
-        self.journal.on_durable(hook);
+        self.journal.on_durable(Box::new(move |_| hook()));
+    }
+
+    fn document(&self, name: &str) -> Result<Option<Document>, Error> {
+        Error::check_document(name, None)?;
+        self.wait_readable()?;
+        let key = system::document_key(name);
+        let in_overlay = self.pipeline.layers.read().get(TableId::SYSTEM, &key);
+        let record = match in_overlay {
+            Some(record) => record,
+            None => self.pipeline.tables.get(TableId::SYSTEM, &key)?,
+        };
+        let damaged = || Error::DamagedRecord { keyspace: None, key: name.to_owned() };
+        record.map(|record| system::decode_document(record).ok_or_else(damaged)).transpose()
+    }
+
+    fn put_document(&self, name: &str, expected: Version, value: Option<&[u8]>) -> Result<Version, Error> {
+        Error::check_document(name, value)?;
+        self.pipeline.wait_for_backlog()?;
+        let _writes = self.document_writes.lock();
+        let current = self.document(name)?.map_or(Version::NONE, |document| document.version);
+        if current != expected {
+            return Err(Error::DocumentChanged { name: name.to_owned() });
+        }
+        let head = entry::document_head(name, value.is_none());
+        let (position, entry) = self.journal.append_shared(&[&head, value.unwrap_or_default()])?;
+        self.pipeline.submit(position, entry);
+        Ok(value.map_or(Version::NONE, |_| Version(position.0)))
+    }
+
+    fn acquire_lease(&self, name: &str, holder: u64, time: Duration) -> Result<bool, Error> {
+        Ok(self.leases.lock().acquire(name, holder, self.started.elapsed(), time))
+    }
+
+    fn release_lease(&self, name: &str, holder: u64) -> Result<(), Error> {
+        self.leases.lock().release(name, holder);
+        Ok(())
     }
 }
 

@@ -5,12 +5,15 @@ use std::path::PathBuf;
 use model::batch::Keyspace;
 use model::id::{Epoch, ShardId};
 
-use crate::Position;
+use crate::{DOCUMENT_BYTES_MAX, DOCUMENT_NAME_BYTES_MAX, Position};
 
 impl Error {
-    /// Refuses an owner that is not the newest.
-    pub(crate) fn check_epoch(shard: ShardId, epoch: Epoch, current: Epoch) -> Result<(), Self> {
-        if epoch == current { Ok(()) } else { Err(Self::Fenced { shard, stale: epoch, current }) }
+    /// Refuses a document with an invalid name or a value that is too large.
+    pub(crate) fn check_document(name: &str, value: Option<&[u8]>) -> Result<(), Self> {
+        if name.is_empty() || name.len() > DOCUMENT_NAME_BYTES_MAX {
+            return Err(Self::DocumentName { name: name.to_owned() });
+        }
+        Self::check_size(value.map_or(0, <[u8]>::len), DOCUMENT_BYTES_MAX)
     }
 
     /// Refuses a batch beyond the limit of a store.
@@ -25,6 +28,18 @@ pub enum Error {
     #[error("shard {shard} is at epoch {}, the commit of epoch {} was rejected: the shard has a new owner", current.0, stale.0)]
     Fenced { shard: ShardId, stale: Epoch, current: Epoch },
 
+    /// Nothing was written. The store is not where this owner left it: it lost commits, or the owner's last one is
+    /// missing.
+    #[error("shard {shard} is at position {found}, its owner expects {expected}: the commit was rejected")]
+    Diverged { shard: ShardId, expected: Position, found: Position },
+
+    /// Nothing was written.
+    #[error("the document `{name}` was changed meanwhile. Read it again")]
+    DocumentChanged { name: String },
+
+    #[error("`{name}` is no name of a document: 1 to {DOCUMENT_NAME_BYTES_MAX} bytes")]
+    DocumentName { name: String },
+
     /// Nothing was written.
     #[error("a commit of {bytes} bytes is too large: the store takes at most {bytes_max}")]
     TooLarge { bytes: usize, bytes_max: usize },
@@ -37,8 +52,11 @@ pub enum Error {
     #[error("the store has stopped: {reason}. Check the disk, then restart: acknowledged commits are recovered")]
     Stopped { reason: String },
 
-    #[error("events up to {} have expired. Read the current state, then continue from there", oldest.0.saturating_sub(1))]
-    CursorExpired { oldest: Position },
+    #[error("these events have expired. Read the current state, then continue from there")]
+    CursorExpired,
+
+    #[error("the cursor belongs to another store. Read the current state, then continue from there")]
+    ForeignCursor,
 
     #[error(
         "`{}` is in use by another outlast process{}. Stop that process, or choose another data directory",

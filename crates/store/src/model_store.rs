@@ -1,10 +1,11 @@
 //! In-memory store for simulations, with the guarantees of a real one and fault injection.
 //!
 //! It is deterministic and never blocks. A clone is another handle to the same data, so that a simulated process can
-//! crash and another one can continue with its data.
+//! crash and another one can continue with its data. Unlike in the embedded store, every shard has positions of its own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use model::batch::{Batch, Keyspace, Op, ops};
@@ -12,7 +13,13 @@ use model::id::{Epoch, NodeId, ShardId};
 use parking_lot::Mutex;
 
 use crate::key::{FullKey, full_range};
-use crate::{CommitHook, Committed, Error, EventReader, Key, Order, Position, Range, Store};
+use crate::leases::Leases;
+use crate::{
+    CommitHook, Committed, Cursor, Document, Error, EventReader, FencingToken, Key, Order, Position, Range, ShardOwner,
+    Store, StoreId, Version,
+};
+
+const ID: StoreId = StoreId(1);
 
 /// Fault injected into one commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -25,18 +32,22 @@ pub enum Fault {
     LandsButErrors,
     /// The process crashes during the commit: the batch is written completely or not at all.
     Torn { lands: bool },
+    /// The caller gets an error. The commit is on its way and reaches the store with [`ModelStore::land_late`].
+    Late,
 }
 
 impl Fault {
-    fn lands(self) -> bool {
+    /// Whether the batch is written during the commit.
+    pub fn lands(self) -> bool {
         match self {
             Self::None | Self::LandsButErrors | Self::Torn { lands: true } => true,
-            Self::Refuse | Self::Torn { lands: false } => false,
+            Self::Refuse | Self::Torn { lands: false } | Self::Late => false,
         }
     }
 }
 
 type FaultPlan = Box<dyn FnMut(ShardId, &Batch) -> Fault + Send>;
+type ReadFaultPlan = Box<dyn FnMut() -> bool + Send>;
 
 /// In-memory store; a clone is another handle to the same data.
 #[derive(Clone, Default)]
@@ -44,14 +55,29 @@ pub struct ModelStore {
     inner: Arc<Mutex<Inner>>,
 }
 
+/// Current owner of a shard and its last entry.
+#[derive(Debug, Clone, Default)]
+struct ShardHead {
+    epoch: Epoch,
+    owner: Option<ShardOwner>,
+    position: Position,
+    /// Events up to this position have expired.
+    expired: Position,
+}
+
 #[derive(Default)]
 struct Inner {
     tables: BTreeMap<Keyspace, BTreeMap<FullKey, Bytes>>,
-    epochs: BTreeMap<ShardId, (Epoch, NodeId)>,
-    log: Vec<Option<Committed>>,
-    /// Events up to this position have expired.
-    expired: Position,
+    shards: BTreeMap<ShardId, ShardHead>,
+    /// Commits of all shards, in their order.
+    log: Vec<Committed>,
+    documents: BTreeMap<String, Document>,
+    document_writes: u64,
+    leases: Leases,
+    clock: Duration,
+    late: Vec<(FencingToken, Batch)>,
     fault_plan: Option<FaultPlan>,
+    read_fault_plan: Option<ReadFaultPlan>,
     hooks: Vec<Arc<CommitHook>>,
 }
 
@@ -65,9 +91,15 @@ impl ModelStore {
         self.inner.lock().fault_plan = Some(Box::new(plan));
     }
 
-    /// Ends fault injection.
+    /// Calls `plan` for every following read. The read fails if it returns true.
+    pub fn plan_read_faults(&self, plan: impl FnMut() -> bool + Send + 'static) {
+        self.inner.lock().read_fault_plan = Some(Box::new(plan));
+    }
+
+    /// Ends fault injection. Late commits are still under way.
     pub fn heal(&self) {
-        self.inner.lock().fault_plan = None;
+        let mut inner = self.inner.lock();
+        (inner.fault_plan, inner.read_fault_plan) = (None, None);
     }
 
     /// Simulates a crash of all processes: the data stays, the commit hooks are removed.
@@ -75,38 +107,79 @@ impl ModelStore {
         self.inner.lock().hooks.clear();
     }
 
-    /// Expires the events up to and including `upto`.
-    pub fn expire_events(&self, upto: Position) {
+    /// The oldest late commit reaches the store. Returns whether it was written; `None` if there is none.
+    pub fn land_late(&self) -> Option<Result<Position, Error>> {
         let mut inner = self.inner.lock();
-        inner.expired = inner.expired.max(upto);
+        if inner.late.is_empty() {
+            return None;
+        }
+        let (token, batch) = inner.late.remove(0);
+        Some(inner.check(&token).map(|()| inner.apply(token.shard, &batch)))
+    }
+
+    /// Expires the events of all commits so far.
+    pub fn expire_events(&self) {
+        for head in self.inner.lock().shards.values_mut() {
+            head.expired = head.position;
+        }
+    }
+
+    /// Advances the clock of the leases.
+    pub fn advance_clock(&self, by: Duration) {
+        self.inner.lock().clock += by;
     }
 
     /// Epoch and owner of a shard, for invariant checks.
     pub fn owner(&self, shard: ShardId) -> Option<(Epoch, NodeId)> {
-        self.inner.lock().epochs.get(&shard).copied()
+        let head = self.inner.lock().head(shard);
+        head.owner.map(|owner| (head.epoch, owner.node))
     }
 
-    fn call_hooks(&self, position: Position) {
+    /// The token of a shard's current owner, to commit without being the owner.
+    pub fn stolen_token(&self, shard: ShardId) -> Option<FencingToken> {
+        let head = self.inner.lock().head(shard);
+        head.owner.map(|owner| FencingToken { shard, epoch: head.epoch, nonce: owner.nonce, position: head.position })
+    }
+
+    fn call_hooks(&self) {
         // Hooks run outside the lock: they are foreign code.
         let hooks = self.inner.lock().hooks.clone();
         for hook in hooks {
-            hook(position);
+            hook();
         }
     }
 }
 
 impl Inner {
-    fn newest_epoch(&self, shard: ShardId) -> Epoch {
-        self.epochs.get(&shard).map_or(Epoch(0), |(epoch, _)| *epoch)
+    fn head(&self, shard: ShardId) -> ShardHead {
+        self.shards.get(&shard).cloned().unwrap_or_default()
     }
 
-    fn durable(&self) -> Position {
-        Position(self.log.len() as u64)
+    fn check(&self, token: &FencingToken) -> Result<(), Error> {
+        let head = self.head(token.shard);
+        token.check(head.epoch, head.owner.map(|owner| owner.nonce))?;
+        token.check_position(head.position)
+    }
+
+    fn check_read(&mut self) -> Result<(), Error> {
+        match self.read_fault_plan.as_mut().is_some_and(|plan| plan()) {
+            true => Err(Error::Failed { reason: "injected: the read failed".to_owned() }),
+            false => Ok(()),
+        }
+    }
+
+    /// One position for each shard up to the last one in use.
+    fn cursor(&self, position: impl Fn(&ShardHead) -> Position) -> Cursor {
+        let shards = self.shards.last_key_value().map_or(0, |(last, _)| usize::from(last.0) + 1);
+        let mut positions = vec![Position::NONE; shards];
+        for (shard, head) in &self.shards {
+            positions[usize::from(shard.0)] = position(head);
+        }
+        Cursor::new(ID, positions)
     }
 
     fn apply(&mut self, shard: ShardId, batch: &Batch) -> Position {
         let bytes = Bytes::copy_from_slice(batch.as_bytes());
-        let position = self.durable().next();
         let mut events = Vec::new();
         for op in ops(&bytes) {
             match op.expect("a batch in memory decodes") {
@@ -120,47 +193,72 @@ impl Inner {
                 Op::Event { payload } => events.push(bytes.slice_ref(payload)),
             }
         }
-        self.log.push(Some(Committed { position, shard, events }));
-        position
+        let head = self.shards.entry(shard).or_default();
+        head.position = head.position.next();
+        self.log.push(Committed { shard, position: head.position, events });
+        head.position
     }
 }
 
 impl Store for ModelStore {
-    fn open_shard(&self, shard: ShardId, owner: NodeId) -> Result<Epoch, Error> {
+    fn id(&self) -> StoreId {
+        ID
+    }
+
+    fn newest_epoch(&self, shard: ShardId) -> Result<Epoch, Error> {
         let mut inner = self.inner.lock();
-        let epoch = Epoch(inner.epochs.get(&shard).map_or(0, |(epoch, _)| epoch.0) + 1);
-        inner.epochs.insert(shard, (epoch, owner));
-        // As in the embedded store, opening takes a position, but is no commit.
-        inner.log.push(None);
-        Ok(epoch)
+        inner.check_read()?;
+        Ok(inner.head(shard).epoch)
+    }
+
+    fn open_shard(&self, shard: ShardId, owner: ShardOwner, expected: Epoch) -> Result<FencingToken, Error> {
+        let mut inner = self.inner.lock();
+        let head = inner.shards.entry(shard).or_default();
+        let epoch = Epoch(expected.0 + 1);
+        let is_repeated = head.epoch == epoch && head.owner == Some(owner);
+        if head.epoch != expected && !is_repeated {
+            return Err(Error::Fenced { shard, stale: expected, current: head.epoch });
+        }
+        if !is_repeated {
+            // As in the embedded store, opening takes a position, but is no commit.
+            let position = head.position.next();
+            *head = ShardHead { epoch, owner: Some(owner), position, expired: head.expired };
+        }
+        Ok(FencingToken { shard, epoch, nonce: owner.nonce, position: head.position })
     }
 
     fn commit_bytes_max(&self) -> usize {
         journal::ENTRY_BYTES_MAX
     }
 
-    fn commit(&self, shard: ShardId, epoch: Epoch, batch: &Batch) -> Result<Position, Error> {
+    fn commit(&self, token: &mut FencingToken, batch: &Batch) -> Result<Position, Error> {
         Error::check_size(batch.as_bytes().len(), self.commit_bytes_max())?;
         let position = {
             let mut inner = self.inner.lock();
-            Error::check_epoch(shard, epoch, inner.newest_epoch(shard))?;
-            let fault = inner.fault_plan.as_mut().map_or(Fault::None, |plan| plan(shard, batch));
-            let landed = fault.lands().then(|| inner.apply(shard, batch));
+            inner.check(token)?;
+            let fault = inner.fault_plan.as_mut().map_or(Fault::None, |plan| plan(token.shard, batch));
+            if fault == Fault::Late {
+                inner.late.push((token.clone(), batch.clone()));
+            }
+            let landed = fault.lands().then(|| inner.apply(token.shard, batch));
             match (fault, landed) {
                 (Fault::None, Some(position)) => position,
                 (fault, _) => return Err(Error::Failed { reason: format!("injected: {fault:?}") }),
             }
         };
-        self.call_hooks(position);
+        token.position = position;
+        self.call_hooks();
         Ok(position)
     }
 
-    fn confirm(&self, shard: ShardId, epoch: Epoch) -> Result<(), Error> {
-        Error::check_epoch(shard, epoch, self.inner.lock().newest_epoch(shard))
+    fn confirm(&self, token: &FencingToken) -> Result<(), Error> {
+        let head = self.inner.lock().head(token.shard);
+        token.check(head.epoch, head.owner.map(|owner| owner.nonce))
     }
 
     fn get(&self, shard: ShardId, keyspace: Keyspace, key: &[u8]) -> Result<Option<Bytes>, Error> {
-        let inner = self.inner.lock();
+        let mut inner = self.inner.lock();
+        inner.check_read()?;
         Ok(inner.tables.get(&keyspace).and_then(|table| table.get(&FullKey::of(shard, key))).cloned())
     }
 
@@ -172,7 +270,8 @@ impl Store for ModelStore {
         order: Order,
         limit: usize,
     ) -> Result<Vec<(Key, Bytes)>, Error> {
-        let inner = self.inner.lock();
+        let mut inner = self.inner.lock();
+        inner.check_read()?;
         let Some(table) = inner.tables.get(&keyspace).filter(|_| !range.is_empty()) else {
             return Ok(Vec::new());
         };
@@ -183,40 +282,105 @@ impl Store for ModelStore {
         })
     }
 
-    fn events(&self, after: Position) -> Result<Box<dyn EventReader>, Error> {
-        let expired = self.inner.lock().expired;
-        if after < expired {
-            return Err(Error::CursorExpired { oldest: expired.next() });
+    fn events(&self, after: &Cursor) -> Result<Box<dyn EventReader>, Error> {
+        let newest = self.newest_cursor()?;
+        let beyond =
+            |(index, position): (usize, &Position)| newest.positions().get(index).is_none_or(|at| position > at);
+        if after.store() != ID || after.positions().iter().enumerate().any(beyond) {
+            return Err(Error::ForeignCursor);
         }
-        Ok(Box::new(ModelEvents { store: self.clone(), after }))
+        let mut positions = after.positions().to_vec();
+        positions.resize(newest.positions().len(), Position::NONE);
+        let reader = ModelEvents { store: self.clone(), positions, next: 0 };
+        reader.check()?;
+        Ok(Box::new(reader))
     }
 
-    fn durable(&self) -> Position {
-        self.inner.lock().durable()
+    fn newest_cursor(&self) -> Result<Cursor, Error> {
+        Ok(self.inner.lock().cursor(|head| head.position))
+    }
+
+    fn oldest_cursor(&self) -> Result<Cursor, Error> {
+        Ok(self.inner.lock().cursor(|head| head.expired))
     }
 
     fn on_commit(&self, hook: CommitHook) {
         self.inner.lock().hooks.push(Arc::new(hook));
     }
+
+    fn document(&self, name: &str) -> Result<Option<Document>, Error> {
+        Error::check_document(name, None)?;
+        let mut inner = self.inner.lock();
+        inner.check_read()?;
+        Ok(inner.documents.get(name).cloned())
+    }
+
+    fn put_document(&self, name: &str, expected: Version, value: Option<&[u8]>) -> Result<Version, Error> {
+        Error::check_document(name, value)?;
+        let mut inner = self.inner.lock();
+        let current = inner.documents.get(name).map_or(Version::NONE, |document| document.version);
+        if current != expected {
+            return Err(Error::DocumentChanged { name: name.to_owned() });
+        }
+        inner.document_writes += 1;
+        let version = Version(inner.document_writes);
+        let Some(value) = value else {
+            inner.documents.remove(name);
+            return Ok(Version::NONE);
+        };
+        inner.documents.insert(name.to_owned(), Document { version, value: Bytes::copy_from_slice(value) });
+        Ok(version)
+    }
+
+    fn acquire_lease(&self, name: &str, holder: u64, time: Duration) -> Result<bool, Error> {
+        let mut inner = self.inner.lock();
+        let now = inner.clock;
+        Ok(inner.leases.acquire(name, holder, now, time))
+    }
+
+    fn release_lease(&self, name: &str, holder: u64) -> Result<(), Error> {
+        self.inner.lock().leases.release(name, holder);
+        Ok(())
+    }
 }
 
 struct ModelEvents {
     store: ModelStore,
-    after: Position,
+    /// The last position read of each shard.
+    positions: Vec<Position>,
+    /// Index of the next entry of the log.
+    next: usize,
+}
+
+impl ModelEvents {
+    fn check(&self) -> Result<(), Error> {
+        let expired = self.store.oldest_cursor()?;
+        match self.positions.iter().zip(expired.positions()).any(|(read, expired)| read < expired) {
+            true => Err(Error::CursorExpired),
+            false => Ok(()),
+        }
+    }
 }
 
 impl EventReader for ModelEvents {
     fn next(&mut self) -> Result<Option<Committed>, Error> {
+        self.check()?;
         let inner = self.store.inner.lock();
-        if self.after < inner.expired {
-            return Err(Error::CursorExpired { oldest: inner.expired.next() });
-        }
-        while let Some(entry) = inner.log.get(self.after.0 as usize) {
-            self.after = self.after.next();
-            if let Some(committed) = entry {
+        while let Some(committed) = inner.log.get(self.next) {
+            self.next += 1;
+            let shard = usize::from(committed.shard.0);
+            if self.positions.len() <= shard {
+                self.positions.resize(shard + 1, Position::NONE);
+            }
+            if committed.position > self.positions[shard] {
+                self.positions[shard] = committed.position;
                 return Ok(Some(committed.clone()));
             }
         }
         Ok(None)
+    }
+
+    fn cursor(&self) -> Cursor {
+        Cursor::new(ID, self.positions.clone())
     }
 }

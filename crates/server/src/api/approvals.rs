@@ -14,6 +14,7 @@ use model::batch::Keyspace;
 use model::id::{JobId, ShardId};
 use model::limits;
 use model::state::State;
+use shard::reads;
 use store::Order;
 
 use super::actor::actor;
@@ -25,7 +26,6 @@ use super::problem::{ProblemKind, Refused};
 use super::workflows::view::complete_origin;
 use super::{App, Core, body, jobs};
 use crate::error::Error;
-use crate::reads;
 use crate::request::Approve;
 
 pub(crate) async fn list(
@@ -53,7 +53,7 @@ fn waiting(app: &App, core: &Core, shard: ShardId, value: &[u8]) -> Result<Optio
         return Ok(None);
     }
     let job = reads::complete(core.store.as_ref(), shard, job)?;
-    let spec = job.decode_spec().map_err(|source| Error::Record { shard: shard.0, source })?;
+    let spec = job.decode_spec().map_err(|source| Error::record(shard, source))?;
     let mut shown = ApprovalView::new(&job, &spec, app.approval_expiry);
     let origin = shown.as_mut().and_then(|shown| shown.origin.as_mut());
     complete_origin(core, job.origin.as_deref(), origin)?;
@@ -68,7 +68,7 @@ pub(crate) async fn show(
     let core = app.core()?;
     let job = jobs::load(&core, jobs::parse_id(&id)?)?;
     let shard = core.shard_of(job.id.slot());
-    let spec = job.decode_spec().map_err(|source| Error::Record { shard: shard.0, source })?;
+    let spec = job.decode_spec().map_err(|source| Error::record(shard, source))?;
     let Some(mut approval) = ApprovalView::new(&job, &spec, app.approval_expiry) else {
         let detail = format!("the job is {} and never required an approval", job.state);
         return Err(Refused::detailed(ProblemKind::WrongState, detail));

@@ -14,7 +14,7 @@ use model::codec;
 use model::dead_letter::{DeadLetter, UnsubmittedCompensation};
 use model::id::{JobId, ShardId, WorkflowId};
 use model::time::Millis;
-use store::{Order, Store};
+use store::Order;
 
 use super::actor::actor;
 use super::blocking::blocking;
@@ -33,7 +33,7 @@ const PURGED_AT_ONCE: usize = 100;
 const READ_MAX: usize = 1_000_000;
 
 fn decode(shard: ShardId, value: &[u8]) -> Result<DeadLetter, Error> {
-    codec::decode(value).map_err(|source| Error::Record { shard: shard.0, source })
+    codec::decode(value).map_err(|source| Error::record(shard, source))
 }
 
 fn records(core: &Core) -> Records<'_, JobId> {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use model::change::Change;
 use model::codec;
 use model::id::{JobId, QueueId, WorkflowId};
 use model::time::Timestamp;
-use store::{EventReader, Position, Store};
+use store::{Cursor, EventReader, Store, StoreId};
 
 use super::blocking::blocking;
 use super::parameters::Parameters;
@@ -64,32 +65,26 @@ impl Filter {
     }
 }
 
-/// A position in the stream of changes: a commit and the number of seen changes of the next one. Opaque to clients, so
-/// that it can cover several journals later.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Cursor {
-    after: Position,
+/// A place in the stream of changes: a cursor of the store, and the number of seen changes of the next commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ChangeCursor {
+    after: Cursor,
     seen: usize,
 }
 
-impl Cursor {
-    fn text(self) -> String {
-        format!("e{:x}-{:x}", self.after.0, self.seen)
-    }
-
-    fn parse(text: &str) -> Option<Self> {
+impl ChangeCursor {
+    fn parse(text: &str, own: StoreId) -> Option<Self> {
         let (after, seen) = text.strip_prefix('e')?.split_once('-')?;
-        let hex =
-            |part: &str| u64::from_str_radix(part, 16).ok().filter(|_| part.bytes().all(|b| b.is_ascii_hexdigit()));
-        Some(Self { after: Position(hex(after)?), seen: usize::try_from(hex(seen)?).ok()? })
+        let seen = Some(seen).filter(|seen| seen.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+        Some(Self { after: Cursor::parse(after, own)?, seen: usize::from_str_radix(seen, 16).ok()? })
     }
 
-    fn from(core: &Core, parameters: &Parameters) -> Result<Self, Refused> {
-        match parameters.text("since") {
-            None | Some("now") => Ok(Self { after: core.store.durable(), seen: 0 }),
-            Some("start") => Ok(Self { after: before_oldest(core)?, seen: 0 }),
-            // A cursor beyond the last commit is not from this server. Waiting for it would skip changes.
-            Some(text) => Self::parse(text).filter(|cursor| cursor.after <= core.store.durable()).ok_or_else(|| {
+    /// Blocking: reads the store.
+    fn from(store: &dyn Store, since: Option<&str>) -> Result<Self, Refused> {
+        match since {
+            None | Some("now") => Ok(Self { after: store.newest_cursor()?, seen: 0 }),
+            Some("start") => Ok(Self { after: store.oldest_cursor()?, seen: 0 }),
+            Some(text) => Self::parse(text, store.id()).ok_or_else(|| {
                 let detail =
                     format!("`{text}` is not a cursor: use that of the last received change, `now` or `start`");
                 Refused::detailed(ProblemKind::InvalidCursor, detail).at("since")
@@ -98,12 +93,9 @@ impl Cursor {
     }
 }
 
-/// The position before the oldest retained change.
-fn before_oldest(core: &Core) -> Result<Position, Refused> {
-    match core.store.events(Position(0)) {
-        Ok(_) => Ok(Position(0)),
-        Err(store::Error::CursorExpired { oldest }) => Ok(Position(oldest.0.saturating_sub(1))),
-        Err(error) => Err(error.into()),
+impl fmt::Display for ChangeCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "e{}-{:x}", self.after, self.seen)
     }
 }
 
@@ -114,18 +106,23 @@ struct Subscriber {
     core: Arc<Core>,
     reader: Option<Box<dyn EventReader>>,
     filter: Filter,
-    cursor: Cursor,
+    /// Seen changes of the next commit.
+    seen: usize,
     waiting: VecDeque<ChangeView>,
 }
 
 impl Subscriber {
-    fn new(app: Arc<App>, parameters: &Parameters) -> Result<Self, Refused> {
+    async fn new(app: Arc<App>, parameters: &Parameters) -> Result<Self, Refused> {
         let core = app.core()?;
-        let cursor = Cursor::from(&core, parameters)?;
         let filter = Filter::from(&core, parameters)?;
-        let reader = core.store.events(cursor.after)?;
         let permit = app.subscribers.acquire()?;
-        Ok(Self { _permit: permit, app, core, reader: Some(reader), filter, cursor, waiting: VecDeque::new() })
+        let (store, since) = (core.store.clone(), parameters.text("since").map(str::to_owned));
+        let (reader, seen) = blocking(move || {
+            let cursor = ChangeCursor::from(store.as_ref(), since.as_deref())?;
+            Ok((store.events(&cursor.after)?, cursor.seen))
+        })
+        .await?;
+        Ok(Self { _permit: permit, app, core, reader: Some(reader), filter, seen, waiting: VecDeque::new() })
     }
 
     /// The next accepted change. None when the node stops or the changes are no longer retained: the client reconnects
@@ -150,35 +147,37 @@ impl Subscriber {
     /// Reads some commits. False if there were none.
     async fn read_more(&mut self) -> Result<bool, Refused> {
         let mut reader = self.reader.take().ok_or_else(|| Refused::new(ProblemKind::Internal))?;
-        let (filter, mut cursor) = (self.filter.clone(), self.cursor);
+        let (filter, mut seen) = (self.filter.clone(), self.seen);
         let read = move || {
             let mut found = VecDeque::new();
             let mut commits = 0;
             while found.len() < CHUNK && commits < CHUNK {
+                let after = reader.cursor();
                 let Some(committed) = reader.next()? else { break };
                 commits += 1;
-                for (index, payload) in committed.events.iter().enumerate().skip(cursor.seen) {
+                let mut cursor = ChangeCursor { after, seen: 0 };
+                for (index, payload) in committed.events.iter().enumerate().skip(std::mem::take(&mut seen)) {
                     let change: Change =
-                        codec::decode(payload).map_err(|source| Error::Record { shard: committed.shard.0, source })?;
+                        codec::decode(payload).map_err(|source| Error::record(committed.shard, source))?;
                     if filter.accepts(&change) {
-                        found.push_back(view(&change, Cursor { after: cursor.after, seen: index + 1 }));
+                        cursor.seen = index + 1;
+                        found.push_back(view(&change, &cursor));
                     }
                 }
-                cursor = Cursor { after: committed.position, seen: 0 };
             }
-            Ok::<_, Refused>((reader, cursor, found, commits))
+            Ok::<_, Refused>((reader, seen, found, commits))
         };
-        let (reader, cursor, found, commits) = blocking(read).await?;
+        let (reader, seen, found, commits) = blocking(read).await?;
         self.reader = Some(reader);
-        self.cursor = cursor;
+        self.seen = seen;
         self.waiting = found;
         Ok(commits > 0)
     }
 }
 
-fn view(change: &Change, cursor: Cursor) -> ChangeView {
+fn view(change: &Change, cursor: &ChangeCursor) -> ChangeView {
     let mut view = ChangeView {
-        cursor: cursor.text(),
+        cursor: cursor.to_string(),
         kind: ChangeKind::of(change).as_str().to_owned(),
         job: change.job(),
         queue: change.queue(),
@@ -225,7 +224,7 @@ pub(crate) async fn stream(
     if let Some(last) = headers.get("last-event-id").and_then(|value| value.to_str().ok()) {
         parameters.set("since", last);
     }
-    let subscriber = Subscriber::new(app, &parameters)?;
+    let subscriber = Subscriber::new(app, &parameters).await?;
     let events = stream::unfold(subscriber, |mut subscriber| async move {
         let change = subscriber.next().await?;
         let data = serde_json::to_string(&change).unwrap_or_default();
@@ -244,7 +243,7 @@ pub(crate) async fn socket(
         let detail = format!("{rejected}; for a stream over plain HTTP, use /v1/events");
         Refused::detailed(ProblemKind::UpgradeRequired, detail)
     })?;
-    let subscriber = Subscriber::new(app, &parameters)?;
+    let subscriber = Subscriber::new(app, &parameters).await?;
     Ok(upgrade.on_upgrade(move |socket| push(socket, subscriber)))
 }
 
@@ -275,17 +274,19 @@ mod tests {
 
     #[test]
     fn a_cursor_survives_its_text() {
-        let cursor = Cursor { after: Position(255), seen: 3 };
-        assert_eq!(Cursor::parse(&cursor.text()), Some(cursor));
-        for bad in ["", "e", "e-", "x1-1", "e1-", "e+1-1"] {
-            assert_eq!(Cursor::parse(bad), None, "{bad}");
+        let own = StoreId(9);
+        let cursor = ChangeCursor { after: Cursor::new(own, vec![store::Position(255)]), seen: 3 };
+        assert_eq!(ChangeCursor::parse(&cursor.to_string(), own), Some(cursor.clone()));
+        assert_eq!(ChangeCursor::parse("eff-3", own), Some(cursor), "of an earlier version");
+        for bad in ["", "e", "e-", "x1-1", "e1-", "e+1-1", "e1-+1", "e1.-1"] {
+            assert_eq!(ChangeCursor::parse(bad, own), None, "{bad}");
         }
     }
 
     proptest::proptest! {
         #[test]
         fn parsing_any_text_as_a_cursor_does_not_panic(text in ".{0,30}") {
-            let _ = Cursor::parse(&text);
+            let _ = ChangeCursor::parse(&text, StoreId(9));
         }
     }
 }

@@ -15,6 +15,7 @@ use model::job::Job;
 use model::message::AttemptRef;
 use model::spec::ExecutorKind;
 use model::state::State;
+use shard::reads;
 
 use super::access;
 use super::actor::actor;
@@ -27,7 +28,6 @@ use super::workflows::view::complete_origin;
 use super::{App, Core};
 use crate::error::Error;
 use crate::inbox::Watched;
-use crate::reads;
 use crate::request::{Cancel, ReadOriginal, Release, Remove, Request, Retract, Retry};
 
 pub(crate) fn parse_id(text: &str) -> Result<JobId, Refused> {
@@ -44,7 +44,7 @@ pub(crate) fn load(core: &Core, id: JobId) -> Result<Job, Refused> {
 
 pub(crate) fn view(core: &Core, job: &Job) -> Result<JobView, Refused> {
     let shard = core.shard_of(job.id.slot());
-    let spec = job.decode_spec().map_err(|source| Error::Record { shard: shard.0, source })?;
+    let spec = job.decode_spec().map_err(|source| Error::record(shard, source))?;
     let mut shown = JobView::new(job, spec);
     add_usage(core, job, &mut shown);
     complete_origin(core, job.origin.as_deref(), shown.origin.as_mut())?;

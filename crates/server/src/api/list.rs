@@ -7,6 +7,7 @@ use model::job::Job;
 use model::key;
 use model::spec::JobSpec;
 use model::state::State;
+use shard::reads;
 use store::{Key, Order, Range, Store};
 
 use super::merge::{CHUNK, Chunk, CursorForm, MergeReader, READ_MAX, Source, combine, rank};
@@ -15,7 +16,6 @@ use super::problem::Refused;
 use super::workflows::view::complete_origin;
 use super::{Core, jobs};
 use crate::error::Error;
-use crate::reads;
 
 /// Filter of a list of jobs.
 #[derive(Debug, Default)]
@@ -158,7 +158,7 @@ fn view_if_accepted(core: &Core, filter: &Filter, shard: ShardId, job: &Job) -> 
     if !filter.accepts_state(job.state) {
         return Ok(None);
     }
-    let spec = job.decode_spec().map_err(|source| Error::Record { shard: shard.0, source })?;
+    let spec = job.decode_spec().map_err(|source| Error::record(shard, source))?;
     if !filter.accepts(&spec) {
         return Ok(None);
     }

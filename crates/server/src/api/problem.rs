@@ -179,10 +179,18 @@ impl From<Error> for Refused {
     }
 }
 
+impl From<shard::Error> for Refused {
+    fn from(error: shard::Error) -> Self {
+        Self::from(Error::from(error))
+    }
+}
+
 impl From<store::Error> for Refused {
     fn from(error: store::Error) -> Self {
         match error {
-            store::Error::CursorExpired { .. } => Self::detailed(ProblemKind::CursorExpired, error.to_string()),
+            store::Error::CursorExpired | store::Error::ForeignCursor => {
+                Self::detailed(ProblemKind::CursorExpired, error.to_string())
+            }
             other => Self::from(Error::from(other)),
         }
     }

@@ -15,7 +15,7 @@ use model::id::{QueueId, ShardId};
 use model::limits;
 use model::queue::{Queue, QueueRef, QueueToken};
 use model::spec::{Digest, KeyHash, name};
-use store::{Order, Store};
+use store::Order;
 
 use super::actor::actor;
 use super::blocking::blocking;
@@ -39,7 +39,7 @@ pub(crate) fn parse_ref(text: &str) -> Result<QueueRef, Refused> {
 }
 
 fn decode(shard: ShardId, value: &[u8]) -> Result<Queue, Refused> {
-    Ok(codec::decode(value).map_err(|source| Error::Record { shard: shard.0, source })?)
+    Ok(codec::decode(value).map_err(|source| Error::record(shard, source))?)
 }
 
 fn records(core: &Core) -> Records<'_, QueueId> {

@@ -8,7 +8,7 @@ use axum::extract::State as Shared;
 use model::batch::Keyspace;
 use model::codec;
 use model::rejected::RejectedMessage;
-use store::{Order, Range, Store};
+use store::{Order, Range};
 
 use super::App;
 use super::blocking::blocking;
@@ -31,8 +31,7 @@ pub(crate) async fn list(
             let found =
                 core.store.scan(shard, Keyspace::RejectedMessages, Range::all(), Order::Descending, PER_SHARD_MAX)?;
             for (_, value) in found {
-                let message: RejectedMessage =
-                    codec::decode(&value).map_err(|source| Error::Record { shard: shard.0, source })?;
+                let message: RejectedMessage = codec::decode(&value).map_err(|source| Error::record(shard, source))?;
                 items.push(RejectedMessageView::from(message));
             }
         }

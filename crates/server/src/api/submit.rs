@@ -16,6 +16,7 @@ use model::queue::QueueRef;
 use model::spec::{JobSpec, Run, Sandbox, validate_key};
 use model::time::Timestamp;
 use serde_json::value::RawValue;
+use shard::reads;
 
 use super::actor::actor;
 use super::body::{self, Media};
@@ -25,7 +26,6 @@ use super::problem::{ProblemKind, Refused};
 use super::references::{Available, References};
 use super::{App, Core, jobs};
 use crate::clock;
-use crate::reads;
 use crate::request::{RequestError, Submit};
 
 /// A body of the submit route.

@@ -14,11 +14,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use model::id::{ShardId, WorkflowId};
 use model::workflow::Workflow;
+use shard::reads::workflows;
 use workflow::Plan;
 
 use super::Core;
 use super::problem::{ProblemKind, Refused};
-use crate::reads::workflows;
 
 pub(crate) use graph::{definition, graph, schema};
 pub(crate) use history::history;

@@ -169,8 +169,9 @@ async fn invalid_cursors_and_filters_are_refused() {
     for since in ["yesterday", "e", "e1", "e1-", "e-1", "c0000000000001", "e1-1-1", "1"] {
         server.get(&format!("/v1/events?since={since}")).await.refused(400, "invalid_cursor");
     }
-    // A cursor ahead of the stream was never issued by this server.
-    server.get("/v1/events?since=effffffffff-0").await.refused(400, "invalid_cursor");
+    // A cursor ahead of the stream, or of another store: the client reads the state anew, as after an expiry.
+    server.get("/v1/events?since=effffffffff-0").await.refused(410, "cursor_expired");
+    server.get("/v1/events?since=e1.1-0").await.refused(410, "cursor_expired");
     server.get("/v1/events?kind=jobs").await.refused(400, "invalid_parameter");
     server.get("/v1/events?job=q_0000000000000").await.refused(400, "invalid_id");
 }

@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use model::batch::{Batch, Keyspace};
-use model::id::{Epoch, NodeId, ShardId};
+use model::id::{Epoch, ShardId};
 use serde_json::json;
 use server::StoreWrapper;
-use store::{CommitHook, Error, EventReader, Key, Order, Position, Range, Store};
+use store::{
+    CommitHook, Cursor, Document, Error, EventReader, FencingToken, Key, Order, Position, Range, ShardOwner, Store,
+    StoreId, Version,
+};
 
 use crate::support::{Server, echo, shell, text, with};
 
@@ -43,31 +47,39 @@ impl FaultyStore {
 }
 
 impl Store for FaultyStore {
-    fn open_shard(&self, shard: ShardId, owner: NodeId) -> Result<Epoch, Error> {
+    fn id(&self) -> StoreId {
+        self.inner.id()
+    }
+
+    fn newest_epoch(&self, shard: ShardId) -> Result<Epoch, Error> {
+        self.inner.newest_epoch(shard)
+    }
+
+    fn open_shard(&self, shard: ShardId, owner: ShardOwner, expected: Epoch) -> Result<FencingToken, Error> {
         if shard == ShardId(0) && self.fault.load(Ordering::SeqCst) == Fault::RefuseAll as u8 {
             return Err(Error::Failed { reason: "injected".to_owned() });
         }
-        self.inner.open_shard(shard, owner)
+        self.inner.open_shard(shard, owner, expected)
     }
 
-    fn confirm(&self, shard: ShardId, epoch: Epoch) -> Result<(), Error> {
-        self.inner.confirm(shard, epoch)
+    fn confirm(&self, token: &FencingToken) -> Result<(), Error> {
+        self.inner.confirm(token)
     }
 
     fn commit_bytes_max(&self) -> usize {
         self.inner.commit_bytes_max()
     }
 
-    fn commit(&self, shard: ShardId, epoch: Epoch, batch: &Batch) -> Result<Position, Error> {
+    fn commit(&self, token: &mut FencingToken, batch: &Batch) -> Result<Position, Error> {
         let failed = || Error::Failed { reason: "injected".to_owned() };
-        match self.take_fault(shard) {
+        match self.take_fault(token.shard) {
             fault if fault == Fault::Refuse as u8 || fault == Fault::RefuseAll as u8 => Err(failed()),
             fault if fault == Fault::Unknown as u8 => {
-                self.inner.commit(shard, epoch, batch)?;
+                self.inner.commit(token, batch)?;
                 Err(failed())
             }
             fault if fault == Fault::Panic as u8 => panic!("injected"),
-            _ => self.inner.commit(shard, epoch, batch),
+            _ => self.inner.commit(token, batch),
         }
     }
 
@@ -86,12 +98,32 @@ impl Store for FaultyStore {
         self.inner.scan(shard, keyspace, range, order, limit)
     }
 
-    fn events(&self, after: Position) -> Result<Box<dyn EventReader>, Error> {
+    fn events(&self, after: &Cursor) -> Result<Box<dyn EventReader>, Error> {
         self.inner.events(after)
     }
 
-    fn durable(&self) -> Position {
-        self.inner.durable()
+    fn newest_cursor(&self) -> Result<Cursor, Error> {
+        self.inner.newest_cursor()
+    }
+
+    fn oldest_cursor(&self) -> Result<Cursor, Error> {
+        self.inner.oldest_cursor()
+    }
+
+    fn document(&self, name: &str) -> Result<Option<Document>, Error> {
+        self.inner.document(name)
+    }
+
+    fn put_document(&self, name: &str, expected: Version, value: Option<&[u8]>) -> Result<Version, Error> {
+        self.inner.put_document(name, expected, value)
+    }
+
+    fn acquire_lease(&self, name: &str, holder: u64, time: Duration) -> Result<bool, Error> {
+        self.inner.acquire_lease(name, holder, time)
+    }
+
+    fn release_lease(&self, name: &str, holder: u64) -> Result<(), Error> {
+        self.inner.release_lease(name, holder)
     }
 
     fn on_commit(&self, hook: CommitHook) {

@@ -5,7 +5,7 @@ use model::workflow::{TaskState, WorkflowState};
 
 use super::Process;
 use crate::operators::version_of;
-use crate::world::{Inbound, World};
+use crate::world::{Inbound, Reply, World};
 
 impl World {
     /// Counts settings and verdicts that arrive too late to apply.
@@ -14,19 +14,17 @@ impl World {
             Inbound::Settings { number, .. } if *number <= process.settings_number => {
                 self.coverage.count("settings overtaken by newer ones");
             }
-            Inbound::Verdict { decision, .. } if decision.policy != version_of(process.shard.settings().policy) => {
+            Inbound::Reply { reply: Reply::Verdict { decision, .. }, .. }
+                if decision.policy != version_of(process.owner.shard().settings().policy) =>
+            {
                 self.coverage.count("verdicts of a policy version not in force");
             }
             Inbound::Settings { .. }
-            | Inbound::Verdict { .. }
+            | Inbound::Reply { .. }
             | Inbound::Request { .. }
             | Inbound::RunnerFrame(_)
-            | Inbound::PolicyUnavailable { .. }
-            | Inbound::Scanned { .. }
-            | Inbound::ScanFailed { .. }
             | Inbound::FromShard { .. }
-            | Inbound::RunnerLost { .. }
-            | Inbound::Fetched(_) => {}
+            | Inbound::RunnerLost { .. } => {}
         }
     }
 
@@ -46,8 +44,8 @@ impl World {
 
     /// Adds the statistics of the processes alive at the end.
     pub(crate) fn count_final_stats(&mut self) {
-        let stats: Vec<engine::Stats> =
-            self.hosts.iter().flat_map(|host| &host.processes).map(|process| process.shard.stats().clone()).collect();
+        let processes = self.hosts.iter().flat_map(|host| &host.processes);
+        let stats: Vec<engine::Stats> = processes.map(|process| process.owner.shard().stats().clone()).collect();
         for stats in &stats {
             self.count_stats(stats);
         }

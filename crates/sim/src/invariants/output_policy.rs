@@ -12,6 +12,7 @@ use model::state::State;
 use model::verdict::{OutputDecision, OutputVerdict, Phase};
 
 use super::{Checked, appended, describe, entered, require, result_of_job};
+use crate::host::spilled_form;
 use crate::scanner::Scanner;
 
 fn attempt_of(job: &Job) -> AttemptRef {
@@ -165,14 +166,17 @@ pub fn invariant_results_are_of_the_newest_attempt(job: &Job, scanner: &Scanner)
     let attempt_ref = attempt_of(job);
     let scan = scanner.content_scan(attempt_ref);
     let copy = scan.redacted.filter(|_| job.output_decisions().contains(&scan.decision));
-    let original = result_of_job(job, attempt_ref);
-    let expected = if copy.is_some() { redacted_of(attempt_ref) } else { original.clone() };
+    let inline = result_of_job(job, attempt_ref);
+    let spilled = Json::of(&spilled_form(&inline));
+    let original = if job.spilled().is_some() { spilled.clone() } else { inline.clone() };
+    let expected = if copy.is_some() { redacted_of(attempt_ref) } else { original };
     require(job.result.as_ref() == Some(&expected), NAME, || {
         format!("{:?} is shown instead of {expected:?}: {}", job.result, describe(job))
     })?;
-    let stored = copy.is_some_and(|copy| copy.keep_original).then_some(original);
-    let recorded = job.original.as_ref().and_then(|original| original.result.clone());
-    require(stored == recorded, NAME, || {
-        format!("{recorded:?} is the stored original instead of {stored:?}: {}", describe(job))
+    let is_kept = copy.is_some_and(|copy| copy.keep_original);
+    let recorded = job.original.as_ref().and_then(|original| original.result.as_ref());
+    let is_right = recorded.is_none_or(|recorded| *recorded == inline || *recorded == spilled);
+    require(is_kept == recorded.is_some() && is_right, NAME, || {
+        format!("{recorded:?} is the stored original instead of {inline:?} (kept: {is_kept}): {}", describe(job))
     })
 }

@@ -85,7 +85,7 @@ impl ForgeryTarget<'_> {
     }
 
     fn policy(&self) -> Option<PolicyMode> {
-        self.world.hosts[self.shard].processes.last().map(|process| process.shard.settings().policy)
+        self.world.hosts[self.shard].processes.last().map(|process| process.owner.shard().settings().policy)
     }
 
     fn lose_job(&self) -> Option<Batch> {

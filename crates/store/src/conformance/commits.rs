@@ -1,54 +1,16 @@
-//! Checks of commits: fencing, atomicity, read-your-writes, durability.
+//! Checks of commits: atomicity, read-your-writes, durability.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use model::batch::{Batch, Keyspace};
-use model::id::{Epoch, NodeId, ShardId};
+use model::id::ShardId;
 
-use super::{Fixture, NODE, SHARD, commit, get, open, scan};
-use crate::{Error, Order, Range};
-
-pub fn only_the_newest_epoch_commits(fixture: &mut dyn Fixture) {
-    let mut batch = Batch::new();
-    batch.put(Keyspace::Live, b"key", b"old owner");
-    let never_opened = fixture.store().commit(SHARD, Epoch(1), &batch);
-    assert!(matches!(never_opened, Err(Error::Fenced { .. })), "a shard that was never opened accepts no commit");
-
-    let old = open(fixture, SHARD);
-    fixture.store().commit(SHARD, old, &batch).expect("the owner can commit");
-    fixture.store().confirm(SHARD, old).expect("the owner is confirmed");
-    let new = fixture.store().open_shard(SHARD, NodeId(8)).expect("another node can take over");
-    assert!(new > old, "epochs grow");
-    let superseded = fixture.store().confirm(SHARD, old);
-    assert!(matches!(superseded, Err(Error::Fenced { stale, current, .. }) if stale == old && current == new));
-    fixture.store().confirm(SHARD, new).expect("the new owner is confirmed");
-
-    batch.put(Keyspace::Live, b"key", b"a stale write");
-    let refused = fixture.store().commit(SHARD, old, &batch);
-    assert!(matches!(refused, Err(Error::Fenced { stale, current, .. }) if stale == old && current == new));
-    let invented = fixture.store().commit(SHARD, Epoch(new.0 + 1), &batch);
-    assert!(matches!(invented, Err(Error::Fenced { .. })), "an epoch that was never issued is rejected");
-    assert_eq!(get(fixture, Keyspace::Live, b"key").as_deref(), Some(&b"old owner"[..]), "nothing was written");
-}
-
-pub fn epochs_increase_across_reopening(fixture: &mut dyn Fixture) {
-    let mut last = open(fixture, SHARD);
-    for flushed in [false, true, false] {
-        if flushed {
-            fixture.flush();
-        }
-        fixture.reopen();
-        let next = open(fixture, SHARD);
-        assert!(next > last, "epochs increase across restarts");
-        let refused = fixture.store().commit(SHARD, last, &Batch::new());
-        assert!(matches!(refused, Err(Error::Fenced { .. })));
-        last = next;
-    }
-}
+use super::{Fixture, SHARD, commit, get, new_owner, open, scan};
+use crate::{Order, Range};
 
 /// Two keys always change in one batch; no reader sees them differ.
 pub fn a_batch_becomes_visible_atomically(fixture: &mut dyn Fixture) {
-    let epoch = open(fixture, SHARD);
+    let mut token = open(fixture, SHARD);
     let fixture: &dyn Fixture = fixture;
     let store = fixture.store();
     let done = AtomicBool::new(false);
@@ -58,7 +20,7 @@ pub fn a_batch_becomes_visible_atomically(fixture: &mut dyn Fixture) {
                 let mut batch = Batch::new();
                 batch.put(Keyspace::Live, b"left", &round.to_le_bytes());
                 batch.put(Keyspace::Live, b"right", &round.to_le_bytes());
-                store.commit(SHARD, epoch, &batch).expect("the owner can commit");
+                store.commit(&mut token, &batch).expect("the owner can commit");
             }
             done.store(true, Ordering::Relaxed);
         });
@@ -70,9 +32,9 @@ pub fn a_batch_becomes_visible_atomically(fixture: &mut dyn Fixture) {
 }
 
 pub fn a_read_sees_all_earlier_commits(fixture: &mut dyn Fixture) {
-    let epoch = open(fixture, SHARD);
+    let mut token = open(fixture, SHARD);
     for round in 0u64..200 {
-        commit(fixture, epoch, |batch| {
+        commit(fixture, &mut token, |batch| {
             batch.put(Keyspace::Live, &round.to_be_bytes(), &round.to_le_bytes());
             batch.put(Keyspace::Meta, b"newest", &round.to_le_bytes());
         });
@@ -87,8 +49,8 @@ pub fn a_read_sees_all_earlier_commits(fixture: &mut dyn Fixture) {
 }
 
 pub fn later_writes_and_deletes_win(fixture: &mut dyn Fixture) {
-    let epoch = open(fixture, SHARD);
-    commit(fixture, epoch, |batch| {
+    let mut token = open(fixture, SHARD);
+    commit(fixture, &mut token, |batch| {
         batch.put(Keyspace::Live, b"twice", b"first");
         batch.put(Keyspace::Live, b"twice", b"second");
         batch.put(Keyspace::Live, b"gone", b"x");
@@ -109,7 +71,7 @@ pub fn later_writes_and_deletes_win(fixture: &mut dyn Fixture) {
     }
     // Deletes and puts alternate over a flushed record, so that each version replaces the previous one.
     for (round, value) in [None, Some(&b"new"[..]), None, Some(&b"newest"[..])].into_iter().enumerate() {
-        commit(fixture, epoch, |batch| match value {
+        commit(fixture, &mut token, |batch| match value {
             Some(value) => batch.put(Keyspace::Live, b"twice", value),
             None => batch.delete(Keyspace::Live, b"twice"),
         });
@@ -121,8 +83,8 @@ pub fn later_writes_and_deletes_win(fixture: &mut dyn Fixture) {
 
 pub fn reopening_loses_nothing(fixture: &mut dyn Fixture) {
     for round in 0u8..4 {
-        let epoch = open(fixture, SHARD);
-        commit(fixture, epoch, |batch| {
+        let mut token = open(fixture, SHARD);
+        commit(fixture, &mut token, |batch| {
             batch.put(Keyspace::Live, &[round], &[round]);
             batch.put(Keyspace::Live, b"same", &[round]);
             if round > 0 {
@@ -142,12 +104,12 @@ pub fn reopening_loses_nothing(fixture: &mut dyn Fixture) {
 pub fn shards_are_isolated(fixture: &mut dyn Fixture) {
     let shards = [ShardId(0), ShardId(1), ShardId(255), ShardId(256), ShardId(u16::MAX)];
     for shard in shards {
-        let epoch = open(fixture, shard);
+        let mut token = open(fixture, shard);
         let mut batch = Batch::new();
         batch.put(Keyspace::Live, b"key", &shard.0.to_be_bytes());
         batch.put(Keyspace::Live, &[0xff; 32], &shard.0.to_be_bytes());
         batch.put(Keyspace::Live, b"", &shard.0.to_be_bytes());
-        fixture.store().commit(shard, epoch, &batch).expect("the owner can commit");
+        fixture.store().commit(&mut token, &batch).expect("the owner can commit");
     }
     for flushed in [false, true] {
         if flushed {
@@ -174,12 +136,12 @@ pub fn shards_commit_concurrently(fixture: &mut dyn Fixture) {
     std::thread::scope(|scope| {
         for shard in (0..6).map(ShardId) {
             scope.spawn(move || {
-                let epoch = store.open_shard(shard, NODE).expect("a shard can be opened");
+                let mut token = store.take_over(shard, new_owner()).expect("a shard can be opened");
                 for number in 0..COMMITS {
                     let mut batch = Batch::new();
                     batch.put(Keyspace::Live, &number.to_be_bytes(), &number.to_be_bytes());
                     batch.put(Keyspace::Meta, b"count", &number.to_be_bytes());
-                    store.commit(shard, epoch, &batch).expect("the owner can commit");
+                    store.commit(&mut token, &batch).expect("the owner can commit");
                     let count = store.get(shard, Keyspace::Meta, b"count").expect("readable");
                     assert_eq!(count.as_deref(), Some(&number.to_be_bytes()[..]), "a shard reads its own writes");
                 }
@@ -193,10 +155,10 @@ pub fn shards_commit_concurrently(fixture: &mut dyn Fixture) {
 }
 
 pub fn an_empty_batch_is_a_commit(fixture: &mut dyn Fixture) {
-    let epoch = open(fixture, SHARD);
-    let before = fixture.store().durable();
-    let position = fixture.store().commit(SHARD, epoch, &Batch::new()).expect("the owner can commit");
-    assert!(position > before && fixture.store().durable() >= position);
+    let mut token = open(fixture, SHARD);
+    let before = token.position;
+    let position = fixture.store().commit(&mut token, &Batch::new()).expect("the owner can commit");
+    assert!(position > before && token.position == position);
     fixture.flush();
     fixture.reopen();
 }

@@ -1,13 +1,13 @@
 //! Checks of events: one list per commit, in commit order, until they expire.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use model::batch::{Batch, Keyspace};
 use model::id::ShardId;
 
-use super::{Fixture, NODE, SHARD, commit, open};
-use crate::{Committed, Error, EventReader, Position};
+use super::{Fixture, SHARD, commit, open};
+use crate::{Committed, Cursor, Error, EventReader, StoreId};
 
 fn read_to_end(reader: &mut dyn EventReader) -> Vec<Committed> {
     std::iter::from_fn(|| reader.next().expect("events can be read")).collect()
@@ -17,30 +17,43 @@ fn add_event(batch: &mut Batch, text: &str) {
     batch.event_with(|buffer| buffer.extend_from_slice(text.as_bytes()));
 }
 
+fn newest(fixture: &dyn Fixture) -> Cursor {
+    fixture.store().newest_cursor().expect("readable")
+}
+
 pub fn events_are_in_commit_order(fixture: &mut dyn Fixture) {
-    let start = fixture.store().durable();
-    let first = open(fixture, SHARD);
-    let other = fixture.store().open_shard(ShardId(1), NODE).expect("a shard can be opened");
+    let start = newest(fixture);
+    let mut tokens = [open(fixture, SHARD), open(fixture, ShardId(1))];
     let mut positions = Vec::new();
     for number in 0..6 {
         let mut batch = Batch::new();
         add_event(&mut batch, &format!("{number}a"));
         batch.put(Keyspace::Live, b"key", b"value");
         add_event(&mut batch, &format!("{number}b"));
-        let (shard, epoch) = if number % 2 == 0 { (SHARD, first) } else { (ShardId(1), other) };
-        positions.push(fixture.store().commit(shard, epoch, &batch).expect("the owner can commit"));
+        positions.push(fixture.store().commit(&mut tokens[number % 2], &batch).expect("the owner can commit"));
     }
     fixture.flush();
     let check = |fixture: &dyn Fixture| {
-        let found = read_to_end(&mut *fixture.store().events(start).expect("the cursor is valid"));
-        assert_eq!(found.len(), 6, "each commit exactly once");
-        for (number, committed) in found.iter().enumerate() {
-            assert_eq!(committed.position, positions[number]);
-            assert_eq!(committed.shard, ShardId((number % 2) as u16));
-            assert_eq!(committed.events, [format!("{number}a"), format!("{number}b")]);
+        let mut reader = fixture.store().events(&start).expect("the cursor is valid");
+        let mut found = Vec::new();
+        let mut cursors = Vec::new();
+        while let Some(committed) = reader.next().expect("events can be read") {
+            found.push(committed);
+            cursors.push(reader.cursor());
         }
-        let later = read_to_end(&mut *fixture.store().events(positions[3]).expect("the cursor is valid"));
-        assert_eq!(later, found[4..], "a cursor is the position of the last commit read");
+        assert_eq!(found.len(), 6, "each commit exactly once");
+        for (shard, numbers) in [(SHARD, [0, 2, 4]), (ShardId(1), [1, 3, 5])] {
+            let of_shard: Vec<_> = found.iter().filter(|committed| committed.shard == shard).collect();
+            for (committed, number) in of_shard.into_iter().zip(numbers) {
+                assert_eq!(committed.position, positions[number], "each shard's in commit order");
+                assert_eq!(committed.events, [format!("{number}a"), format!("{number}b")]);
+            }
+        }
+        for (index, cursor) in cursors.iter().enumerate() {
+            let text = Cursor::parse(&cursor.to_string(), StoreId(0)).expect("a cursor survives its text");
+            let later = read_to_end(&mut *fixture.store().events(&text).expect("the cursor is valid"));
+            assert_eq!(later, found[index + 1..], "reading continues after the last commit read");
+        }
     };
     check(fixture);
     fixture.reopen();
@@ -48,44 +61,54 @@ pub fn events_are_in_commit_order(fixture: &mut dyn Fixture) {
 }
 
 pub fn an_event_reader_continues_after_the_end(fixture: &mut dyn Fixture) {
-    let epoch = open(fixture, SHARD);
-    let mut reader = fixture.store().events(fixture.store().durable()).expect("the cursor is valid");
+    let mut token = open(fixture, SHARD);
+    let mut reader = fixture.store().events(&newest(fixture)).expect("the cursor is valid");
     for round in 0..3 {
         assert_eq!(reader.next().expect("events can be read"), None);
-        commit(fixture, epoch, |batch| add_event(batch, "event"));
+        commit(fixture, &mut token, |batch| add_event(batch, "event"));
         assert_eq!(read_to_end(&mut *reader).len(), 1, "round {round}");
     }
-    commit(fixture, epoch, |batch| batch.put(Keyspace::Live, b"no-event", b""));
+    commit(fixture, &mut token, |batch| batch.put(Keyspace::Live, b"no-event", b""));
     assert_eq!(read_to_end(&mut *reader)[0].events.len(), 0, "a commit without events is returned, too");
 }
 
 pub fn an_expired_cursor_is_rejected(fixture: &mut dyn Fixture) {
-    let epoch = open(fixture, SHARD);
-    let cursor = fixture.store().durable();
-    commit(fixture, epoch, |batch| add_event(batch, "expired"));
+    let mut token = open(fixture, SHARD);
+    let cursor = newest(fixture);
+    commit(fixture, &mut token, |batch| add_event(batch, "expired"));
     fixture.expire_events();
-    let Err(Error::CursorExpired { oldest }) = fixture.store().events(cursor).map(drop) else {
+    let store = fixture.store();
+    let Err(Error::CursorExpired) = store.events(&cursor).map(drop) else {
         panic!("an old cursor must be rejected instead of skipping events");
     };
-    assert!(oldest > cursor.next());
-    fixture.store().events(Position(oldest.0 - 1)).expect("the oldest retained event can be read");
-    fixture.store().events(fixture.store().durable()).expect("the end is always a valid cursor");
+    store.events(&store.oldest_cursor().expect("readable")).expect("the oldest retained event can be read");
+    store.events(&newest(fixture)).expect("the end is always a valid cursor");
+}
+
+pub fn a_cursor_of_another_store_is_rejected(fixture: &mut dyn Fixture) {
+    open(fixture, SHARD);
+    let cursor = newest(fixture);
+    let foreign = Cursor::new(StoreId(cursor.store().0 ^ 1), cursor.positions().to_vec());
+    assert!(matches!(fixture.store().events(&foreign), Err(Error::ForeignCursor)));
+    let ahead = cursor.positions().iter().map(|position| position.next()).collect();
+    let ahead = Cursor::new(cursor.store(), ahead);
+    assert!(matches!(fixture.store().events(&ahead), Err(Error::ForeignCursor)), "beyond the end");
 }
 
 /// A reader of an event can read the commit of that event.
 pub fn a_read_after_an_event_sees_its_commit(fixture: &mut dyn Fixture) {
     const COMMITS: u64 = 200;
-    let epoch = open(fixture, SHARD);
+    let mut token = open(fixture, SHARD);
     let fixture: &dyn Fixture = fixture;
     let store = fixture.store();
-    let mut reader = store.events(store.durable()).expect("the cursor is valid");
+    let mut reader = store.events(&newest(fixture)).expect("the cursor is valid");
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for number in 0..COMMITS {
                 let mut batch = Batch::new();
                 batch.put(Keyspace::Meta, b"number", &number.to_be_bytes());
                 batch.event_with(|buffer| buffer.extend_from_slice(&number.to_be_bytes()));
-                store.commit(SHARD, epoch, &batch).expect("the owner can commit");
+                store.commit(&mut token, &batch).expect("the owner can commit");
             }
         });
         let mut seen = 0;
@@ -102,12 +125,10 @@ pub fn a_read_after_an_event_sees_its_commit(fixture: &mut dyn Fixture) {
 }
 
 pub fn commit_hooks_are_called(fixture: &mut dyn Fixture) {
-    let epoch = open(fixture, SHARD);
-    let notified = Arc::new(AtomicU64::new(0));
-    let hook = Arc::clone(&notified);
-    fixture.store().on_commit(Box::new(move |position| {
-        hook.fetch_max(position.0, Ordering::SeqCst);
-    }));
-    let position = fixture.store().commit(SHARD, epoch, &Batch::new()).expect("the owner can commit");
-    assert!(notified.load(Ordering::SeqCst) >= position.0);
+    let mut token = open(fixture, SHARD);
+    let is_notified = Arc::new(AtomicBool::new(false));
+    let hook = Arc::clone(&is_notified);
+    fixture.store().on_commit(Box::new(move || hook.store(true, Ordering::SeqCst)));
+    fixture.store().commit(&mut token, &Batch::new()).expect("the owner can commit");
+    assert!(is_notified.load(Ordering::SeqCst));
 }

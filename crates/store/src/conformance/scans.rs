@@ -7,8 +7,8 @@ use super::{Fixture, SHARD, commit, keys, open, scan};
 use crate::{Key, Order, Range};
 
 pub fn scans_respect_order_bounds_and_limit(fixture: &mut dyn Fixture) {
-    let epoch = open(fixture, SHARD);
-    commit(fixture, epoch, |batch| {
+    let mut token = open(fixture, SHARD);
+    commit(fixture, &mut token, |batch| {
         for key in ["d", "a", "c", "ca", "b", "e"] {
             batch.put(Keyspace::Live, key.as_bytes(), key.as_bytes());
         }
@@ -41,10 +41,10 @@ pub fn scans_respect_order_bounds_and_limit(fixture: &mut dyn Fixture) {
 
 /// The versions of every key are spread over flushed and recent data; the newest wins.
 pub fn scans_merge_flushed_and_recent_data(fixture: &mut dyn Fixture) {
-    let epoch = open(fixture, SHARD);
+    let mut token = open(fixture, SHARD);
     let mut expected = std::collections::BTreeMap::new();
     for round in 0u32..6 {
-        commit(fixture, epoch, |batch| {
+        commit(fixture, &mut token, |batch| {
             for key in 0u32..600 {
                 // Pseudo-random but deterministic choice of keys and operations.
                 let chance = key.wrapping_mul(2_654_435_761).wrapping_add(round.wrapping_mul(40_503)) >> 16;
@@ -77,9 +77,9 @@ pub fn scans_merge_flushed_and_recent_data(fixture: &mut dyn Fixture) {
 }
 
 pub fn pagination_returns_every_key_once(fixture: &mut dyn Fixture) {
-    let epoch = open(fixture, SHARD);
+    let mut token = open(fixture, SHARD);
     for part in 0..3u16 {
-        commit(fixture, epoch, |batch| {
+        commit(fixture, &mut token, |batch| {
             for number in (part..300).step_by(3) {
                 batch.put(Keyspace::Live, &number.to_be_bytes(), &[]);
             }
@@ -108,4 +108,18 @@ pub fn pagination_returns_every_key_once(fixture: &mut dyn Fixture) {
     }
     backwards.reverse();
     assert_eq!(seen, backwards);
+}
+
+pub fn many_keys_are_read_in_their_order(fixture: &mut dyn Fixture) {
+    let mut token = open(fixture, SHARD);
+    commit(fixture, &mut token, |batch| {
+        batch.put(Keyspace::Live, b"a", b"1");
+        batch.put(Keyspace::Live, b"c", b"3");
+    });
+    fixture.flush();
+    commit(fixture, &mut token, |batch| batch.put(Keyspace::Live, b"b", b"2"));
+    let keys = [b"c", b"x", b"a", b"b", b"c"].map(|key| Key::new(key));
+    let found = fixture.store().get_many(SHARD, Keyspace::Live, &keys).expect("keys can be read");
+    let found: Vec<Option<&[u8]>> = found.iter().map(Option::as_deref).collect();
+    assert_eq!(found, [Some(&b"3"[..]), None, Some(b"1"), Some(b"2"), Some(b"3")]);
 }

@@ -1,4 +1,4 @@
-//! Journal entries of the store: commits, opened shards and checkpoints.
+//! Journal entries of the store: commits, opened shards, documents and checkpoints.
 
 use bytes::Bytes;
 use model::id::{Epoch, NodeId, ShardId};
@@ -9,6 +9,7 @@ const VERSION: u8 = 1;
 const COMMIT: u8 = 1;
 const OPEN_SHARD: u8 = 2;
 const CHECKPOINT: u8 = 3;
+const DOCUMENT: u8 = 4;
 
 /// Version, kind, shard, epoch.
 pub(crate) const HEAD_BYTES: usize = 12;
@@ -24,6 +25,11 @@ pub(crate) enum JournalEntry {
         shard: ShardId,
         epoch: Epoch,
         owner: NodeId,
+    },
+    /// A document was written, or deleted.
+    Document {
+        name: String,
+        value: Option<Bytes>,
     },
     /// The tables durably contain all entries up to `applied`.
     Checkpoint {
@@ -44,6 +50,14 @@ pub(crate) fn open_shard(shard: ShardId, epoch: Epoch, owner: NodeId) -> [u8; HE
 
 pub(crate) fn checkpoint(applied: Position) -> [u8; HEAD_BYTES] {
     head(CHECKPOINT, ShardId(0), applied.0)
+}
+
+/// The entry of a document without its value, which follows.
+pub(crate) fn document_head(name: &str, is_deleted: bool) -> Vec<u8> {
+    let mut entry = head(DOCUMENT, ShardId(0), u64::from(is_deleted)).to_vec();
+    entry.push(u8::try_from(name.len()).expect("names of documents have a limit"));
+    entry.extend_from_slice(name.as_bytes());
+    entry
 }
 
 fn head(kind: u8, shard: ShardId, number: u64) -> [u8; HEAD_BYTES] {
@@ -73,6 +87,16 @@ pub(crate) fn decode(entry: &Bytes) -> Result<JournalEntry, &'static str> {
             let owner = body.try_into().map_err(|_| "the owner of a shard has the wrong length")?;
             Ok(JournalEntry::OpenShard { shard, epoch: Epoch(number), owner: NodeId(u64::from_le_bytes(owner)) })
         }
+        DOCUMENT => {
+            let malformed = "a document is malformed";
+            let (length, rest) = body.split_first().ok_or(malformed)?;
+            let (name, value) = rest.split_at_checked(usize::from(*length)).ok_or(malformed)?;
+            let name = std::str::from_utf8(name).map_err(|_| malformed)?.to_owned();
+            if name.len() > crate::DOCUMENT_NAME_BYTES_MAX {
+                return Err(malformed);
+            }
+            Ok(JournalEntry::Document { name, value: (number == 0).then(|| entry.slice_ref(value)) })
+        }
         CHECKPOINT => Ok(JournalEntry::Checkpoint { applied: Position(number) }),
         _ => Err("this version does not know the kind of the entry. Start a newer version of outlast"),
     }
@@ -89,6 +113,11 @@ mod tests {
         assert_eq!(decode(&Bytes::copy_from_slice(&opened)), Ok(expected));
         let checkpoint = checkpoint(Position(5));
         assert_eq!(decode(&Bytes::copy_from_slice(&checkpoint)), Ok(JournalEntry::Checkpoint { applied: Position(5) }));
+        let document = [&document_head("name", false)[..], b"value"].concat();
+        let expected = JournalEntry::Document { name: "name".to_owned(), value: Some(Bytes::from_static(b"value")) };
+        assert_eq!(decode(&Bytes::from(document)), Ok(expected));
+        let deleted = JournalEntry::Document { name: "name".to_owned(), value: None };
+        assert_eq!(decode(&Bytes::from(document_head("name", true))), Ok(deleted));
         assert!(decode(&Bytes::from_static(&[2; 12])).is_err());
         assert!(decode(&Bytes::from_static(&[1; 4])).is_err());
     }

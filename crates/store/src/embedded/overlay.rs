@@ -50,6 +50,11 @@ impl Layer {
                 self.bytes += value.len() as u64;
                 self.maps[TableId::SYSTEM.index()].insert(key, Some(value));
             }
+            JournalEntry::Document { name, value } => {
+                let value = value.as_deref().map(|value| super::system::encode_document(position, value));
+                self.bytes += value.as_ref().map_or(0, Bytes::len) as u64;
+                self.maps[TableId::SYSTEM.index()].insert(super::system::document_key(name), value);
+            }
             JournalEntry::Checkpoint { .. } => {}
         }
         self.last = position;

@@ -289,6 +289,8 @@ impl Progress {
 pub(crate) fn checkpoint_of(entry: &Bytes) -> Option<Position> {
     match entry::decode(entry) {
         Ok(JournalEntry::Checkpoint { applied }) => Some(applied),
-        Ok(JournalEntry::Commit { .. } | JournalEntry::OpenShard { .. }) | Err(_) => None,
+        Ok(JournalEntry::Commit { .. } | JournalEntry::OpenShard { .. } | JournalEntry::Document { .. }) | Err(_) => {
+            None
+        }
     }
 }

@@ -2,11 +2,11 @@
 
 mod embedded {
     use model::batch::{Batch, Keyspace};
-    use model::id::{NodeId, ShardId};
+    use model::id::ShardId;
     use store::conformance::Fixture;
     use store::{Embedded, Store};
 
-    use crate::support::{eventually, open, small};
+    use crate::support::{OWNER, eventually, open, small};
 
     struct OnDisk {
         directory: tempfile::TempDir,
@@ -41,14 +41,15 @@ mod embedded {
             let mut options = small();
             options.journal.keep_bytes = 0;
             let store = Embedded::open(self.directory.path(), options).unwrap();
-            let epoch = store.open_shard(ShardId(9), NodeId(1)).unwrap();
+            let mut token = store.take_over(ShardId(9), OWNER).unwrap();
             let mut batch = Batch::new();
             batch.put(Keyspace::Live, b"large", &[0; 40_000]);
             for _ in 0..4 {
-                store.commit(ShardId(9), epoch, &batch).unwrap();
+                store.commit(&mut token, &batch).unwrap();
             }
             store.flush().unwrap();
-            eventually("expiry of old events", || store.events(store::Position(1)).is_err());
+            let first = store::Cursor::new(store.id(), vec![store::Position(1)]);
+            eventually("expiry of old events", || store.events(&first).is_err());
             self.store = Some(store);
         }
     }
@@ -74,7 +75,7 @@ mod model_store {
         fn flush(&self) {}
 
         fn expire_events(&mut self) {
-            self.0.expire_events(self.0.durable());
+            self.0.expire_events();
         }
     }
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use model::batch::{Batch, Keyspace};
-use model::id::{NodeId, ShardId};
+use model::id::ShardId;
 use store::{Embedded, Key, Options, Order, Range, Store};
 
-use crate::support::{SHARD, copy_all, eventually, open, open_shard, put, small};
+use crate::support::{OWNER, SHARD, copy_all, eventually, open, open_shard, put, small};
 
 const CHILD_DIRECTORY: &str = "STORE_TEST_CHILD_DIRECTORY";
 const KILLS: u64 = 150;
@@ -65,9 +65,9 @@ fn child_that_commits_until_it_is_killed() {
             scope.spawn(move || {
                 let mut acknowledged =
                     OpenOptions::new().append(true).open(directory.join(format!("acknowledged-{shard}"))).unwrap();
-                let epoch = store.open_shard(shard, NodeId(1)).unwrap();
+                let mut token = store.take_over(shard, OWNER).unwrap();
                 for number in newest(store, shard) + 1.. {
-                    store.commit(shard, epoch, &batch(number)).unwrap();
+                    store.commit(&mut token, &batch(number)).unwrap();
                     acknowledged.write_all(&number.to_le_bytes()).unwrap();
                 }
             });
@@ -117,9 +117,9 @@ fn a_crash_during_replay_changes_nothing() {
     let store = open(&path);
     for shard in (0..SHARDS).map(ShardId) {
         fs::write(directory.path().join(format!("acknowledged-{shard}")), []).unwrap();
-        let epoch = store.open_shard(shard, NodeId(1)).unwrap();
+        let mut token = store.take_over(shard, OWNER).unwrap();
         for number in 1..=COMMITS {
-            store.commit(shard, epoch, &batch(number)).unwrap();
+            store.commit(&mut token, &batch(number)).unwrap();
             if number == 30 {
                 store.flush().unwrap();
             }
@@ -153,9 +153,9 @@ fn a_crash_during_replay_changes_nothing() {
 fn a_crash_before_the_position_is_stored_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path());
-    let epoch = open_shard(&store);
+    let mut token = open_shard(&store);
     for number in 1..=10 {
-        store.commit(SHARD, epoch, &batch(number)).unwrap();
+        store.commit(&mut token, &batch(number)).unwrap();
     }
     let before = tempfile::tempdir().unwrap();
     copy_all(directory.path(), before.path());
@@ -201,8 +201,8 @@ fn a_first_start_can_be_killed_at_any_time() {
         for shard in (0..SHARDS).map(ShardId) {
             newest(&store, shard);
         }
-        let epoch = open_shard(&store);
-        put(&store, epoch, b"key", b"value");
+        let mut token = open_shard(&store);
+        put(&store, &mut token, b"key", b"value");
         store.flush().unwrap();
     }
 }
@@ -226,9 +226,9 @@ fn commits_wait_while_the_backlog_exceeds_its_limit() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options { backlog_bytes_max: 64 << 10, flush_bytes: 16 << 10, ..small() };
     let store = Embedded::open(directory.path(), options).unwrap();
-    let epoch = open_shard(&store);
+    let mut token = open_shard(&store);
     for number in 0u32..100 {
-        put(&store, epoch, &number.to_be_bytes(), &[1; 8000]);
+        put(&store, &mut token, &number.to_be_bytes(), &[1; 8000]);
     }
     let found = store.scan(SHARD, Keyspace::Live, Range::all(), Order::Ascending, usize::MAX).unwrap();
     assert_eq!(found.len(), 100);

@@ -12,15 +12,15 @@ use crate::support::{SHARD, copy_all, open, open_shard, put, small};
 fn tables_behind_their_checkpoint_are_rejected() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path());
-    let epoch = open_shard(&store);
-    put(&store, epoch, b"first", b"1");
+    let mut token = open_shard(&store);
+    put(&store, &mut token, b"first", b"1");
     store.close().unwrap();
     let older = tempfile::tempdir().unwrap();
     copy_all(&directory.path().join("tables"), older.path());
 
     let store = open(directory.path());
-    let epoch = open_shard(&store);
-    put(&store, epoch, b"second", b"2");
+    let mut token = open_shard(&store);
+    put(&store, &mut token, b"second", b"2");
     store.close().unwrap();
 
     fs::remove_dir_all(directory.path().join("tables")).unwrap();
@@ -40,8 +40,8 @@ fn tables_behind_their_checkpoint_are_rejected() {
 fn a_journal_behind_the_tables_is_rejected() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path());
-    let epoch = open_shard(&store);
-    put(&store, epoch, b"key", b"value");
+    let mut token = open_shard(&store);
+    put(&store, &mut token, b"key", b"value");
     store.close().unwrap();
     fs::remove_dir_all(directory.path().join("journal")).unwrap();
     let error = Embedded::open(directory.path(), small()).unwrap_err();
@@ -52,8 +52,8 @@ fn a_journal_behind_the_tables_is_rejected() {
 fn damage_in_the_journal_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path());
-    let epoch = open_shard(&store);
-    put(&store, epoch, b"key", b"value");
+    let mut token = open_shard(&store);
+    put(&store, &mut token, b"key", b"value");
     drop(store);
     let log = files_below(&directory.path().join("journal")).into_iter().find(|path| is_log(path)).unwrap();
     let mut bytes = fs::read(&log).unwrap();
@@ -69,12 +69,12 @@ fn damage_in_the_journal_is_reported() {
 fn a_flipped_byte_in_a_table_is_detected() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path());
-    let epoch = open_shard(&store);
+    let mut token = open_shard(&store);
     let mut batch = Batch::new();
     for number in 0u32..50 {
         batch.put(Keyspace::Live, &number.to_be_bytes(), &[number as u8; 40]);
     }
-    store.commit(SHARD, epoch, &batch).unwrap();
+    store.commit(&mut token, &batch).unwrap();
     store.close().unwrap();
     let table = table_with_records(directory.path());
     let intact = fs::read(&table).unwrap();

@@ -92,8 +92,8 @@ fn a_read_only_directory_is_rejected() {
 fn closing_writes_everything_to_the_tables() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path());
-    let epoch = open_shard(&store);
-    put(&store, epoch, b"key", b"value");
+    let mut token = open_shard(&store);
+    put(&store, &mut token, b"key", b"value");
     store.close().unwrap();
     let store = open(directory.path());
     assert_eq!(store.get(SHARD, Keyspace::Live, b"key").unwrap().as_deref(), Some(&b"value"[..]));

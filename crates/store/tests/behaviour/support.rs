@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use model::batch::{Batch, Keyspace};
-use model::id::{Epoch, NodeId, ShardId};
-use store::{Embedded, Options, Store};
+use model::id::{NodeId, ShardId};
+use store::{Embedded, FencingToken, Options, ShardOwner, Store};
 
 pub const SHARD: ShardId = ShardId(0);
 
@@ -27,15 +27,17 @@ pub fn open(directory: &Path) -> Embedded {
     Embedded::open(directory, small()).unwrap()
 }
 
-/// Opens the shard of the tests and returns its epoch.
-pub fn open_shard(store: &Embedded) -> Epoch {
-    store.open_shard(SHARD, NodeId(1)).unwrap()
+pub const OWNER: ShardOwner = ShardOwner { node: NodeId(1), nonce: 1 };
+
+/// Opens the shard of the tests.
+pub fn open_shard(store: &Embedded) -> FencingToken {
+    store.take_over(SHARD, OWNER).unwrap()
 }
 
-pub fn put(store: &Embedded, epoch: Epoch, key: &[u8], value: &[u8]) {
+pub fn put(store: &Embedded, token: &mut FencingToken, key: &[u8], value: &[u8]) {
     let mut batch = Batch::new();
     batch.put(Keyspace::Live, key, value);
-    store.commit(SHARD, epoch, &batch).unwrap();
+    store.commit(token, &batch).unwrap();
 }
 
 /// Copies a directory recursively.

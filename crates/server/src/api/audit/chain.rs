@@ -7,7 +7,7 @@ use model::batch::Keyspace;
 use model::codec;
 use model::id::ShardId;
 use model::key;
-use store::{Key, Order, Range, Store};
+use store::{Key, Order, Range};
 use tokio::sync::watch;
 
 use super::super::Core;
@@ -20,7 +20,7 @@ const CHUNK: usize = 1_000;
 /// The recorded head of a shard's chain.
 pub(super) fn head(core: &Core, shard: ShardId) -> Result<Head, Refused> {
     match core.store.get(shard, Keyspace::Meta, key::META_AUDIT)? {
-        Some(value) => Ok(codec::decode(&value).map_err(|source| Error::Record { shard: shard.0, source })?),
+        Some(value) => Ok(codec::decode(&value).map_err(|source| Error::record(shard, source))?),
         None => Ok(Head::START),
     }
 }

@@ -88,7 +88,7 @@ fn write(core: &Core, stopping: &watch::Receiver<bool>, pieces: &Pieces) -> Resu
 }
 
 fn entry(shard: ShardId, stored: &[u8]) -> Result<ExportedEntry, Refused> {
-    let (link, entry) = audit::decode(stored).map_err(|source| Error::Record { shard: shard.0, source })?;
+    let (link, entry) = audit::decode(stored).map_err(|source| Error::record(shard, source))?;
     let encoded = STANDARD.encode(&stored[LINK_BYTES..]);
     Ok(ExportedEntry { entry: AuditEntryView::new(shard, link, entry), encoded })
 }

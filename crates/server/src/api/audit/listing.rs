@@ -58,7 +58,7 @@ impl Source for Entries<'_> {
         let found = self.store.scan(shard, Keyspace::Audit, range, self.order, CHUNK)?;
         let entries = found.iter().map(|(_, stored)| audit::decode(stored));
         let items: Result<Vec<_>, _> = entries.collect();
-        let items = items.map_err(|source| Error::Record { shard: shard.0, source })?;
+        let items = items.map_err(|source| Error::record(shard, source))?;
         Ok(Chunk { is_last: items.len() < CHUNK, items })
     }
 

@@ -6,6 +6,7 @@ use ::api::{Page, ScheduleView};
 use model::batch::Keyspace;
 use model::id::ScheduleId;
 use model::workflow::Schedule;
+use shard::reads::workflows;
 use store::Order;
 
 use super::view;
@@ -14,7 +15,6 @@ use crate::api::blocking::blocking;
 use crate::api::merge::{self, CursorForm, Records};
 use crate::api::parameters::Parameters;
 use crate::api::problem::{ProblemKind, Refused};
-use crate::reads::workflows;
 
 /// Schedules read at once: each includes its definition.
 const CHUNK: usize = 100;

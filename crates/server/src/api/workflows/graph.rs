@@ -64,7 +64,7 @@ pub(crate) async fn graph(
 fn states(describer: &Describer<'_>) -> Result<HashMap<u32, TaskState>, Refused> {
     let mut states = HashMap::new();
     let mut rows = describer.rows();
-    while let Some((task_key, record)) = rows.next()? {
+    while let Some((task_key, record)) = rows.next_row()? {
         if task_key.task as usize >= workflow::graph::TASKS_DRAWN_MAX {
             break;
         }

@@ -56,7 +56,7 @@ fn events(core: &Core, workflow: &Workflow) -> Result<(Vec<WorkflowEventView>, b
     if let Some(describer) = &describer {
         let mut rows = describer.rows();
         let mut read = 0;
-        while let Some((task_key, record)) = rows.next()? {
+        while let Some((task_key, record)) = rows.next_row()? {
             if read == ROWS_MAX {
                 incomplete = true;
                 break;

@@ -8,6 +8,7 @@ use axum::extract::State as Shared;
 use model::batch::Keyspace;
 use model::id::{QueueId, ScheduleId, ShardId, WorkflowId};
 use model::workflow::{Workflow, WorkflowState};
+use shard::reads::workflows;
 use store::Order;
 
 use crate::api::blocking::blocking;
@@ -16,7 +17,6 @@ use crate::api::parameters::Parameters;
 use crate::api::problem::{ProblemKind, Refused};
 use crate::api::{App, Core};
 use crate::clock;
-use crate::reads::workflows;
 
 pub(crate) async fn list(
     Shared(app): Shared<Arc<App>>,

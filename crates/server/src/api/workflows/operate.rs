@@ -13,6 +13,7 @@ use model::json::Json;
 use model::limits;
 use model::time::Millis;
 use model::workflow::{Signal, Workflow};
+use shard::reads::workflows;
 
 use super::{load, parse_id, shard_of, view};
 use crate::api::actor::actor;
@@ -22,7 +23,6 @@ use crate::api::parameters::Parameters;
 use crate::api::path::Path;
 use crate::api::problem::{ProblemKind, Refused};
 use crate::api::{App, body};
-use crate::reads::workflows;
 use crate::request::{
     CancelWorkflow, PauseWorkflow, Progress, RemoveWorkflow, Request, RerunWorkflow, ResumeWorkflow, SignalWorkflow,
 };

@@ -6,6 +6,7 @@ use ::api::{TaskView, WorkflowView};
 use axum::Json as JsonBody;
 use axum::extract::State as Shared;
 use model::workflow::{TaskKey, TaskRecord, Workflow};
+use shard::reads::workflows::Rows;
 
 use super::start::when_ended;
 use super::view::{self, Describer};
@@ -15,7 +16,6 @@ use crate::api::parameters::Parameters;
 use crate::api::path::Path;
 use crate::api::problem::Refused;
 use crate::api::{App, Core};
-use crate::reads::workflows::Rows;
 
 /// Limit of shown tasks, in the order of the definition.
 const TASKS_SHOWN_MAX: usize = 1_000;
@@ -70,7 +70,7 @@ impl Reader<'_> {
     /// The next row, if it belongs to this task.
     fn take(&mut self, task: u32) -> Result<Option<(TaskKey, TaskRecord)>, Refused> {
         if self.next.is_none() {
-            self.next = self.rows.next()?;
+            self.next = self.rows.next_row()?;
         }
         Ok(self.next.take_if(|(task_key, _)| task_key.task <= task))
     }

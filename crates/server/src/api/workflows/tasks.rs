@@ -10,6 +10,7 @@ use model::json::Json;
 use model::time::Timestamp;
 use model::workflow::{TaskKey, TaskRecord, TaskState, Workflow};
 use serde_json::json;
+use shard::reads::{self, workflows};
 
 use super::view::Describer;
 use super::{load, load_plan, parse_id};
@@ -18,7 +19,6 @@ use crate::api::parameters::Parameters;
 use crate::api::path::Path;
 use crate::api::problem::{ProblemKind, Refused};
 use crate::api::{App, Core};
-use crate::reads::{self, workflows};
 
 /// Tasks and items read for one page. A page may be short because of it; its cursor continues there.
 const READ_MAX: usize = 20_000;
@@ -72,16 +72,16 @@ impl<'a> Walk<'a> {
         if let Some(after) = after {
             rows.skip_to(describer.workflow.id, after);
         }
-        let mut walk = Self { ahead: rows.next()?, rows, next_task: after.map_or(0, |after| after.task + 1) };
+        let mut walk = Self { ahead: rows.next_row()?, rows, next_task: after.map_or(0, |after| after.task + 1) };
         if walk.ahead.as_ref().is_some_and(|(task_key, _)| Some(*task_key) == after) {
-            walk.ahead = walk.rows.next()?;
+            walk.ahead = walk.rows.next_row()?;
         }
         Ok(walk)
     }
 
     fn next(&mut self, describer: &Describer<'_>) -> Result<Option<(TaskKey, Option<TaskRecord>)>, Refused> {
         if let Some((task_key, record)) = self.ahead.take_if(|(task_key, _)| task_key.task < self.next_task) {
-            self.ahead = self.rows.next()?;
+            self.ahead = self.rows.next_row()?;
             return Ok(Some((task_key, Some(record))));
         }
         if self.next_task as usize >= describer.plan.tasks.len() {
@@ -91,7 +91,7 @@ impl<'a> Walk<'a> {
         self.next_task += 1;
         let record = self.ahead.take_if(|(at, _)| *at == task_key).map(|(_, record)| record);
         if record.is_some() {
-            self.ahead = self.rows.next()?;
+            self.ahead = self.rows.next_row()?;
         }
         Ok(Some((task_key, record)))
     }

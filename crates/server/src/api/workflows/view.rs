@@ -8,6 +8,7 @@ use model::id::ShardId;
 use model::json::Json;
 use model::time::Millis;
 use model::workflow::{TaskKey, TaskRecord, TaskState, Workflow};
+use shard::reads::{self, workflows};
 use workflow::Plan;
 use workflow::plan::TaskWork;
 
@@ -16,7 +17,6 @@ use crate::api::Core;
 use crate::api::problem::Refused;
 use crate::clock;
 use crate::error::Error;
-use crate::reads::{self, workflows};
 
 /// Limit of job states looked up for one response.
 const JOBS_LOOKED_UP_MAX: usize = 2_000;

@@ -3,35 +3,41 @@
 use std::sync::Arc;
 
 use engine::{Config, Settings, Shard};
-use model::batch::{Batch, Keyspace};
+use model::batch::Keyspace;
 use model::codec::{self, DecodeError};
-use model::id::{Epoch, NodeId, QueueId, RunnerId, ShardId, Shards, WorkflowId};
+use model::id::{QueueId, RunnerId, ShardId, WorkflowId};
 use model::key;
+use model::time::Now;
 use model::workflow::{Schedule, Workflow};
-use store::{Order, Range, Store};
+use store::{FencingToken, Order, Range, Store};
 use workflow::cron::Cron;
 
-use crate::clock;
-use crate::error::Error;
-use crate::plans::Plans;
 use crate::reads::{self, workflows};
+use crate::{Error, PlanCache, load_plan};
 
 /// Records per page of a scan.
 const PAGE: usize = 10_000;
-const META_SHARDS: &[u8] = b"shards";
+/// Large specs per read.
+const SPECS_PAGE: usize = 500;
 
-/// Takes ownership of a shard and rebuilds its memory from records.
+/// A rebuilt shard that has not been resumed.
+pub(crate) struct Rehydrated {
+    pub shard: Shard,
+    /// Number of workflows and schedules that could not be read.
+    pub unreadable: u32,
+}
+
+/// Rebuilds the memory of an opened shard from its records.
 pub(crate) fn rehydrate(
     store: &dyn Store,
-    node: NodeId,
+    plans: &dyn PlanCache,
+    token: &FencingToken,
     config: Config,
     settings: Arc<Settings>,
-    plans: &Plans,
-) -> Result<Shard, Error> {
-    let id = config.shard;
-    let epoch = store.open_shard(id, node)?;
-    let now = clock::read();
-    let mut shard = Shard::new(config, settings, epoch, now);
+    now: Now,
+) -> Result<Rehydrated, Error> {
+    let id = token.shard;
+    let mut shard = Shard::new(config, settings, token.epoch, now);
     for_each_record(store, id, Keyspace::Queues, |_, value| {
         shard.restore_queue(codec::decode(value)?);
         Ok(())
@@ -41,7 +47,7 @@ pub(crate) fn rehydrate(
         shard.restore_runner(runner, codec::decode(value)?);
         Ok(())
     })?;
-    restore_workflows(store, plans, id, &mut shard)?;
+    let unreadable = restore_workflows(store, plans, id, &mut shard)?;
     let mut without_spec = Vec::new();
     for_each_record(store, id, Keyspace::Live, |_, value| {
         let job = model::job::Job::decode(value)?;
@@ -52,9 +58,10 @@ pub(crate) fn rehydrate(
         }
         Ok(())
     })?;
-    for job in without_spec {
-        shard.restore_job(reads::complete(store, id, job)?);
+    for jobs in without_spec.chunks_mut(SPECS_PAGE) {
+        reads::complete_all(store, id, jobs)?;
     }
+    without_spec.into_iter().for_each(|job| shard.restore_job(job));
     for_each_record(store, id, Keyspace::Grants, |key, value| shard.restore_grant(key, value))?;
     for_each_record(store, id, Keyspace::Scans, |key, value| shard.restore_scan(key, value))?;
     for_each_record(store, id, Keyspace::LateUpdates, |key, _| {
@@ -66,15 +73,16 @@ pub(crate) fn rehydrate(
         Ok(())
     })?;
     if let Some(head) = store.get(id, Keyspace::Meta, key::META_AUDIT)? {
-        let head = codec::decode(&head).map_err(|source| Error::Record { shard: id.0, source })?;
-        shard.restore_audit(head);
+        shard.restore_audit(codec::decode(&head).map_err(|source| Error::record(id, source))?);
     }
     shard.reserve_ids_up_to(last_id(store, id)?);
-    Ok(shard)
+    Ok(Rehydrated { shard, unreadable })
 }
 
-/// Restores live workflows with their tasks and signals, and schedules. Ended workflows are not read.
-fn restore_workflows(store: &dyn Store, plans: &Plans, id: ShardId, shard: &mut Shard) -> Result<(), Error> {
+/// Restores live workflows with their tasks and signals, and schedules. Ended workflows are not read. Returns the number
+/// of those that could not be read.
+fn restore_workflows(store: &dyn Store, plans: &dyn PlanCache, id: ShardId, shard: &mut Shard) -> Result<u32, Error> {
+    let mut unreadable = 0;
     let mut workflows: Vec<Workflow> = Vec::new();
     for_each_record(store, id, Keyspace::Workflows, |key, value| {
         match codec::decode(value) {
@@ -83,12 +91,13 @@ fn restore_workflows(store: &dyn Store, plans: &Plans, id: ShardId, shard: &mut 
                 let workflow = WorkflowId::from_key(key).ok_or(DecodeError::Truncated)?;
                 tracing::error!(%workflow, %error, "unreadable workflow; it is suspended until a version that can read it starts");
                 shard.suspend_workflow(workflow);
+                unreadable += 1;
             }
         }
         Ok(())
     })?;
     for workflow in workflows {
-        restore_workflow(store, plans, id, shard, workflow)?;
+        unreadable += u32::from(!restore_workflow(store, plans, id, shard, workflow)?);
     }
     let mut schedules: Vec<Schedule> = Vec::new();
     for_each_record(store, id, Keyspace::Schedules, |_, value| {
@@ -97,37 +106,40 @@ fn restore_workflows(store: &dyn Store, plans: &Plans, id: ShardId, shard: &mut 
     })?;
     for schedule in schedules {
         let cron = Cron::parse(&schedule.spec.cron, &schedule.spec.zone).map_err(|error| error.to_string());
-        let plan = plans.of_schedule(store, id, &schedule)?.map_err(|error| error.to_string());
+        let plan = load_plan(store, plans, id, schedule.spec.digest, &schedule.spec.definition)?;
+        let plan = plan.map_err(|error| error.to_string());
         match (cron, plan) {
             (Ok(cron), Ok(plan)) => shard.restore_schedule(schedule, plan, Arc::new(cron)),
             // The record stays as it is: the version that wrote it, or a later one, can continue it.
             (Err(error), _) | (_, Err(error)) => {
+                unreadable += 1;
                 tracing::error!(schedule = %schedule.id, name = schedule.name, error, "unreadable schedule; it starts nothing until it is created again or a newer version can read it");
             }
         }
     }
-    Ok(())
+    Ok(unreadable)
 }
 
+/// Restores a workflow with its tasks and signals. False if it could not be read: it is suspended.
 fn restore_workflow(
     store: &dyn Store,
-    plans: &Plans,
+    plans: &dyn PlanCache,
     id: ShardId,
     shard: &mut Shard,
     workflow: Workflow,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let workflow_id = workflow.id;
     if workflow.removing {
         // Its rows are removed without being read.
         shard.restore_unreadable_workflow(workflow);
-        return Ok(());
+        return Ok(true);
     }
     let stored = match workflows::live(store, plans, id, workflow_id) {
         Ok(stored) => stored,
         Err(error @ Error::Record { .. }) => {
             tracing::error!(workflow = %workflow_id, %error, "unreadable workflow; it is suspended until a version that can read it starts");
             shard.restore_unreadable_workflow(workflow);
-            return Ok(());
+            return Ok(false);
         }
         Err(error) => return Err(error),
     };
@@ -139,7 +151,7 @@ fn restore_workflow(
     for (number, signal) in signals {
         shard.restore_signal(workflow_id, number, signal);
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Reads a whole keyspace page by page.
@@ -153,7 +165,7 @@ fn for_each_record(
     loop {
         let page = store.scan(shard, keyspace, range, Order::Ascending, PAGE)?;
         for (key, value) in &page {
-            visit(key, value).map_err(|source| Error::Record { shard: shard.0, source })?;
+            visit(key, value).map_err(|source| Error::record(shard, source))?;
         }
         match page.last() {
             Some((last, _)) if page.len() == PAGE => range = Range::all().after(last),
@@ -172,29 +184,4 @@ fn last_id(store: &dyn Store, shard: ShardId) -> Result<u64, Error> {
     let removed = store.get(shard, Keyspace::Meta, key::META_LAST_ID)?;
     let removed = removed.and_then(|value| QueueId::from_key(&value)).map_or(0, |id| id.0);
     Ok(newest.max(removed))
-}
-
-/// Number of shards of the data directory. A new one gets `requested`, or 1 for 0. For an existing one `requested` must
-/// be 0 or match.
-pub(crate) fn shard_count(store: &dyn Store, node: NodeId, requested: u16) -> Result<Shards, Error> {
-    if Shards::new(requested.max(1)).is_none() {
-        return Err(Error::ShardCount { shards: requested });
-    }
-    let first = ShardId(0);
-    let found = store.get(first, Keyspace::Meta, META_SHARDS)?;
-    let found = found.and_then(|value| Some(u16::from_be_bytes(value.as_ref().try_into().ok()?)));
-    let count = match (found, requested) {
-        (Some(found), 0) => found,
-        (Some(found), requested) if found == requested => found,
-        (Some(found), requested) => return Err(Error::ShardsDiffer { found, requested }),
-        (None, requested) => {
-            let count = requested.max(1);
-            let mut batch = Batch::new();
-            batch.put(Keyspace::Meta, META_SHARDS, &count.to_be_bytes());
-            let epoch: Epoch = store.open_shard(first, node)?;
-            store.commit(first, epoch, &batch)?;
-            count
-        }
-    };
-    Shards::new(count).ok_or(Error::ShardCount { shards: count })
 }

@@ -1,19 +1,20 @@
 //! Thread of a shard. Each round handles the waiting messages, commits once, then performs the effects.
 
-use std::collections::VecDeque;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
-use engine::{Answer, Effect, Input, RequestId, Shard, Step};
+use engine::{Answer, Effect, Input, RequestId};
 use hashbrown::HashMap;
 use model::id::{Epoch, Incarnation, JobId, RunnerId, ShardId, Shards, WorkflowId};
-use model::job::{End, SpilledResult};
-use model::message::{AttemptRef, FromRunner, Load, RunnerFrame, RunnerMessage, ToRunner};
+use model::job::{Job, Outcome};
+use model::json::Json;
+use model::message::{AttemptRef, Load, RunnerFrame, ToRunner};
 use model::spec::ExecutorKind;
-use model::time::{Millis, Now};
+use model::time::Now;
+use shard::Owner;
 use store::Store;
 use tokio::sync::oneshot;
 
@@ -22,14 +23,14 @@ use crate::error::Error;
 use crate::fetcher::FetchSender;
 use crate::inbox::{EndWatch, Inbox, InboxReceiver, Message, Watch, WorkflowWatch};
 use crate::policy::{CheckRequest, PolicyChecks};
-use crate::result_spill::{self, ResultSpiller};
+use crate::result_spill::ResultSpiller;
 use crate::runners::Runners;
 use crate::scanning::{self, Scanning};
 
 /// Limit of messages per round.
 const ROUND_MESSAGES_MAX: usize = 4096;
-/// Limit of bytes to write per round. The input that reaches it may write [`engine::INPUT_BYTES_MAX`] more.
-const ROUND_BYTES_MAX: usize = 8 << 20;
+/// Limit of bytes to write per round.
+pub(crate) const ROUND_BYTES_MAX: usize = 8 << 20;
 /// Longest sleep, so that a forward jump of the clock is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
 
@@ -43,24 +44,15 @@ struct Reply {
 /// A shard and everything it needs to perform effects.
 pub(crate) struct ShardLoop<'a> {
     id: ShardId,
-    shard: Shard,
-    step: Step,
+    owner: Owner,
     context: &'a ShardContext,
     replies: Map<RequestId, Reply>,
     watchers: Map<JobId, Vec<Watch>>,
     workflow_watchers: Map<WorkflowId, Vec<WorkflowWatch>>,
     /// Messages to one runner, of the effects that are being performed.
     to_runner: Vec<ToRunner>,
-    /// Runner messages that did not fit into their round.
-    messages: VecDeque<FromRunner>,
-    /// The large result of the first of them is being stored; messages are applied in order.
-    spilling: bool,
     commits: u64,
     published_commits: u64,
-    /// Replies to an earlier owner of the shard.
-    stale_replies: u64,
-    /// A read from the store failed: the shard cannot go on without its answer.
-    failed: Option<String>,
     /// Clocks of this round. Reading the clock for each message would cost more than handling some of them.
     now: Now,
 }
@@ -78,25 +70,30 @@ pub(crate) struct ShardContext {
     pub spiller: ResultSpiller,
 }
 
+impl shard::Outcomes for &ShardContext {
+    fn check_metadata(&mut self, job: &Job, _: AttemptRef, outcome: &mut Outcome) {
+        if self.policy.checks_results() {
+            outcome.policy = scanning::check_metadata(&self.policy, job, outcome).map(Box::new);
+        }
+    }
+
+    fn spill(&mut self, epoch: Epoch, attempt_ref: AttemptRef, result: &Json) {
+        self.spiller.spill(epoch, attempt_ref, result);
+    }
+}
+
 impl<'a> ShardLoop<'a> {
-    pub fn new(id: ShardId, shard: Shard, context: &'a ShardContext) -> Self {
-        let largest = ROUND_BYTES_MAX + engine::INPUT_BYTES_MAX;
-        assert!(largest <= context.store.commit_bytes_max(), "the store must take every commit of a shard");
+    pub fn new(id: ShardId, owner: Owner, context: &'a ShardContext) -> Self {
         Self {
             id,
-            shard,
-            step: Step::new(),
+            owner,
             context,
             replies: Map::default(),
             watchers: Map::default(),
             workflow_watchers: Map::default(),
             to_runner: Vec::new(),
-            messages: VecDeque::new(),
-            spilling: false,
             commits: 0,
             published_commits: 0,
-            stale_replies: 0,
-            failed: None,
             now: clock::read(),
         }
     }
@@ -104,13 +101,11 @@ impl<'a> ShardLoop<'a> {
     /// Resumes the rehydrated shard, in as many rounds as it takes; then it is ready. Errors are those of
     /// [`ShardLoop::run`].
     pub fn resume(&mut self) -> Result<(), Error> {
-        loop {
-            let finished = self.shard.resume(clock::read(), &mut self.step);
+        while self.owner.is_resuming() {
+            self.owner.begin_round(clock::read(), &mut &*self.context);
             self.finish_round()?;
-            if finished {
-                return Ok(());
-            }
         }
+        Ok(())
     }
 
     /// Runs rounds until [`Message::Stop`]. After an error memory may be ahead of the disk: this owner must not be used
@@ -118,18 +113,12 @@ impl<'a> ShardLoop<'a> {
     pub fn run(mut self) -> Result<(), Error> {
         let mut stopping = false;
         loop {
-            // Work left from earlier rounds comes first, so that new inputs cannot starve it.
             self.now = clock::read();
-            if self.shard.tick_in(self.now) == Millis(0) {
-                self.shard.handle(self.now, Input::Tick, &mut self.step);
-            }
+            self.owner.begin_round(self.now, &mut &*self.context);
             stopping |= self.gather();
-            if let Some(reason) = self.failed.take() {
-                return Err(Error::Read { shard: self.id.0, reason });
-            }
             self.finish_round()?;
             // The last messages report stopped attempts. Handled, they cost their jobs no retry.
-            if stopping && self.messages.is_empty() {
+            if stopping && !self.owner.has_messages() {
                 return Ok(());
             }
         }
@@ -137,12 +126,11 @@ impl<'a> ShardLoop<'a> {
 
     /// Waits for a message and handles all that are waiting. True after [`Message::Stop`].
     fn gather(&mut self) -> bool {
-        self.handle_runner_messages();
         let Some(first) = self.wait() else { return false };
         self.now = clock::read();
         let mut stopping = self.handle(first);
         for _ in 1..ROUND_MESSAGES_MAX {
-            if stopping || self.is_full() {
+            if stopping || self.owner.is_full() {
                 break;
             }
             match self.context.inbox.receiver.try_recv() {
@@ -154,76 +142,12 @@ impl<'a> ShardLoop<'a> {
         stopping
     }
 
-    /// Whether this round has reached its limit of bytes.
-    fn is_full(&self) -> bool {
-        self.shard.pending_bytes(&self.step) >= ROUND_BYTES_MAX
-    }
-
-    /// Handles the runner's messages in order, as many as fit into this round.
-    fn handle_runner_messages(&mut self) {
-        while !self.is_full()
-            && !self.is_spilling()
-            && let Some(mut message) = self.messages.pop_front()
-        {
-            self.check_metadata(&mut message);
-            self.shard.handle(self.now, Input::Runner(message), &mut self.step);
-        }
-    }
-
-    /// Whether the next message waits for its large result to be stored.
-    fn is_spilling(&mut self) -> bool {
-        if !self.spilling
-            && let Some(FromRunner { message: RunnerMessage::Ended { attempt_ref, outcome, .. }, .. }) =
-                self.messages.front()
-            && let Some(job) = self.shard.job(attempt_ref.job)
-            && let Some(result) = result_spill::too_large(job, outcome)
-        {
-            self.context.spiller.spill(self.shard.epoch(), *attempt_ref, result);
-            self.spilling = true;
-        }
-        self.spilling
-    }
-
-    /// The large result of an attempt was stored, or could not be. Its end is the next message.
-    fn finish_spill(&mut self, of: AttemptRef, spilled: Result<SpilledResult, String>) {
-        let Some(FromRunner { message: RunnerMessage::Ended { attempt_ref, outcome, .. }, .. }) =
-            self.messages.front_mut().filter(|_| self.spilling)
-        else {
-            return self.stale_replies += 1;
-        };
-        if *attempt_ref != of {
-            return self.stale_replies += 1;
-        }
-        self.spilling = false;
-        result_spill::replace(outcome, spilled);
-        self.handle_runner_messages();
-    }
-
-    /// Whether a reply is for this owner of the shard. One for an earlier owner is dropped and counted.
-    fn is_current(&mut self, epoch: Epoch) -> bool {
-        let is_current = epoch == self.shard.epoch();
-        self.stale_replies += u64::from(!is_current);
-        is_current
-    }
-
-    /// Adds the decision of the metadata check to the end of an attempt.
-    fn check_metadata(&self, message: &mut FromRunner) {
-        if let RunnerMessage::Ended { attempt_ref, outcome, .. } = &mut message.message
-            && outcome.end == End::Succeeded
-            && self.context.policy.checks_results()
-            && let Some(job) = self.shard.job(attempt_ref.job)
-        {
-            outcome.policy = scanning::check_metadata(&self.context.policy, job, outcome).map(Box::new);
-        }
-    }
-
     fn wait(&mut self) -> Option<Message> {
-        let until = self.shard.tick_in(self.now);
-        let has_messages = !self.messages.is_empty() && !self.spilling;
-        if until.0 == 0 || has_messages || !self.step.batch.is_empty() {
+        let idle_for = self.owner.idle_for(self.now);
+        if idle_for.0 == 0 {
             return self.context.inbox.receiver.try_recv().ok();
         }
-        match self.context.inbox.receiver.recv_timeout(Duration::from_millis(until.0).min(SLEEP_MAX)) {
+        match self.context.inbox.receiver.recv_timeout(Duration::from_millis(idle_for.0).min(SLEEP_MAX)) {
             Ok(message) => Some(message),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => Some(Message::Stop),
@@ -236,41 +160,28 @@ impl<'a> ShardLoop<'a> {
             Message::Request { request, input, reply, ended } => {
                 self.context.inbox.waiting.fetch_sub(1, Ordering::Relaxed);
                 self.replies.insert(request, Reply { answer: reply, ended });
-                self.shard.handle(now, input, &mut self.step);
+                self.owner.handle(now, input);
             }
             Message::Watch { job, ended } => {
-                if self.shard.job(job).is_some() {
+                if self.owner.shard().job(job).is_some() {
                     watch(&mut self.watchers, job, ended);
                 }
             }
             Message::WatchWorkflow { workflow, ended } => {
                 // A workflow that ends in this step is not in the store yet, so a reader would not find its end there.
-                let is_live = self.shard.workflow(workflow).is_some_and(|workflow| !workflow.state.is_terminal());
-                if is_live || self.step.ended_workflows.iter().any(|ended| ended.id == workflow) {
+                let live = self.owner.shard().workflow(workflow);
+                let is_live = live.is_some_and(|workflow| !workflow.state.is_terminal());
+                if is_live || self.owner.step().ended_workflows.iter().any(|ended| ended.id == workflow) {
                     watch(&mut self.workflow_watchers, workflow, ended);
                 }
             }
             Message::Spilled { epoch, attempt_ref, spilled } => {
-                if self.is_current(epoch) {
-                    self.finish_spill(attempt_ref, spilled);
-                }
+                self.owner.finish_spill(now, epoch, attempt_ref, spilled, &mut &*self.context);
             }
-            Message::Reply { epoch, input } => {
-                if self.is_current(epoch) {
-                    self.shard.handle(now, *input, &mut self.step);
-                }
-            }
-            Message::ReadFailed { epoch, reason } => {
-                if self.is_current(epoch) {
-                    self.failed = Some(reason);
-                }
-            }
-            Message::Runner(frame) => {
-                self.shard.handle(now, Input::RunnerHeader(frame.header), &mut self.step);
-                self.messages.extend(frame.messages);
-                self.handle_runner_messages();
-            }
-            Message::Input(input) => self.shard.handle(now, *input, &mut self.step),
+            Message::Reply { epoch, input } => self.owner.reply(now, epoch, *input),
+            Message::ReadFailed { epoch, reason } => self.owner.fail_read(epoch, reason),
+            Message::Runner(frame) => self.owner.receive(now, frame, &mut &*self.context),
+            Message::Input(input) => self.owner.handle(now, *input),
             Message::Stop => return true,
         }
         false
@@ -278,27 +189,27 @@ impl<'a> ShardLoop<'a> {
 
     /// Commits the round, then performs its effects.
     fn finish_round(&mut self) -> Result<(), Error> {
-        self.shard.flush(&mut self.step);
-        if !self.step.batch.is_empty() {
-            let commit = || self.context.store.commit(self.id, self.shard.epoch(), &self.step.batch);
-            self.context.inbox.commit_times.time(commit)?;
+        self.owner.flush();
+        let store = self.context.store.as_ref();
+        if self.owner.has_writes() {
+            self.context.inbox.commit_times.time(|| self.owner.commit(store))?;
             self.commits += 1;
-        } else if !self.step.effects.is_empty() {
-            // Whatever the effects say is only true if nobody else owns the shard.
-            self.context.store.confirm(self.id, self.shard.epoch())?;
+        } else {
+            self.owner.commit(store)?;
         }
-        for (anomaly, during) in self.step.anomalies.drain(..) {
+        for (anomaly, during) in self.owner.step().anomalies.drain(..) {
             tracing::error!(shard = %self.id, %anomaly, during, "unexpected state, please report it; the shard continues");
         }
         self.perform();
         self.publish();
-        self.step.clear();
+        self.owner.end_round();
         Ok(())
     }
 
     fn perform(&mut self) {
         let mut addressee = (RunnerId(0), Incarnation(0));
-        for effect in std::mem::take(&mut self.step.effects) {
+        let epoch = self.owner.epoch();
+        for effect in std::mem::take(&mut self.owner.step().effects) {
             match effect {
                 Effect::Answer { request, answer } => self.answer(request, answer),
                 Effect::Send { runner, incarnation, message } => {
@@ -308,24 +219,18 @@ impl<'a> ShardLoop<'a> {
                     }
                     self.to_runner.push(message);
                 }
-                Effect::Fetch(fetch) => self.context.fetches.request(self.id, self.shard.epoch(), fetch),
+                Effect::Fetch(fetch) => self.context.fetches.request(self.id, epoch, fetch),
                 Effect::CheckPolicy { job, spec, submitter } => {
-                    self.context.policy.request(CheckRequest {
-                        shard: self.id,
-                        epoch: self.shard.epoch(),
-                        job,
-                        spec,
-                        submitter,
-                    });
+                    self.context.policy.request(CheckRequest { shard: self.id, epoch, job, spec, submitter });
                 }
                 Effect::ToShard { shard, message } => self.send_to_shard(shard, message),
                 Effect::ScanOutput { job, attempt } => {
-                    self.context.scanning.request(self.id, self.shard.epoch(), AttemptRef { job, attempt })
+                    self.context.scanning.request(self.id, epoch, AttemptRef { job, attempt })
                 }
             }
         }
         self.post_to_runner(addressee);
-        for ended in self.step.ended.drain(..) {
+        for ended in self.owner.step().ended.drain(..) {
             if let Some(watchers) = self.watchers.remove(&ended.job().id) {
                 let job = Arc::new(ended.into_job());
                 for watcher in watchers {
@@ -333,7 +238,7 @@ impl<'a> ShardLoop<'a> {
                 }
             }
         }
-        for ended in self.step.ended_workflows.drain(..) {
+        for ended in self.owner.step().ended_workflows.drain(..) {
             if let Some(watchers) = self.workflow_watchers.remove(&ended.id) {
                 let workflow = Arc::new(ended);
                 for watcher in watchers {
@@ -377,18 +282,20 @@ impl<'a> ShardLoop<'a> {
     }
 
     fn publish(&mut self) {
+        let stale_replies = self.owner.take_stale_replies();
+        let shard = self.owner.shard();
         let mut status = self.context.inbox.status.lock();
-        status.stats.clone_from(self.shard.stats());
-        status.topics.clone_from(self.shard.topics());
-        status.live_jobs = self.shard.live_jobs();
-        status.live_workflows = self.shard.live_workflows();
-        status.suspended_workflows = self.shard.suspended_workflows();
-        status.open_scans = self.shard.open_scans();
-        status.runners = self.shard.connected_runners();
+        status.stats.clone_from(shard.stats());
+        status.topics.clone_from(shard.topics());
+        status.live_jobs = shard.live_jobs();
+        status.live_workflows = shard.live_workflows();
+        status.suspended_workflows = shard.suspended_workflows();
+        status.open_scans = shard.open_scans();
+        status.runners = shard.connected_runners();
         status.commits += self.commits - std::mem::replace(&mut self.published_commits, self.commits);
-        status.stale_replies += std::mem::take(&mut self.stale_replies);
+        status.stale_replies += stale_replies;
         for executor in ExecutorKind::ALL {
-            let (ready, with_runners) = self.shard.load(executor);
+            let (ready, with_runners) = shard.load(executor);
             status.ready[executor as usize] = ready;
             status.with_runners[executor as usize] = with_runners;
         }

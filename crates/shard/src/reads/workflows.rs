@@ -15,14 +15,13 @@ use model::workflow::{Schedule, Signal, TaskKey, TaskRecord, Workflow, WorkflowS
 use store::{Key, Order, Range, Store};
 use workflow::Plan;
 
-use crate::error::Error;
-use crate::plans::Plans;
+use crate::{Error, PlanCache, load_plan};
 
 /// Rows per page of a scan.
 const PAGE: usize = 500;
 
-pub(crate) fn decode<'b, T: Decode<'b, ()>>(shard: ShardId, value: &'b [u8]) -> Result<T, Error> {
-    codec::decode(value).map_err(|source| Error::Record { shard: shard.0, source })
+pub fn decode<'b, T: Decode<'b, ()>>(shard: ShardId, value: &'b [u8]) -> Result<T, Error> {
+    codec::decode(value).map_err(|source| Error::record(shard, source))
 }
 
 fn read(store: &dyn Store, shard: ShardId, keyspace: Keyspace, id: WorkflowId) -> Result<Option<Workflow>, Error> {
@@ -33,7 +32,7 @@ fn read(store: &dyn Store, shard: ShardId, keyspace: Keyspace, id: WorkflowId) -
 }
 
 /// A workflow, live or ended. Both keyspaces are read twice: the workflow may end or be rerun between the reads.
-pub(crate) fn workflow(store: &dyn Store, shard: ShardId, id: WorkflowId) -> Result<Option<Workflow>, Error> {
+pub fn workflow(store: &dyn Store, shard: ShardId, id: WorkflowId) -> Result<Option<Workflow>, Error> {
     for keyspace in [Keyspace::Workflows, Keyspace::WorkflowsDone, Keyspace::Workflows, Keyspace::WorkflowsDone] {
         if let Some(found) = read(store, shard, keyspace, id)? {
             return Ok(Some(found));
@@ -43,23 +42,23 @@ pub(crate) fn workflow(store: &dyn Store, shard: ShardId, id: WorkflowId) -> Res
 }
 
 /// Inputs of a workflow, and its definition or the digest of it.
-pub(crate) fn spec(store: &dyn Store, shard: ShardId, id: WorkflowId) -> Result<Option<WorkflowSpec>, Error> {
+pub fn spec(store: &dyn Store, shard: ShardId, id: WorkflowId) -> Result<Option<WorkflowSpec>, Error> {
     let value = store.get(shard, Keyspace::WorkflowSpecs, &id.key())?;
     value.map(|value| decode(shard, &value)).transpose()
 }
 
 /// A definition stored by its digest. None: there is no such definition.
-pub(crate) fn definition(store: &dyn Store, shard: ShardId, digest: Digest) -> Result<Option<Bytes>, Error> {
+pub fn definition(store: &dyn Store, shard: ShardId, digest: Digest) -> Result<Option<Bytes>, Error> {
     Ok(store.get(shard, Keyspace::Definitions, &digest.0)?)
 }
 
-pub(crate) fn schedule(store: &dyn Store, shard: ShardId, id: ScheduleId) -> Result<Option<Schedule>, Error> {
+pub fn schedule(store: &dyn Store, shard: ShardId, id: ScheduleId) -> Result<Option<Schedule>, Error> {
     let value = store.get(shard, Keyspace::Schedules, &id.key())?;
     value.map(|value| decode(shard, &value)).transpose()
 }
 
 /// Everything of a workflow but its record.
-pub(crate) struct Live {
+pub struct Live {
     pub spec: WorkflowSpec,
     pub plan: Arc<Plan>,
     pub tasks: Vec<(TaskKey, TaskRecord)>,
@@ -67,16 +66,16 @@ pub(crate) struct Live {
 }
 
 /// Everything of a workflow but its record. An unreadable definition is the same error as a damaged record.
-pub(crate) fn live(store: &dyn Store, plans: &Plans, shard: ShardId, id: WorkflowId) -> Result<Live, Error> {
-    let damaged = |message: String| Error::Record { shard: shard.0, source: codec::DecodeError::Malformed(message) };
+pub fn live(store: &dyn Store, plans: &dyn PlanCache, shard: ShardId, id: WorkflowId) -> Result<Live, Error> {
+    let damaged = |message: String| Error::record(shard, codec::DecodeError::Malformed(message));
     let Some(spec) = spec(store, shard, id)? else {
         return Err(damaged(format!("the definition of {id} is missing")));
     };
-    let plan = plans.load(store, shard, &spec)?;
+    let plan = load_plan(store, plans, shard, spec.digest, &spec.definition)?;
     let plan = plan.map_err(|error| damaged(format!("cannot read the definition of {id}: {error}")))?;
     let mut tasks = Vec::new();
     let mut rows = Rows::new(store, shard, id);
-    while let Some(row) = rows.next()? {
+    while let Some(row) = rows.next_row()? {
         tasks.push(row);
     }
     let signals = signals(store, shard, id)?;
@@ -84,9 +83,9 @@ pub(crate) fn live(store: &dyn Store, plans: &Plans, shard: ShardId, id: Workflo
 }
 
 /// All records of an ended workflow.
-pub(crate) fn stored(
+pub fn stored(
     store: &dyn Store,
-    plans: &Plans,
+    plans: &dyn PlanCache,
     shard: ShardId,
     id: WorkflowId,
 ) -> Result<Option<StoredWorkflow>, Error> {
@@ -96,7 +95,7 @@ pub(crate) fn stored(
 }
 
 /// Signals that no task of a workflow has received yet.
-pub(crate) fn signals(store: &dyn Store, shard: ShardId, id: WorkflowId) -> Result<Vec<(u32, Signal)>, Error> {
+pub fn signals(store: &dyn Store, shard: ShardId, id: WorkflowId) -> Result<Vec<(u32, Signal)>, Error> {
     // The limit of signals is a few pages.
     let limit = model::limits::SIGNALS_MAX + 1;
     let found = store.scan(shard, Keyspace::Signals, Range::prefix(&id.key()), Order::Ascending, limit)?;
@@ -105,7 +104,7 @@ pub(crate) fn signals(store: &dyn Store, shard: ShardId, id: WorkflowId) -> Resu
 }
 
 /// Started tasks of a workflow in the order of the definition, each before its items.
-pub(crate) struct Rows<'a> {
+pub struct Rows<'a> {
     store: &'a dyn Store,
     shard: ShardId,
     range: Range,
@@ -128,7 +127,7 @@ impl<'a> Rows<'a> {
         self.ahead = rest.into_iter();
     }
 
-    pub fn next(&mut self) -> Result<Option<(TaskKey, TaskRecord)>, Error> {
+    pub fn next_row(&mut self) -> Result<Option<(TaskKey, TaskRecord)>, Error> {
         if let Some(row) = self.ahead.next() {
             return Ok(Some(row));
         }
@@ -149,7 +148,7 @@ impl<'a> Rows<'a> {
 }
 
 /// One task of a workflow.
-pub(crate) fn task(
+pub fn task(
     store: &dyn Store,
     shard: ShardId,
     workflow: WorkflowId,

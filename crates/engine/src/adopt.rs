@@ -27,7 +27,7 @@ impl Shard {
     /// if other messages arrive first.
     pub(crate) fn admit_incarnation(&mut self, id: RunnerId, incarnation: Incarnation) {
         let session = self.new_session();
-        self.put_runner(id, Runner::new(RunnerCursor { incarnation, sequence: 0 }, session));
+        self.put_runner(id, Runner::new(RunnerCursor { incarnation, sequence: 0 }, session, self.steady));
     }
 
     /// Decides about all attempts dispatched to earlier incarnations of a runner. `in_flight` is sorted.
@@ -76,13 +76,13 @@ impl Shard {
 
     /// The runner is lost, and all its attempts in flight.
     pub(crate) fn runner_lost(&mut self, id: RunnerId, incarnation: Incarnation, step: &mut Step) {
-        let session = self.new_session();
+        let (session, now) = (self.new_session(), self.steady);
         if let Some(runner) = self.runner_mut(id) {
             if runner.incarnation > incarnation {
                 // A newer incarnation has connected. Its registration decides about the older attempts.
                 return;
             }
-            runner.close(session);
+            runner.close(session, now);
             self.runner_changed_by_id(id);
         }
         for job in self.on_runner(id, |assigned_incarnation| assigned_incarnation <= incarnation) {

@@ -44,7 +44,7 @@ impl Shard {
     /// Restores a runner's cursor. Restore all runners before the jobs.
     pub fn restore_runner(&mut self, id: RunnerId, cursor: RunnerCursor) {
         let session = self.new_session();
-        self.put_runner(id, Runner::new(cursor, session));
+        self.put_runner(id, Runner::new(cursor, session, self.steady));
     }
 
     /// Restores a lease that this shard, as home, has granted to another. Call it before [`Shard::resume`].

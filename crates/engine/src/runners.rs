@@ -6,8 +6,10 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use link::ShardEnd;
+use model::batch::Keyspace;
 use model::id::{Incarnation, JobId, RunnerId};
 use model::job::Job;
+use model::key;
 use model::machine::{Event, Fault, Ignored};
 use model::message::{
     AttemptRef, Capacity, FromRunner, Load, Profile, ReportedAttempt, RunnerCursor, RunnerHeader, RunnerMessage,
@@ -62,13 +64,15 @@ pub(crate) struct Runner {
     is_lost: bool,
     /// Messages to the runner until it has received them.
     link: ShardEnd,
+    /// Since when it is not connected and silent.
+    silent_since: Millis,
     pub dirty: bool,
     /// Time of the next check.
     pub check_at: Option<Millis>,
 }
 
 impl Runner {
-    pub fn new(cursor: RunnerCursor, session: Session) -> Self {
+    pub fn new(cursor: RunnerCursor, session: Session, now: Millis) -> Self {
         Self {
             incarnation: cursor.incarnation,
             sequence: cursor.sequence,
@@ -86,6 +90,7 @@ impl Runner {
             is_connected: false,
             is_lost: false,
             link: ShardEnd::new(session),
+            silent_since: now,
             dirty: false,
             check_at: None,
         }
@@ -126,7 +131,8 @@ impl Runner {
         let accept = self.dispatched.front().map(|(at, _)| *at + config.dispatch_timeout);
         let start = self.accepted.first().map(|(at, _)| *at + config.setup_timeout);
         let inventory = self.next_inventory(config.stop_timeout);
-        [accept, start, inventory, self.link.retransmit_at()].into_iter().flatten().min()
+        let expiry = (!self.is_connected).then(|| self.silent_since + config.runner_expiry);
+        [accept, start, inventory, self.link.retransmit_at(), expiry].into_iter().flatten().min()
     }
 
     /// An attempt that was not accepted, or not started, in time.
@@ -168,8 +174,9 @@ impl Runner {
 
     /// Marks a lost runner: no more slots, no more confirmations expected. What it has not received is given up; if it
     /// comes back, it continues with a new session.
-    pub fn close(&mut self, session: Session) {
+    pub fn close(&mut self, session: Session, now: Millis) {
         self.link.restart(session);
+        self.silent_since = now;
         self.capacity = Capacity::default();
         self.is_connected = false;
         self.is_lost = true;
@@ -193,8 +200,8 @@ impl Shard {
         let index = match self.runners.index(id) {
             Some(index) => index,
             None => {
-                self.ready.add_runner(id);
                 let index = self.runners.add(id, runner);
+                self.ready.add_runner(index, id);
                 return self.runner_changed(index);
             }
         };
@@ -249,6 +256,7 @@ impl Shard {
             Some(runner) if runner.incarnation > incarnation => {}
             Some(runner) if runner.incarnation == incarnation => {
                 runner.link.receive(now, header);
+                runner.silent_since = now;
                 if runner.is_lost {
                     self.request_inventory(id, incarnation, step);
                 }
@@ -555,6 +563,7 @@ impl Shard {
             self.check_dispatched(index, step);
             self.check_inventory(index, step);
             self.retransmit(index, step);
+            self.expire_runner(index, step);
             let next = self.runners.get(index).and_then(|(_, runner)| runner.next_check(&self.config));
             self.runners.check(index, next);
         }
@@ -638,6 +647,29 @@ impl Shard {
         let again = runner.link.retransmit(self.steady);
         self.stats.retransmitted += again.len() as u64;
         step.effects.extend(again.into_iter().map(|message| Effect::Send { runner: id, incarnation, message }));
+    }
+
+    /// Forgets a runner that has been silent for long and that nothing waits for. If it comes back, it registers anew.
+    fn expire_runner(&mut self, index: RunnerIndex, step: &mut Step) {
+        let Some((id, runner)) = self.runners.get(index) else {
+            return self.anomalies.note(Anomaly::MissingRunnerIndex(index.0), "expire runner");
+        };
+        let (id, is_expired) = (*id, runner.silent_since + self.config.runner_expiry <= self.steady);
+        if runner.is_connected || !is_expired {
+            return;
+        }
+        let is_in_use = runner.dirty
+            || runner.in_flight != [0; ExecutorKind::ALL.len()]
+            || self.runners.has_jobs(id)
+            || self.has_unconfirmed(id);
+        if is_in_use {
+            if let Some(runner) = self.runners.get_mut(index) {
+                runner.silent_since = self.steady;
+            }
+            return;
+        }
+        self.runners.remove(index);
+        step.batch.delete(Keyspace::Runners, &key::runner(id));
     }
 
     /// The cursors that have moved since the last flush.

@@ -16,7 +16,8 @@ use crate::placement::requirement::RequirementId;
 use crate::shard::Map;
 use crate::workflows::WorkflowStats;
 
-/// Maximum number of topics counted by name. All further topics are counted together as [`OTHER_TOPICS`].
+/// Maximum number of topics counted by name. Beyond it the topic without jobs that was used least recently loses its
+/// name; without such a topic new ones are counted as [`OTHER_TOPICS`].
 pub const TOPICS_NAMED_MAX: usize = 64;
 
 /// Name of the shared counters of all further topics. A topic with this name is counted there too.
@@ -258,10 +259,20 @@ impl TopicNumber {
     pub const OTHER: Self = Self(0);
 }
 
+/// Use of a topic's name.
+#[derive(Debug, Clone, Copy)]
+struct TopicUse {
+    number: TopicNumber,
+    /// Requirements that refer to the number.
+    requirements: u32,
+    last_use: u64,
+}
+
 /// Counters of all topics, with the index of each topic name.
 #[derive(Debug, Default)]
 pub(crate) struct TopicCounters {
-    numbers: Map<Box<str>, TopicNumber>,
+    names: Map<Box<str>, TopicUse>,
+    uses: u64,
     topics: TopicStats,
 }
 
@@ -272,17 +283,54 @@ impl TopicCounters {
 
     /// The counters of a topic; new or known.
     pub fn number(&mut self, name: &str) -> TopicNumber {
-        if let Some(number) = self.numbers.get(name) {
-            return *number;
+        self.uses += 1;
+        if let Some(known) = self.names.get_mut(name) {
+            known.last_use = self.uses;
+            return known.number;
         }
-        if name == OTHER_TOPICS || self.numbers.len() >= TOPICS_NAMED_MAX {
+        if name == OTHER_TOPICS {
             return TopicNumber::OTHER;
         }
-        let number = TopicNumber(self.topics.counts.len() as u8);
-        self.topics.counts.push(TopicCounts::default());
-        Arc::make_mut(&mut self.topics.names).push(name.into());
-        self.numbers.insert(name.into(), number);
+        let number = if self.names.len() < TOPICS_NAMED_MAX {
+            self.topics.counts.push(TopicCounts::default());
+            Arc::make_mut(&mut self.topics.names).push(name.into());
+            TopicNumber(self.topics.counts.len() as u8 - 1)
+        } else {
+            let Some(number) = self.take_idle() else { return TopicNumber::OTHER };
+            Arc::make_mut(&mut self.topics.names)[usize::from(number.0)] = name.into();
+            number
+        };
+        self.names.insert(name.into(), TopicUse { number, requirements: 0, last_use: self.uses });
         number
+    }
+
+    /// Frees the number of the topic without jobs that was used least recently. Its counts become those of
+    /// [`OTHER_TOPICS`], so that sums over all topics do not shrink.
+    fn take_idle(&mut self) -> Option<TopicNumber> {
+        let idle = self.names.iter().filter(|(_, topic)| topic.requirements == 0);
+        let (name, topic) = idle.min_by_key(|(_, topic)| topic.last_use)?;
+        let (name, number) = (name.clone(), topic.number);
+        self.names.remove(&name);
+        let counts = std::mem::take(self.counts(number));
+        self.counts(TopicNumber::OTHER).merge(&counts);
+        Some(number)
+    }
+
+    /// The counters of a topic for a new requirement. They keep their name until [`TopicCounters::release`].
+    pub fn acquire(&mut self, name: &str) -> TopicNumber {
+        let number = self.number(name);
+        if let Some(topic) = self.names.get_mut(name) {
+            topic.requirements += 1;
+        }
+        number
+    }
+
+    /// A requirement of the topic is gone.
+    pub fn release(&mut self, name: &str, number: TopicNumber) {
+        // A requirement may be older than the name of its topic: then it is counted as another.
+        if let Some(topic) = self.names.get_mut(name).filter(|topic| topic.number == number) {
+            topic.requirements = topic.requirements.saturating_sub(1);
+        }
     }
 
     fn counts(&mut self, number: TopicNumber) -> &mut TopicCounts {
@@ -330,22 +378,51 @@ mod tests {
         assert!(DURATION_BOUNDS.is_sorted());
     }
 
+    fn received(counters: &TopicCounters) -> Vec<(&str, u64)> {
+        counters.topics().iter().map(|(name, counts)| (name, counts.received)).collect()
+    }
+
     #[test]
-    fn topics_beyond_the_limit_are_counted_together() {
+    fn topics_with_jobs_beyond_the_limit_are_counted_together() {
         let mut counters = TopicCounters::default();
         for topic in 0..TOPICS_NAMED_MAX + 3 {
             for _ in 0..2 {
-                let number = counters.number(&format!("topic {topic}"));
+                let number = counters.acquire(&format!("topic {topic}"));
                 counters.count_received(number);
             }
         }
-        let counted: Vec<(&str, u64)> =
-            counters.topics().iter().map(|(name, counts)| (name, counts.received)).collect();
+        let counted = received(&counters);
         assert_eq!(counted.len(), TOPICS_NAMED_MAX + 1);
         assert_eq!(
             (counted[0], counted[1], counted[TOPICS_NAMED_MAX]),
             (("other", 6), ("topic 0", 2), ("topic 63", 2))
         );
+    }
+
+    #[test]
+    fn a_topic_without_jobs_gives_its_name_up_and_no_count_is_lost() {
+        let mut counters = TopicCounters::default();
+        let numbers: Vec<TopicNumber> = (0..TOPICS_NAMED_MAX)
+            .map(|topic| {
+                let number = counters.acquire(&format!("topic {topic}"));
+                counters.count_received(number);
+                number
+            })
+            .collect();
+        assert_eq!(counters.acquire("new"), TopicNumber::OTHER, "all names are in use");
+        counters.release("new", TopicNumber::OTHER);
+        for idle in [7, 3] {
+            counters.release(&format!("topic {idle}"), numbers[idle]);
+        }
+        // Used again later than topic 3.
+        counters.number("topic 7");
+        let new = counters.acquire("new");
+        assert_eq!(new, numbers[3], "the one used least recently");
+        counters.count_received(new);
+        let counted = received(&counters);
+        assert!(counted.contains(&("new", 1)) && counted.contains(&("topic 7", 1)) && counted[0] == ("other", 1));
+        assert_eq!(counted.iter().map(|(_, count)| count).sum::<u64>(), TOPICS_NAMED_MAX as u64 + 1);
+        assert_eq!(counters.acquire("topic 3"), numbers[7], "a name that comes back takes the next idle one");
     }
 
     #[test]

@@ -460,6 +460,7 @@ fn config(rng: &mut Rng, shards: Shards) -> Config {
     config.workflows_max = if rng.one_in(5) { rng.between(40, 80) as usize } else { 100_000 };
     config.schedules_max = if rng.one_in(5) { 2 } else { 100 };
     config.catch_up_max = if rng.one_in(2) { rng.between(1, 20) as usize } else { 1_000 };
+    config.runner_expiry = Millis(if rng.one_in(2) { rng.between(SECOND, 90 * SECOND) } else { DAY });
     config.retry_backoff = Backoff { first: Millis(rng.between(50, SECOND)), longest: Millis(5 * SECOND) };
     config.dispatch_timeout = Millis(rng.between(5 * SECOND, 20 * SECOND));
     config.stop_timeout = Millis(rng.between(5 * SECOND, 20 * SECOND));

@@ -47,9 +47,13 @@ impl PlacementRunner {
 }
 
 impl Ready {
-    /// Adds a runner that is not connected yet.
-    pub fn add_runner(&mut self, id: RunnerId) {
-        self.runners.push(PlacementRunner::new(id));
+    /// Adds a runner that is not connected yet, under a new index or that of an expired one.
+    pub fn add_runner(&mut self, index: RunnerIndex, id: RunnerId) {
+        let runner = PlacementRunner::new(id);
+        match self.runners.get_mut(index.0 as usize) {
+            Some(expired) => *expired = runner,
+            None => self.runners.push(runner),
+        }
     }
 
     pub fn runner(&self, index: RunnerIndex) -> Option<&PlacementRunner> {

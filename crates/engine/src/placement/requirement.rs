@@ -162,7 +162,7 @@ impl RequirementTable {
         if index == self.list.len() {
             self.list.push(None);
         }
-        let topic = self.topics.number(&key.topic);
+        let topic = self.topics.acquire(&key.topic);
         self.list[index] = Some(Requirement { key: key.clone(), jobs: 0, waiting: 0, candidate_set: None, topic });
         self.by_key.insert(key, RequirementId::of(index));
         RequirementId::of(index)
@@ -173,7 +173,8 @@ impl RequirementTable {
         let Some(requirement) = self.get_mut(id) else { return false };
         requirement.jobs -= 1;
         if requirement.jobs == 0 {
-            let key = requirement.key.clone();
+            let (key, topic) = (requirement.key.clone(), requirement.topic);
+            self.topics.release(&key.topic, topic);
             self.by_key.remove(&key);
             self.list[id.index()] = None;
             self.free.push(id.index());

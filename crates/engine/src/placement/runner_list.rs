@@ -9,10 +9,12 @@ use crate::placement::attributes::RunnerIndex;
 use crate::runners::Runner;
 use crate::shard::{Map, Set};
 
-/// All runners that have ever sent a message to this shard.
+/// The runners that have sent a message to this shard, until they expire.
 #[derive(Debug, Default)]
 pub(crate) struct Runners {
-    list: Vec<(RunnerId, Runner)>,
+    /// `None`: the runner has expired, its index is free.
+    list: Vec<Option<(RunnerId, Runner)>>,
+    free: Vec<RunnerIndex>,
     by_id: Map<RunnerId, RunnerIndex>,
     /// Runners whose cursor has moved since the last flush.
     dirty: Vec<RunnerIndex>,
@@ -30,10 +32,24 @@ impl Runners {
     }
 
     pub fn add(&mut self, id: RunnerId, runner: Runner) -> RunnerIndex {
-        let index = RunnerIndex(self.list.len() as u32);
+        let index = self.free.pop().unwrap_or(RunnerIndex(self.list.len() as u32));
         self.by_id.insert(id, index);
-        self.list.push((id, runner));
+        if index.0 as usize == self.list.len() {
+            self.list.push(None);
+        }
+        self.list[index.0 as usize] = Some((id, runner));
         index
+    }
+
+    /// Forgets a runner without jobs. Its index is used again.
+    pub fn remove(&mut self, index: RunnerIndex) {
+        let Some((id, runner)) = self.list.get_mut(index.0 as usize).and_then(Option::take) else { return };
+        if let Some(at) = runner.check_at {
+            self.checks.remove(&(at, index));
+        }
+        self.by_id.remove(&id);
+        self.jobs.remove(&id);
+        self.free.push(index);
     }
 
     pub fn next_session(&mut self) -> u64 {
@@ -42,11 +58,11 @@ impl Runners {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &(RunnerId, Runner)> {
-        self.list.iter()
+        self.list.iter().flatten()
     }
 
     pub fn get(&self, index: RunnerIndex) -> Option<&(RunnerId, Runner)> {
-        self.list.get(index.0 as usize)
+        self.list.get(index.0 as usize)?.as_ref()
     }
 
     pub fn get_mut(&mut self, index: RunnerIndex) -> Option<&mut Runner> {
@@ -54,11 +70,11 @@ impl Runners {
     }
 
     pub fn get_entry_mut(&mut self, index: RunnerIndex) -> Option<&mut (RunnerId, Runner)> {
-        self.list.get_mut(index.0 as usize)
+        self.list.get_mut(index.0 as usize)?.as_mut()
     }
 
     pub fn mark_dirty(&mut self, index: RunnerIndex) {
-        if let Some((_, runner)) = self.list.get_mut(index.0 as usize)
+        if let Some(runner) = self.get_mut(index)
             && !runner.dirty
         {
             runner.dirty = true;
@@ -80,6 +96,10 @@ impl Runners {
         }
     }
 
+    pub fn has_jobs(&self, id: RunnerId) -> bool {
+        self.jobs.get(&id).is_some_and(|jobs| !jobs.is_empty())
+    }
+
     /// Jobs with an attempt in flight on a runner.
     pub fn jobs_of(&self, id: RunnerId) -> impl Iterator<Item = JobId> {
         self.jobs.get(&id).into_iter().flatten().copied()
@@ -98,7 +118,7 @@ impl Runners {
 
     /// Schedules a check of a runner at `at`, if that is sooner than the planned one.
     pub fn check(&mut self, index: RunnerIndex, at: Option<Millis>) {
-        let (Some(at), Some((_, runner))) = (at, self.list.get_mut(index.0 as usize)) else { return };
+        let (Some(at), Some(Some((_, runner)))) = (at, self.list.get_mut(index.0 as usize)) else { return };
         if runner.check_at.is_none_or(|planned| at < planned) {
             if let Some(planned) = runner.check_at.replace(at) {
                 self.checks.remove(&(planned, index));

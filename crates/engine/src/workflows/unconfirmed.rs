@@ -172,6 +172,11 @@ impl Shard {
         }
     }
 
+    /// Whether rollbacks wait for attempts of a runner.
+    pub(crate) fn has_unconfirmed(&self, runner: RunnerId) -> bool {
+        self.workflows.unconfirmed.by_runner.contains_key(&runner)
+    }
+
     /// The runner reported the end of an attempt.
     #[inline]
     pub(crate) fn confirm_stopped(&mut self, attempt_ref: AttemptRef, step: &mut Step) {

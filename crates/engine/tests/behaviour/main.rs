@@ -8,6 +8,7 @@ mod cancel_and_retract;
 mod claims;
 mod counts;
 mod dead_letters;
+mod expiry;
 mod idempotency;
 mod largest_inputs;
 mod order;

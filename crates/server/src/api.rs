@@ -52,14 +52,16 @@ use crate::inbox::Inbox;
 use crate::options::Options;
 use crate::plans::Plans;
 use crate::policy::PolicyChecks;
+pub(crate) use blocking::BlockingStore;
+use blocking::blocking;
 use permit::Permits;
 pub use policy::check_view;
 use problem::{ProblemKind, Refused};
 
 /// Parts of the node that handlers use once it is ready.
-#[derive(Clone)]
 pub(crate) struct Core {
-    pub store: Arc<dyn Store>,
+    /// Accessed with [`Core::store`].
+    pub store: BlockingStore,
     pub shards: Shards,
     pub inboxes: Vec<Inbox>,
     pub logs: PathBuf,
@@ -73,6 +75,20 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// The store. Only in [`Core::read`] and other work that may block.
+    pub fn store(&self) -> &dyn Store {
+        self.store.get()
+    }
+
+    /// Reads the store on a thread that may block.
+    pub async fn read<T: Send + 'static>(
+        self: &Arc<Self>,
+        read: impl FnOnce(&Self) -> Result<T, Refused> + Send + 'static,
+    ) -> Result<T, Refused> {
+        let core = self.clone();
+        blocking(move || read(&core)).await
+    }
+
     pub fn shard_of(&self, slot: Slot) -> ShardId {
         self.shards.owner(slot)
     }

@@ -16,7 +16,7 @@ use store::{Embedded, ShardOwner, Store};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
-use crate::api::{self, App, Core};
+use crate::api::{self, App, BlockingStore, Core};
 use crate::clock;
 use crate::error::Error;
 use crate::fetcher::{self, FetchSender};
@@ -165,7 +165,7 @@ impl Node {
             sender.send_replace(());
         }));
         let core = Core {
-            store: self.store.clone(),
+            store: BlockingStore::new(self.store.clone()),
             shards,
             inboxes: self.inboxes.clone(),
             logs: options.data_dir.join("logs"),

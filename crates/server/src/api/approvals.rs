@@ -14,11 +14,11 @@ use model::batch::Keyspace;
 use model::id::{JobId, ShardId};
 use model::limits;
 use model::state::State;
+use model::time::Millis;
 use shard::reads;
 use store::Order;
 
 use super::actor::actor;
-use super::blocking::blocking;
 use super::merge::{self, CursorForm, Records};
 use super::parameters::Parameters;
 use super::path::Path;
@@ -32,12 +32,12 @@ pub(crate) async fn list(
     Shared(app): Shared<Arc<App>>,
     parameters: Parameters,
 ) -> Result<JsonBody<Page<ApprovalView>>, Refused> {
-    let page = blocking(move || {
-        let core = app.core()?;
+    let (core, expiry) = (app.core()?, app.approval_expiry);
+    let page = core.read(move |core| {
         let (topic, tenant) = (parameters.text("topic"), parameters.text("tenant"));
-        let records = Records::<JobId>::new(&core, &[Keyspace::Live], Order::Ascending);
-        merge::page(&core, records, &parameters, CursorForm::Short, |shard, _, value| {
-            let Some(waiting) = waiting(&app, &core, shard, value)? else { return Ok(None) };
+        let records = Records::<JobId>::new(core, &[Keyspace::Live], Order::Ascending);
+        merge::page(core, records, &parameters, CursorForm::Short, |shard, _, value| {
+            let Some(waiting) = waiting(core, expiry, shard, value)? else { return Ok(None) };
             let accepted = topic.is_none_or(|topic| topic == waiting.topic)
                 && tenant.is_none_or(|tenant| tenant == waiting.tenant);
             Ok(accepted.then_some(waiting))
@@ -46,15 +46,15 @@ pub(crate) async fn list(
     page.await.map(JsonBody)
 }
 
-/// The approval of a job that waits for one.
-fn waiting(app: &App, core: &Core, shard: ShardId, value: &[u8]) -> Result<Option<ApprovalView>, Refused> {
+/// The approval of a job that waits for one. Blocks on the store.
+fn waiting(core: &Core, expiry: Millis, shard: ShardId, value: &[u8]) -> Result<Option<ApprovalView>, Refused> {
     let job = reads::decode(shard, value)?;
     if job.state != State::ApprovalRequired {
         return Ok(None);
     }
-    let job = reads::complete(core.store.as_ref(), shard, job)?;
+    let job = reads::complete(core.store(), shard, job)?;
     let spec = job.decode_spec().map_err(|source| Error::record(shard, source))?;
-    let mut shown = ApprovalView::new(&job, &spec, app.approval_expiry);
+    let mut shown = ApprovalView::new(&job, &spec, expiry);
     let origin = shown.as_mut().and_then(|shown| shown.origin.as_mut());
     complete_origin(core, job.origin.as_deref(), origin)?;
     Ok(shown)
@@ -65,17 +65,21 @@ pub(crate) async fn show(
     Path(id): Path<String>,
     _: Parameters,
 ) -> Result<JsonBody<ApprovalDetailView>, Refused> {
-    let core = app.core()?;
-    let job = jobs::load(&core, jobs::parse_id(&id)?)?;
-    let shard = core.shard_of(job.id.slot());
-    let spec = job.decode_spec().map_err(|source| Error::record(shard, source))?;
-    let Some(mut approval) = ApprovalView::new(&job, &spec, app.approval_expiry) else {
-        let detail = format!("the job is {} and never required an approval", job.state);
-        return Err(Refused::detailed(ProblemKind::WrongState, detail));
-    };
-    complete_origin(&core, job.origin.as_deref(), approval.origin.as_mut())?;
-    let decisions = job.decisions.iter().map(DecisionView::from).collect();
-    Ok(JsonBody(ApprovalDetailView { approval, job: jobs::view(&core, &job)?, decisions }))
+    let (core, expiry) = (app.core()?, app.approval_expiry);
+    let id = jobs::parse_id(&id)?;
+    let shown = core.read(move |core| {
+        let job = jobs::load(core, id)?;
+        let shard = core.shard_of(id.slot());
+        let spec = job.decode_spec().map_err(|source| Error::record(shard, source))?;
+        let Some(mut approval) = ApprovalView::new(&job, &spec, expiry) else {
+            let detail = format!("the job is {} and never required an approval", job.state);
+            return Err(Refused::detailed(ProblemKind::WrongState, detail));
+        };
+        complete_origin(core, job.origin.as_deref(), approval.origin.as_mut())?;
+        let decisions = job.decisions.iter().map(DecisionView::from).collect();
+        Ok(ApprovalDetailView { approval, job: jobs::view(core, &job)?, decisions })
+    });
+    shown.await.map(JsonBody)
 }
 
 pub(crate) async fn approve(
@@ -125,5 +129,5 @@ async fn decide(
     };
     let decision = Box::new(ApprovalDecision { by: actor(headers)?, approved, comment, digest, rule });
     let job = core.inbox_of(job).request(Approve { job, decision }).await?;
-    Ok(JsonBody(jobs::view(&core, &job)?))
+    jobs::shown(&core, job).await.map(JsonBody)
 }

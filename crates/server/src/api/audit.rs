@@ -14,7 +14,6 @@ use axum::extract::State as Shared;
 use axum::response::Response;
 
 use super::App;
-use super::blocking::blocking;
 use super::parameters::Parameters;
 use super::problem::Refused;
 
@@ -25,15 +24,16 @@ pub(crate) async fn list(
     Shared(app): Shared<Arc<App>>,
     parameters: Parameters,
 ) -> Result<JsonBody<Page<AuditEntryView>>, Refused> {
-    blocking(move || listing::page(&*app.core()?, &parameters)).await.map(JsonBody)
+    app.core()?.read(move |core| listing::page(core, &parameters)).await.map(JsonBody)
 }
 
 pub(crate) async fn verify(Shared(app): Shared<Arc<App>>, _: Parameters) -> Result<JsonBody<AuditReportView>, Refused> {
     let permit = app.audit_readers.acquire()?;
     let stopping = app.stopping.clone();
-    let report = blocking(move || {
+    let core = app.core()?;
+    let report = core.read(move |core| {
         let _permit = permit;
-        chain::verify(&*app.core()?, &stopping)
+        chain::verify(core, &stopping)
     });
     report.await.map(JsonBody)
 }

@@ -17,7 +17,6 @@ use model::time::Millis;
 use store::Order;
 
 use super::actor::actor;
-use super::blocking::blocking;
 use super::merge::{self, CursorForm, Records};
 use super::parameters::Parameters;
 use super::path::Path;
@@ -79,10 +78,10 @@ pub(crate) async fn list(
     Shared(app): Shared<Arc<App>>,
     parameters: Parameters,
 ) -> Result<JsonBody<Page<DeadLetterView>>, Refused> {
-    let page = blocking(move || {
-        let core = app.core()?;
+    let core = app.core()?;
+    let page = core.read(move |core| {
         let filter = Filter::from(&parameters)?;
-        merge::page(&core, records(&core), &parameters, CursorForm::Short, |shard, id, value| {
+        merge::page(core, records(core), &parameters, CursorForm::Short, |shard, id, value| {
             let letter = decode(shard, value)?;
             Ok(filter.accepts(&letter).then(|| DeadLetterView::new(id, letter)))
         })
@@ -97,21 +96,31 @@ pub(crate) async fn show(
 ) -> Result<JsonBody<DeadLetterDetailView>, Refused> {
     let core = app.core()?;
     let id = jobs::parse_id(&id)?;
-    let Some(letter) = find(&core, id)? else {
-        let job = jobs::load(&core, id)?;
-        return Err(Refused::detailed(ProblemKind::NoDeadLetter, Refusal::NoDeadLetter(job.state).to_string()));
-    };
-    let job = match letter.compensation {
-        Some(_) => None,
-        None => Some(jobs::view(&core, &jobs::load(&core, id)?)?),
-    };
-    Ok(JsonBody(DeadLetterDetailView { letter: DeadLetterView::new(id, letter), job }))
+    let shown = core.read(move |core| {
+        let Some(letter) = find(core, id)? else {
+            let job = jobs::load(core, id)?;
+            return Err(Refused::detailed(ProblemKind::NoDeadLetter, Refusal::NoDeadLetter(job.state).to_string()));
+        };
+        let job = match letter.compensation {
+            Some(_) => None,
+            None => Some(jobs::view(core, &jobs::load(core, id)?)?),
+        };
+        Ok(DeadLetterDetailView { letter: DeadLetterView::new(id, letter), job })
+    });
+    shown.await.map(JsonBody)
 }
 
+/// Blocks on the store.
 fn find(core: &Core, id: JobId) -> Result<Option<DeadLetter>, Error> {
     let shard = core.shard_of(id.slot());
-    let value = core.store.get(shard, Keyspace::DeadLetters, &id.key())?;
+    let value = core.store().get(shard, Keyspace::DeadLetters, &id.key())?;
     value.map(|value| decode(shard, &value)).transpose()
+}
+
+/// The compensation of a dead letter without a job.
+async fn compensation(core: &Arc<Core>, id: &str) -> Result<Option<UnsubmittedCompensation>, Refused> {
+    let id = jobs::parse_id(id)?;
+    core.read(move |core| Ok(find(core, id)?.and_then(|letter| letter.compensation))).await
 }
 
 pub(crate) async fn retry(
@@ -120,9 +129,7 @@ pub(crate) async fn retry(
     headers: HeaderMap,
     _: Parameters,
 ) -> Result<JsonBody<JobView>, Refused> {
-    let core = app.core()?;
-    let compensation = find(&core, jobs::parse_id(&id)?)?.and_then(|letter| letter.compensation);
-    match compensation {
+    match compensation(&app.core()?, &id).await? {
         None => jobs::act(&app, &id, &headers, |job, by| Retry { job, by }).await,
         Some(UnsubmittedCompensation { workflow, .. }) => {
             jobs::act(&app, &id, &headers, |letter, by| RetryCompensation { workflow, letter, by }).await
@@ -136,9 +143,7 @@ pub(crate) async fn purge(
     headers: HeaderMap,
     _: Parameters,
 ) -> Result<StatusCode, Refused> {
-    let core = app.core()?;
-    let compensation = find(&core, jobs::parse_id(&id)?)?.and_then(|letter| letter.compensation);
-    match compensation {
+    match compensation(&app.core()?, &id).await? {
         None => jobs::remove_by(&app, &id, &headers, |job, by| Purge { job, by }).await,
         Some(UnsubmittedCompensation { workflow, .. }) => {
             jobs::remove_by(&app, &id, &headers, |letter, by| PurgeCompensation { workflow, letter, by }).await
@@ -162,14 +167,13 @@ pub(crate) async fn purge_many(
         Some(0) => return Err(Refused::parameter("limit", "the limit must be at least 1")),
         limit => limit.unwrap_or(PURGED_MAX) as usize,
     };
-    let reading = core.clone();
-    let (ids, more) = blocking(move || {
-        records(&reading).merge(&reading, None).take(limit, READ_MAX, |shard, (id, value)| {
+    let read = core.read(move |core| {
+        records(core).merge(core, None).take(limit, READ_MAX, |shard, (id, value)| {
             let letter = decode(shard, &value)?;
             Ok(filter.accepts(&letter).then(|| (id, letter.compensation.map(|compensation| compensation.workflow))))
         })
-    })
-    .await?;
+    });
+    let (ids, more) = read.await?;
     let mut purged = 0;
     for some in ids.chunks(PURGED_AT_ONCE) {
         for done in join_all(some.iter().map(|(id, workflow)| purge_one(&core, *id, *workflow, by.clone()))).await {

@@ -41,6 +41,7 @@ struct Filter {
 }
 
 impl Filter {
+    /// Blocks on the store if a queue is given by its token.
     fn from(core: &Core, parameters: &Parameters) -> Result<Self, Refused> {
         let kind = match parameters.text("kind") {
             None => None,
@@ -79,7 +80,7 @@ impl ChangeCursor {
         Some(Self { after: Cursor::parse(after, own)?, seen: usize::from_str_radix(seen, 16).ok()? })
     }
 
-    /// Blocking: reads the store.
+    /// Blocks on the store.
     fn from(store: &dyn Store, since: Option<&str>) -> Result<Self, Refused> {
         match since {
             None | Some("now") => Ok(Self { after: store.newest_cursor()?, seen: 0 }),
@@ -112,16 +113,16 @@ struct Subscriber {
 }
 
 impl Subscriber {
-    async fn new(app: Arc<App>, parameters: &Parameters) -> Result<Self, Refused> {
+    async fn new(app: Arc<App>, parameters: Parameters) -> Result<Self, Refused> {
         let core = app.core()?;
-        let filter = Filter::from(&core, parameters)?;
-        let permit = app.subscribers.acquire()?;
-        let (store, since) = (core.store.clone(), parameters.text("since").map(str::to_owned));
-        let (reader, seen) = blocking(move || {
-            let cursor = ChangeCursor::from(store.as_ref(), since.as_deref())?;
-            Ok((store.events(&cursor.after)?, cursor.seen))
-        })
-        .await?;
+        let subscribers = app.subscribers.clone();
+        let opened = core.read(move |core| {
+            let filter = Filter::from(core, &parameters)?;
+            let permit = subscribers.acquire()?;
+            let cursor = ChangeCursor::from(core.store(), parameters.text("since"))?;
+            Ok((filter, permit, core.store().events(&cursor.after)?, cursor.seen))
+        });
+        let (filter, permit, reader, seen) = opened.await?;
         Ok(Self { _permit: permit, app, core, reader: Some(reader), filter, seen, waiting: VecDeque::new() })
     }
 
@@ -224,7 +225,7 @@ pub(crate) async fn stream(
     if let Some(last) = headers.get("last-event-id").and_then(|value| value.to_str().ok()) {
         parameters.set("since", last);
     }
-    let subscriber = Subscriber::new(app, &parameters).await?;
+    let subscriber = Subscriber::new(app, parameters).await?;
     let events = stream::unfold(subscriber, |mut subscriber| async move {
         let change = subscriber.next().await?;
         let data = serde_json::to_string(&change).unwrap_or_default();
@@ -243,7 +244,7 @@ pub(crate) async fn socket(
         let detail = format!("{rejected}; for a stream over plain HTTP, use /v1/events");
         Refused::detailed(ProblemKind::UpgradeRequired, detail)
     })?;
-    let subscriber = Subscriber::new(app, &parameters).await?;
+    let subscriber = Subscriber::new(app, parameters).await?;
     Ok(upgrade.on_upgrade(move |socket| push(socket, subscriber)))
 }
 

@@ -1,5 +1,6 @@
 //! Jobs: show, wait, act.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,19 +14,19 @@ use engine::Actor;
 use model::id::JobId;
 use model::job::Job;
 use model::message::AttemptRef;
+use model::queue::QueueRef;
 use model::spec::ExecutorKind;
 use model::state::State;
 use shard::reads;
 
 use super::access;
 use super::actor::actor;
-use super::blocking::blocking;
 use super::list::{self, Filter};
 use super::parameters::Parameters;
 use super::path::Path;
 use super::problem::{ProblemKind, Refused};
 use super::workflows::view::complete_origin;
-use super::{App, Core};
+use super::{App, Core, queues};
 use crate::error::Error;
 use crate::inbox::Watched;
 use crate::request::{Cancel, ReadOriginal, Release, Remove, Request, Retract, Retry};
@@ -35,13 +36,15 @@ pub(crate) fn parse_id(text: &str) -> Result<JobId, Refused> {
         .map_err(|error: model::id::ParseIdError| Refused::detailed(ProblemKind::InvalidId, error.to_string()).at("id"))
 }
 
+/// Blocks on the store.
 pub(crate) fn load(core: &Core, id: JobId) -> Result<Job, Refused> {
     let shard = core.shard_of(id.slot());
-    reads::job(core.store.as_ref(), shard, id)?.ok_or_else(|| {
+    reads::job(core.store(), shard, id)?.ok_or_else(|| {
         Refused::detailed(ProblemKind::UnknownJob, format!("there is no job {id}; it may have been removed"))
     })
 }
 
+/// View of a job. Blocks on the store if the job has an origin.
 pub(crate) fn view(core: &Core, job: &Job) -> Result<JobView, Refused> {
     let shard = core.shard_of(job.id.slot());
     let spec = job.decode_spec().map_err(|source| Error::record(shard, source))?;
@@ -49,6 +52,14 @@ pub(crate) fn view(core: &Core, job: &Job) -> Result<JobView, Refused> {
     add_usage(core, job, &mut shown);
     complete_origin(core, job.origin.as_deref(), shown.origin.as_mut())?;
     Ok(shown)
+}
+
+/// View of a job. Another thread is used only if the store is read.
+pub(crate) async fn shown(core: &Arc<Core>, job: impl Borrow<Job> + Send + 'static) -> Result<JobView, Refused> {
+    if job.borrow().origin.is_none() {
+        return view(core, job.borrow());
+    }
+    core.read(move |core| view(core, job.borrow())).await
 }
 
 /// Adds the current resource usage of a job that runs on this node.
@@ -66,7 +77,7 @@ pub(crate) fn add_usage(core: &Core, job: &Job, shown: &mut JobView) {
 /// Waits for the end of a job, at most for `wait` and until the node stops, and shows the job.
 pub(crate) async fn when_ended(
     app: &App,
-    core: &Core,
+    core: &Arc<Core>,
     id: JobId,
     ended: Watched,
     wait: Duration,
@@ -77,8 +88,8 @@ pub(crate) async fn when_ended(
         () = app.stopping() => None,
     };
     match job {
-        Some(job) => view(core, &job),
-        None => view(core, &load(core, id)?),
+        Some(job) => shown(core, job).await,
+        None => core.read(move |core| view(core, &load(core, id)?)).await,
     }
 }
 
@@ -89,8 +100,8 @@ pub(crate) async fn show(
 ) -> Result<JsonBody<JobView>, Refused> {
     let core = app.core()?;
     let id = parse_id(&id)?;
-    let job = load(&core, id)?;
-    let shown = match parameters.wait()? {
+    let job = core.read(move |core| load(core, id)).await?;
+    let view = match parameters.wait()? {
         Some(wait) if !job.state.is_terminal() => {
             when_ended(&app, &core, id, core.inbox_of(id).watch(id)?, wait).await?
         }
@@ -98,10 +109,10 @@ pub(crate) async fn show(
             if job.state == State::Running && job.executor == ExecutorKind::Process {
                 core.runner.sampling().refresh().await;
             }
-            view(&core, &job)?
+            shown(&core, job).await?
         }
     };
-    Ok(JsonBody(shown))
+    Ok(JsonBody(view))
 }
 
 pub(crate) async fn result(
@@ -115,7 +126,7 @@ pub(crate) async fn result(
     if parameters.flag("original")? {
         return original(&app, &core, id, actor(&headers)?).await;
     }
-    let job = load(&core, id)?;
+    let job = core.read(move |core| load(core, id)).await?;
     if !job.state.is_terminal() {
         let detail = format!("the job is {}: wait for it with GET /v1/jobs/{}?wait_ms=30000", job.state, job.id);
         return Err(Refused::detailed(ProblemKind::NotTerminal, detail));
@@ -146,19 +157,23 @@ pub(crate) async fn history(
     _: Parameters,
 ) -> Result<JsonBody<HistoryView>, Refused> {
     let core = app.core()?;
-    Ok(JsonBody(HistoryView::new(&load(&core, parse_id(&id)?)?)))
+    let id = parse_id(&id)?;
+    core.read(move |core| Ok(HistoryView::new(&load(core, id)?))).await.map(JsonBody)
 }
 
+/// A page of jobs, of one queue or of all.
 pub(crate) async fn read_page(
-    app: Arc<App>,
+    core: &Arc<Core>,
+    queue: Option<QueueRef>,
     parameters: Parameters,
     narrow: impl FnOnce(&mut Filter) + Send + 'static,
 ) -> Result<JsonBody<Page<JobView>>, Refused> {
-    let page = blocking(move || {
-        let core = app.core()?;
-        let mut filter = Filter::from(&core, &parameters)?;
+    let page = core.read(move |core| {
+        let queue = queue.map(|queue| queues::id_of(core, queue)).transpose()?;
+        let mut filter = Filter::from(core, &parameters)?;
+        filter.queue = queue.or(filter.queue);
         narrow(&mut filter);
-        list::page(&core, &filter, &parameters)
+        list::page(core, &filter, &parameters)
     });
     page.await.map(JsonBody)
 }
@@ -167,7 +182,7 @@ pub(crate) async fn list(
     Shared(app): Shared<Arc<App>>,
     parameters: Parameters,
 ) -> Result<JsonBody<Page<JobView>>, Refused> {
-    read_page(app, parameters, |_| {}).await
+    read_page(&app.core()?, None, parameters, |_| {}).await
 }
 
 pub(crate) fn only_running(filter: &mut Filter) {
@@ -182,15 +197,16 @@ pub(crate) async fn running(
     Shared(app): Shared<Arc<App>>,
     parameters: Parameters,
 ) -> Result<JsonBody<Page<JobView>>, Refused> {
-    app.core()?.runner.sampling().refresh().await;
-    read_page(app, parameters, only_running).await
+    let core = app.core()?;
+    core.runner.sampling().refresh().await;
+    read_page(&core, None, parameters, only_running).await
 }
 
 pub(crate) async fn completed(
     Shared(app): Shared<Arc<App>>,
     parameters: Parameters,
 ) -> Result<JsonBody<Page<JobView>>, Refused> {
-    read_page(app, parameters, only_completed).await
+    read_page(&app.core()?, None, parameters, only_completed).await
 }
 
 /// Jobs with the times of their states, newest first.
@@ -198,7 +214,7 @@ pub(crate) async fn history_of_all(
     Shared(app): Shared<Arc<App>>,
     parameters: Parameters,
 ) -> Result<JsonBody<Page<JobView>>, Refused> {
-    read_page(app, parameters, |_| {}).await
+    read_page(&app.core()?, None, parameters, |_| {}).await
 }
 
 /// Actions need no body. Forms are refused, since web pages can send them.
@@ -217,7 +233,7 @@ pub(crate) async fn act<R: Request<Answer = Box<Job>>>(
     let core = app.core()?;
     let id = parse_id(id)?;
     let job = core.inbox_of(id).request(request(id, actor(headers)?)).await?;
-    Ok(JsonBody(view(&core, &job)?))
+    shown(&core, job).await.map(JsonBody)
 }
 
 /// Sends a request that removes a job.

@@ -27,6 +27,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
+    /// Blocks on the store if a queue is given.
     pub fn from(core: &Core, parameters: &Parameters) -> Result<Self, Refused> {
         let queue = match parameters.queue()? {
             Some(reference) => Some(super::queues::load(core, reference)?.id),
@@ -140,7 +141,7 @@ pub(crate) fn page(core: &Core, filter: &Filter, parameters: &Parameters) -> Res
     let limit = parameters.limit()?;
     let cursor = CursorForm::Short;
     let before = parameters.text("cursor").map(|text| cursor.parse(text)).transpose()?;
-    let store: &dyn Store = core.store.as_ref();
+    let store = core.store();
     let source = JobIds { store, indexes: filter.indexes() };
     let shards: Vec<ShardId> = match filter.queue {
         Some(queue) => vec![core.shard_of(queue.slot())],

@@ -37,7 +37,8 @@ pub(crate) async fn logs(
     parameters: Parameters,
 ) -> Result<Response, Refused> {
     let core = app.core()?;
-    let job = jobs::load(&core, jobs::parse_id(&id)?)?;
+    let id = jobs::parse_id(&id)?;
+    let job = core.read(move |core| jobs::load(core, id)).await?;
     let events = headers.get(header::ACCEPT).is_some_and(|accept| accept.as_bytes().starts_with(b"text/event-stream"));
     let streams = match parameters.text("stream") {
         // Events name their stream, plain text does not.

@@ -186,7 +186,7 @@ pub(crate) struct Records<'a, I> {
 
 impl<'a, I: RecordId> Records<'a, I> {
     pub fn new(core: &'a Core, keyspaces: &'static [Keyspace], order: Order) -> Self {
-        Self { store: core.store.as_ref(), keyspaces, order, chunk_max: CHUNK, id: PhantomData }
+        Self { store: core.store(), keyspaces, order, chunk_max: CHUNK, id: PhantomData }
     }
 
     /// Reads at most this many records of a keyspace at once.

@@ -103,7 +103,8 @@ impl Parameters {
         states.map(Some).map_err(|error| Refused::parameter("state", error.to_string()))
     }
 
-    /// The id of the queue in `queue`. The jobs of an expired queue can still be listed by its id.
+    /// The id of the queue in `queue`. The jobs of an expired queue can still be listed by its id. Blocks on the
+    /// store if the queue is given by its token.
     pub fn queue_id(&self, core: &Core) -> Result<Option<QueueId>, Refused> {
         match self.queue()? {
             Some(reference) => Ok(Some(super::queues::id_of(core, reference)?)),

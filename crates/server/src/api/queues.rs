@@ -18,7 +18,6 @@ use model::spec::{Digest, KeyHash, name};
 use store::Order;
 
 use super::actor::actor;
-use super::blocking::blocking;
 use super::jobs::{expect_no_form, only_completed, only_running, read_page};
 use super::list::Filter;
 use super::merge::{self, CursorForm, MergeReader, Records};
@@ -46,12 +45,13 @@ fn records(core: &Core) -> Records<'_, QueueId> {
     Records::new(core, &[Keyspace::Queues], Order::Ascending)
 }
 
+/// Blocks on the store.
 pub(crate) fn load(core: &Core, reference: QueueRef) -> Result<Queue, Refused> {
     let shard = core.shard_of(reference.slot());
     let unknown =
         || Refused::detailed(ProblemKind::UnknownQueue, format!("there is no queue {reference}; it may have expired"));
     match reference {
-        QueueRef::Id(id) => match core.store.get(shard, Keyspace::Queues, &id.key())? {
+        QueueRef::Id(id) => match core.store().get(shard, Keyspace::Queues, &id.key())? {
             Some(value) => decode(shard, &value),
             None => Err(unknown()),
         },
@@ -71,7 +71,8 @@ fn find_by_token(core: &Core, shard: ShardId, token: QueueToken) -> Result<Optio
     Ok(None)
 }
 
-/// The id of a queue. An expired queue is still known by its id, as are its jobs.
+/// The id of a queue. An expired queue is still known by its id, as are its jobs. Blocks on the
+/// store if the reference is a token.
 pub(crate) fn id_of(core: &Core, reference: QueueRef) -> Result<QueueId, Refused> {
     match reference {
         QueueRef::Id(id) => Ok(id),
@@ -79,7 +80,7 @@ pub(crate) fn id_of(core: &Core, reference: QueueRef) -> Result<QueueId, Refused
     }
 }
 
-/// Calls `visit` with every queue of all shards.
+/// Calls `visit` with every queue of all shards. Blocks on the store.
 pub(crate) fn for_each(core: &Core, mut visit: impl FnMut(Queue)) -> Result<(), Refused> {
     let mut reader = records(core).merge(core, None);
     while let Some((shard, (_, value))) = reader.next()? {
@@ -163,9 +164,9 @@ pub(crate) async fn list(
     Shared(app): Shared<Arc<App>>,
     parameters: Parameters,
 ) -> Result<JsonBody<Page<QueueView>>, Refused> {
-    let page = blocking(move || {
-        let core = app.core()?;
-        merge::page(&core, records(&core), &parameters, CursorForm::Id, |shard, _, value| {
+    let core = app.core()?;
+    let page = core.read(move |core| {
+        merge::page(core, records(core), &parameters, CursorForm::Id, |shard, _, value| {
             Ok(Some(QueueView::new(&decode(shard, value)?)))
         })
     });
@@ -179,7 +180,7 @@ pub(crate) async fn show(
 ) -> Result<JsonBody<QueueView>, Refused> {
     let core = app.core()?;
     let reference = parse_ref(&queue)?;
-    Ok(JsonBody(shown(&load(&core, reference)?, Some(reference))))
+    core.read(move |core| Ok(shown(&load(core, reference)?, Some(reference)))).await.map(JsonBody)
 }
 
 async fn act<R: Request<Answer = Box<Queue>>>(
@@ -230,17 +231,13 @@ pub(crate) async fn remove(
 
 /// Lists jobs of a queue.
 async fn scoped(
-    app: Arc<App>,
+    app: &App,
     queue: &str,
     parameters: Parameters,
     narrow: impl FnOnce(&mut Filter) + Send + 'static,
 ) -> Result<JsonBody<Page<JobView>>, Refused> {
-    let id = id_of(&*app.core()?, parse_ref(queue)?)?;
-    read_page(app, parameters, move |filter| {
-        filter.queue = Some(id);
-        narrow(filter);
-    })
-    .await
+    let core = app.core()?;
+    read_page(&core, Some(parse_ref(queue)?), parameters, narrow).await
 }
 
 pub(crate) async fn jobs(
@@ -248,7 +245,7 @@ pub(crate) async fn jobs(
     Path(queue): Path<String>,
     parameters: Parameters,
 ) -> Result<JsonBody<Page<JobView>>, Refused> {
-    scoped(app, &queue, parameters, |_| {}).await
+    scoped(&app, &queue, parameters, |_| {}).await
 }
 
 pub(crate) async fn completed(
@@ -256,7 +253,7 @@ pub(crate) async fn completed(
     Path(queue): Path<String>,
     parameters: Parameters,
 ) -> Result<JsonBody<Page<JobView>>, Refused> {
-    scoped(app, &queue, parameters, only_completed).await
+    scoped(&app, &queue, parameters, only_completed).await
 }
 
 pub(crate) async fn running(
@@ -264,7 +261,7 @@ pub(crate) async fn running(
     Path(queue): Path<String>,
     parameters: Parameters,
 ) -> Result<JsonBody<Page<JobView>>, Refused> {
-    scoped(app, &queue, parameters, only_running).await
+    scoped(&app, &queue, parameters, only_running).await
 }
 
 pub(crate) async fn history(
@@ -272,5 +269,5 @@ pub(crate) async fn history(
     Path(queue): Path<String>,
     parameters: Parameters,
 ) -> Result<JsonBody<Page<JobView>>, Refused> {
-    scoped(app, &queue, parameters, |_| {}).await
+    scoped(&app, &queue, parameters, |_| {}).await
 }

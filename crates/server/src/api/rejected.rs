@@ -11,7 +11,6 @@ use model::rejected::RejectedMessage;
 use store::{Order, Range};
 
 use super::App;
-use super::blocking::blocking;
 use super::parameters::Parameters;
 use super::problem::Refused;
 use crate::error::Error;
@@ -24,12 +23,12 @@ pub(crate) async fn list(
     Shared(app): Shared<Arc<App>>,
     _: Parameters,
 ) -> Result<JsonBody<Page<RejectedMessageView>>, Refused> {
-    let page = blocking(move || {
-        let core = app.core()?;
+    let core = app.core()?;
+    let page = core.read(|core| {
         let mut items = Vec::new();
         for shard in core.shards.all() {
             let found =
-                core.store.scan(shard, Keyspace::RejectedMessages, Range::all(), Order::Descending, PER_SHARD_MAX)?;
+                core.store().scan(shard, Keyspace::RejectedMessages, Range::all(), Order::Descending, PER_SHARD_MAX)?;
             for (_, value) in found {
                 let message: RejectedMessage = codec::decode(&value).map_err(|source| Error::record(shard, source))?;
                 items.push(RejectedMessageView::from(message));

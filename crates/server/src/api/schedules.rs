@@ -20,7 +20,6 @@ use serde_json::value::RawValue;
 use workflow::cron::Cron;
 
 use super::actor::actor;
-use super::blocking::blocking;
 use super::jobs::expect_no_form;
 use super::parameters::Parameters;
 use super::path::Path;
@@ -130,7 +129,7 @@ pub(crate) async fn list(
     parameters: Parameters,
 ) -> Result<JsonBody<Page<ScheduleView>>, Refused> {
     let core = app.core()?;
-    blocking(move || find::page(&core, &parameters)).await.map(JsonBody)
+    core.read(move |core| find::page(core, &parameters)).await.map(JsonBody)
 }
 
 pub(crate) async fn show(
@@ -188,7 +187,7 @@ pub(crate) async fn trigger(
 ) -> Result<Response, Refused> {
     let request = |schedule, by| TriggerSchedule { schedule, by };
     let (core, workflow) = act(&app, &reference, &headers, &parameters, request).await?;
-    let shown = blocking(move || workflows::view::of(&core, &workflow)).await?;
+    let shown = core.read(move |core| workflows::view::of(core, &workflow)).await?;
     Ok(workflows::created(StatusCode::CREATED, &shown))
 }
 

@@ -177,13 +177,17 @@ fn route(app: &App, core: &Core, submission: &Submission, any: &mut Option<Shard
     }
 }
 
-async fn one(app: &App, core: &Core, submission: Submission, wait: Option<Duration>) -> Result<Response, Refused> {
+async fn one(app: &App, core: &Arc<Core>, submission: Submission, wait: Option<Duration>) -> Result<Response, Refused> {
     let shard = route(app, core, &submission, &mut None);
     let inbox = core.inbox(shard);
     let request = Submit { jobs: vec![submission] };
     let Some(wait) = wait else {
         let accepted = only(inbox.request(request).await?)?;
-        return Ok(created(&view(core, shard, accepted)?, accepted));
+        let shown = match accepted.state {
+            Some(_) => view(core, shard, accepted)?,
+            None => core.read(move |core| view(core, shard, accepted)).await?,
+        };
+        return Ok(created(&shown, accepted));
     };
     let (results, ended) = inbox.request_and_watch(request).await?;
     let accepted = only(results)?;
@@ -216,11 +220,12 @@ fn created<T: serde::Serialize>(shown: &T, accepted: Accepted) -> Response {
     (status, [(header::LOCATION, location)], JsonBody(shown)).into_response()
 }
 
+/// View of an accepted job. Blocks on the store if the job has no state.
 fn view(core: &Core, shard: ShardId, accepted: Accepted) -> Result<AcceptedView, Refused> {
     let state = match accepted.state {
         Some(state) => state,
         // Accepted before under the same key, and no longer in the memory of the shard.
-        None => match reads::job(core.store.as_ref(), shard, accepted.id)? {
+        None => match reads::job(core.store(), shard, accepted.id)? {
             Some(job) => job.state,
             None => return Err(gone(accepted.id)),
         },
@@ -253,7 +258,7 @@ impl Portion {
 
 async fn many(
     app: &App,
-    core: &Core,
+    core: &Arc<Core>,
     parts: &[&[u8]],
     queue: Option<QueueRef>,
     by: &Actor,
@@ -287,10 +292,14 @@ async fn many(
     let requests = portions.into_iter().enumerate().filter(|(_, portion)| !portion.jobs.is_empty());
     let requests = requests.map(|(shard, Portion { places, jobs })| async move {
         let shard = ShardId(shard as u16);
-        (shard, places, core.inbox(shard).request(Submit { jobs }).await)
+        let items = match core.inbox(shard).request(Submit { jobs }).await {
+            Ok(accepted) => items(core, shard, accepted).await,
+            Err(error) => Err(error.into()),
+        };
+        (places, items)
     });
-    for (shard, places, answer) in futures_util::future::join_all(requests).await {
-        place_results(core, shard, &places, answer, &mut results);
+    for (places, items) in futures_util::future::join_all(requests).await {
+        place_results(&places, items, &mut results);
     }
     let results = results.into_iter().flatten().collect();
     Ok(JsonBody(BatchView { results }).into_response())
@@ -300,23 +309,33 @@ fn refusal(refused: &Refused) -> BatchItem {
     BatchItem::Refused(BatchRefusal { error: refused.problem() })
 }
 
-/// Sets the result of each job. An error of a whole shard is the result of all its jobs.
-fn place_results(
-    core: &Core,
+/// Results of the jobs of one shard. Another thread is used only if the store is read.
+async fn items(
+    core: &Arc<Core>,
     shard: ShardId,
-    places: &[usize],
-    answer: Result<Vec<Result<Accepted, Refusal>>, RequestError>,
-    results: &mut [Option<BatchItem>],
-) {
-    match answer {
-        Ok(accepted) => {
-            for (place, one) in places.iter().zip(accepted) {
-                let item = one.map_err(Refused::from).and_then(|accepted| view(core, shard, accepted));
-                results[*place] = Some(item.map_or_else(|refused| refusal(&refused), BatchItem::Accepted));
+    results: Vec<Result<Accepted, Refusal>>,
+) -> Result<Vec<BatchItem>, Refused> {
+    let all_known = results.iter().flatten().all(|accepted| accepted.state.is_some());
+    let items = move |core: &Core| {
+        let items = results.into_iter().map(|result| {
+            let item = result.map_err(Refused::from).and_then(|accepted| view(core, shard, accepted));
+            item.map_or_else(|refused| refusal(&refused), BatchItem::Accepted)
+        });
+        Ok(items.collect())
+    };
+    if all_known { items(core) } else { core.read(items).await }
+}
+
+/// Sets the result of each job. An error of a whole shard is the result of all its jobs.
+fn place_results(places: &[usize], items: Result<Vec<BatchItem>, Refused>, results: &mut [Option<BatchItem>]) {
+    match items {
+        Ok(items) => {
+            for (place, item) in places.iter().zip(items) {
+                results[*place] = Some(item);
             }
         }
-        Err(error) => {
-            let item = refusal(&error.into());
+        Err(refused) => {
+            let item = refusal(&refused);
             for place in places {
                 results[*place] = Some(item.clone());
             }

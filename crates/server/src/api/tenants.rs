@@ -8,7 +8,6 @@ use axum::Json as JsonBody;
 use axum::extract::State as Shared;
 use engine::TenantLimits;
 
-use super::blocking::blocking;
 use super::parameters::Parameters;
 use super::problem::Refused;
 use super::{App, Core, queues};
@@ -18,12 +17,12 @@ pub(crate) async fn list(
     Shared(app): Shared<Arc<App>>,
     parameters: Parameters,
 ) -> Result<JsonBody<Page<TenantView>>, Refused> {
-    blocking(move || {
-        let core = app.core()?;
+    let core = app.core()?;
+    let page = core.read(move |core| {
         let limit = parameters.limit()?;
         let after = parameters.text("cursor");
         let settings = core.policy.settings();
-        let known = live_jobs(&core)?;
+        let known = live_jobs(core)?;
         let mut items = known.into_iter().filter(|(tenant, _)| after.is_none_or(|after| tenant.as_str() > after));
         let page: Vec<TenantView> = items
             .by_ref()
@@ -31,9 +30,9 @@ pub(crate) async fn list(
             .map(|(tenant, live)| TenantView { live, limits: limits(settings.tenant(&tenant)), tenant })
             .collect();
         let next_cursor = items.next().and_then(|_| page.last().map(|last| last.tenant.clone()));
-        Ok(JsonBody(Page { items: page, next_cursor }))
-    })
-    .await
+        Ok(Page { items: page, next_cursor })
+    });
+    page.await.map(JsonBody)
 }
 
 fn limits(limits: TenantLimits) -> TenantLimitsView {

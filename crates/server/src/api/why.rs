@@ -26,13 +26,13 @@ pub(crate) async fn why(
 ) -> Result<JsonBody<WhyView>, Refused> {
     let core = app.core()?;
     let id = jobs::parse_id(&id)?;
-    let mut shown = view(&jobs::load(&core, id)?, app.approval_expiry);
+    let mut shown = view(&core.read(move |core| jobs::load(core, id)).await?, app.approval_expiry);
     if !shown.state.is_terminal() {
         match core.inbox_of(id).request(Explain { job: id }).await {
             Ok(why) => add_runners(&mut shown, *why),
             // The job has ended since it was loaded.
             Err(RequestError::Refused(Refusal::UnknownJob(_))) => {
-                shown = view(&jobs::load(&core, id)?, app.approval_expiry);
+                shown = view(&core.read(move |core| jobs::load(core, id)).await?, app.approval_expiry);
             }
             Err(error) => return Err(error.into()),
         }

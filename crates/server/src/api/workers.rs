@@ -42,7 +42,8 @@ pub(crate) async fn of_queue(
     parameters: Parameters,
 ) -> Result<JsonBody<Page<WorkerView>>, Refused> {
     let core = app.core()?;
-    queues::load(&core, queues::parse_ref(&queue)?)?;
+    let queue = queues::parse_ref(&queue)?;
+    core.read(move |core| queues::load(core, queue)).await?;
     page(&core, &parameters).await
 }
 

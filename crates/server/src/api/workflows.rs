@@ -37,8 +37,9 @@ pub(crate) fn shard_of(core: &Core, id: WorkflowId) -> ShardId {
     core.shard_of(id.slot())
 }
 
+/// Blocks on the store.
 pub(crate) fn load(core: &Core, id: WorkflowId) -> Result<Workflow, Refused> {
-    workflows::workflow(core.store.as_ref(), shard_of(core, id), id)?.ok_or_else(|| unknown(id))
+    workflows::workflow(core.store(), shard_of(core, id), id)?.ok_or_else(|| unknown(id))
 }
 
 fn unknown(id: WorkflowId) -> Refused {
@@ -46,9 +47,9 @@ fn unknown(id: WorkflowId) -> Refused {
     Refused::detailed(ProblemKind::UnknownWorkflow, detail)
 }
 
-/// The definition of a workflow as JSON.
+/// The definition of a workflow as JSON. Blocks on the store.
 fn load_definition(core: &Core, id: WorkflowId) -> Result<Bytes, Refused> {
-    let (store, shard) = (core.store.as_ref(), shard_of(core, id));
+    let (store, shard) = (core.store(), shard_of(core, id));
     let spec = workflows::spec(store, shard, id)?.ok_or_else(|| unknown(id))?;
     if !spec.definition.is_empty() {
         return Ok(spec.definition);
@@ -56,9 +57,9 @@ fn load_definition(core: &Core, id: WorkflowId) -> Result<Bytes, Refused> {
     workflows::definition(store, shard, spec.digest)?.ok_or_else(|| unknown(id))
 }
 
-/// The plan of a workflow.
+/// The plan of a workflow. Blocks on the store.
 fn load_plan(core: &Core, id: WorkflowId) -> Result<Arc<Plan>, Refused> {
-    let plan = core.plans.of_workflow(core.store.as_ref(), shard_of(core, id), id)?;
+    let plan = core.plans.of_workflow(core.store(), shard_of(core, id), id)?;
     plan.ok_or_else(|| {
         let detail = format!("the definition of {id} is missing or not readable by this version");
         Refused::detailed(ProblemKind::Internal, detail)

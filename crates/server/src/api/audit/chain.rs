@@ -19,7 +19,7 @@ const CHUNK: usize = 1_000;
 
 /// The recorded head of a shard's chain.
 pub(super) fn head(core: &Core, shard: ShardId) -> Result<Head, Refused> {
-    match core.store.get(shard, Keyspace::Meta, key::META_AUDIT)? {
+    match core.store().get(shard, Keyspace::Meta, key::META_AUDIT)? {
         Some(value) => Ok(codec::decode(&value).map_err(|source| Error::record(shard, source))?),
         None => Ok(Head::START),
     }
@@ -28,7 +28,7 @@ pub(super) fn head(core: &Core, shard: ShardId) -> Result<Head, Refused> {
 /// A chunk of stored entries after a number.
 pub(super) fn chunk(core: &Core, shard: ShardId, after: u64) -> Result<Vec<(Key, Bytes)>, store::Error> {
     let range = Range::all().after(&Key::new(&key::audit(after)));
-    core.store.scan(shard, Keyspace::Audit, range, Order::Ascending, CHUNK)
+    core.store().scan(shard, Keyspace::Audit, range, Order::Ascending, CHUNK)
 }
 
 /// Verifies all chains up to their recorded heads. Blocks on the store.

@@ -15,6 +15,7 @@ use model::id::ShardId;
 use tokio::sync::{mpsc, watch};
 
 use super::super::Core;
+use super::super::blocking::allow;
 use super::super::permit::Permit;
 use super::super::problem::Refused;
 use super::chain;
@@ -43,7 +44,7 @@ pub(super) fn stream(core: Arc<Core>, stopping: watch::Receiver<bool>, permit: P
     let (pieces, output) = mpsc::channel(PIECES_WAITING_MAX);
     tokio::task::spawn_blocking(move || {
         let _permit = permit;
-        if let Err(Ended::Failed(refused)) = write(&core, &stopping, &pieces) {
+        if let Err(Ended::Failed(refused)) = allow(|| write(&core, &stopping, &pieces)) {
             let problem = refused.problem();
             tracing::warn!(detail = problem.detail, "the export of the audit log failed");
             // The body is aborted, so that the client does not take it for a complete one.

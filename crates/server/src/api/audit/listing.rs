@@ -75,7 +75,7 @@ impl Source for Entries<'_> {
 pub(super) fn page(core: &Core, parameters: &Parameters) -> Result<Page<AuditEntryView>, Refused> {
     let filter = Filter::from(parameters)?;
     let order = if parameters.flag("newest_first")? { Order::Descending } else { Order::Ascending };
-    let entries = Entries { store: core.store.as_ref(), order };
+    let entries = Entries { store: core.store(), order };
     let mut reader = MergeReader::new(entries, start(core, parameters, &filter)?);
     let (items, more) = reader.take(parameters.limit()?, ENTRIES_READ_MAX, |shard, (link, entry)| {
         Ok(filter.accepts(&entry).then(|| AuditEntryView::new(shard, link, entry)))

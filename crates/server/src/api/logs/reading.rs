@@ -12,6 +12,7 @@ use runner::logs::{self, LogChunk, Reader, Stream};
 use tokio::sync::{mpsc, watch};
 
 use super::super::access::{Access, access};
+use super::super::blocking::allow;
 use super::super::permit::Permit;
 use super::super::{Core, jobs};
 use super::event::{self, Cursor};
@@ -65,7 +66,7 @@ pub(super) fn start(reading: Reading, stopping: watch::Receiver<bool>, permit: P
         let _permit = permit;
         // Without the permission, the priority stays normal.
         let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICENESS);
-        let _ = reading.run(&stopping, &runtime);
+        let _ = allow(|| reading.run(&stopping, &runtime));
     };
     std::thread::Builder::new().name("logs".to_owned()).spawn(body).map(drop)
 }
@@ -113,6 +114,7 @@ impl Reading {
         }
     }
 
+    /// Blocks on the store.
     fn record(&self) -> Option<Job> {
         jobs::load(&self.core, self.job).ok()
     }
@@ -129,7 +131,7 @@ impl Reading {
         }
     }
 
-    /// Opens the log file of the attempt, or its blob.
+    /// Opens the log file of the attempt, or its blob. Blocks on the store: awaited only on the thread of the reader.
     async fn open(&self) -> io::Result<Option<Reader>> {
         let job = self.record();
         // After a scan the blob may be a redacted copy.

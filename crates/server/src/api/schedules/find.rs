@@ -11,7 +11,6 @@ use store::Order;
 
 use super::view;
 use crate::api::Core;
-use crate::api::blocking::blocking;
 use crate::api::merge::{self, CursorForm, Records};
 use crate::api::parameters::Parameters;
 use crate::api::problem::{ProblemKind, Refused};
@@ -29,7 +28,7 @@ pub(super) async fn schedule(core: &Arc<Core>, reference: &str, parameters: &Par
         let id: ScheduleId = reference.parse().map_err(|error: model::id::ParseIdError| {
             Refused::detailed(ProblemKind::InvalidId, error.to_string()).at("schedule")
         })?;
-        workflows::schedule(core.store.as_ref(), core.shard_of(id.slot()), id)?
+        core.read(move |core| Ok(workflows::schedule(core.store(), core.shard_of(id.slot()), id)?)).await?
     } else {
         by_name(core, reference, parameters.text("tenant")).await?
     };
@@ -41,10 +40,10 @@ pub(super) async fn schedule(core: &Arc<Core>, reference: &str, parameters: &Par
 
 /// The schedule of a name, of one tenant or of all.
 pub(super) async fn by_name(core: &Arc<Core>, name: &str, tenant: Option<&str>) -> Result<Option<Schedule>, Refused> {
-    let (core, name, tenant) = (core.clone(), name.to_owned(), tenant.map(str::to_owned));
-    let find = move || {
+    let (name, tenant) = (name.to_owned(), tenant.map(str::to_owned));
+    let found = core.read(move |core| {
         let mut found: Option<Schedule> = None;
-        let mut reader = records(&core).merge(&core, None);
+        let mut reader = records(core).merge(core, None);
         while let Some((shard, (_, value))) = reader.next()? {
             let schedule: Schedule = workflows::decode(shard, &value)?;
             if schedule.name != name || tenant.as_ref().is_some_and(|tenant| *tenant != schedule.tenant) {
@@ -56,8 +55,8 @@ pub(super) async fn by_name(core: &Arc<Core>, name: &str, tenant: Option<&str>) 
             }
         }
         Ok(found)
-    };
-    blocking(find).await
+    });
+    found.await
 }
 
 /// A page, oldest first. Blocks on the store.

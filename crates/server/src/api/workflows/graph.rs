@@ -11,7 +11,6 @@ use model::workflow::{TaskKey, TaskState};
 use super::view::Describer;
 use super::{load, load_definition, load_plan, parse_id};
 use crate::api::App;
-use crate::api::blocking::blocking;
 use crate::api::parameters::Parameters;
 use crate::api::path::Path;
 use crate::api::problem::Refused;
@@ -26,7 +25,7 @@ pub(crate) async fn definition(
 ) -> Result<Response, Refused> {
     let core = app.core()?;
     let id = parse_id(&id)?;
-    let definition = blocking(move || load_definition(&core, id)).await?;
+    let definition = core.read(move |core| load_definition(core, id)).await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], definition).into_response())
 }
 
@@ -42,9 +41,9 @@ pub(crate) async fn graph(
         Some("mermaid") => false,
         Some(other) => return Err(Refused::parameter("format", format!("`{other}` is neither svg nor mermaid"))),
     };
-    let drawn = blocking(move || {
-        let workflow = load(&core, id)?;
-        let describer = Describer::new(&core, &workflow, load_plan(&core, id)?);
+    let drawn = core.read(move |core| {
+        let workflow = load(core, id)?;
+        let describer = Describer::new(core, &workflow, load_plan(core, id)?);
         if !is_svg {
             return Ok(workflow::graph::mermaid(&describer.plan));
         }

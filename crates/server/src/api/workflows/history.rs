@@ -10,7 +10,6 @@ use model::workflow::{Note, TaskKey, TaskRecord, TaskState, Workflow};
 
 use super::view::Describer;
 use super::{load, load_plan, parse_id};
-use crate::api::blocking::blocking;
 use crate::api::parameters::Parameters;
 use crate::api::path::Path;
 use crate::api::problem::Refused;
@@ -28,9 +27,9 @@ pub(crate) async fn history(
     let id = parse_id(&id)?;
     let limit = parameters.limit()?;
     let seen = parameters.text("cursor").map(parse_cursor).transpose()?.unwrap_or_default();
-    let history = blocking(move || {
-        let workflow = load(&core, id)?;
-        let (events, incomplete) = events(&core, &workflow)?;
+    let history = core.read(move |core| {
+        let workflow = load(core, id)?;
+        let (events, incomplete) = events(core, &workflow)?;
         let all = events.len();
         let items: Vec<_> = events.into_iter().skip(seen).take(limit).collect();
         let shown = seen.saturating_add(items.len());

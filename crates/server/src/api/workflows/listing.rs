@@ -11,7 +11,6 @@ use model::workflow::{Workflow, WorkflowState};
 use shard::reads::workflows;
 use store::Order;
 
-use crate::api::blocking::blocking;
 use crate::api::merge::{CursorForm, MergeReader, READ_MAX, Records};
 use crate::api::parameters::Parameters;
 use crate::api::problem::{ProblemKind, Refused};
@@ -23,7 +22,7 @@ pub(crate) async fn list(
     parameters: Parameters,
 ) -> Result<JsonBody<Page<WorkflowView>>, Refused> {
     let core = app.core()?;
-    blocking(move || page(&core, &Filter::from(&core, &parameters)?, &parameters)).await.map(JsonBody)
+    core.read(move |core| page(core, &Filter::from(core, &parameters)?, &parameters)).await.map(JsonBody)
 }
 
 #[derive(Debug, Default)]
@@ -38,6 +37,7 @@ struct Filter {
 }
 
 impl Filter {
+    /// Blocks on the store if a queue is given by its token.
     fn from(core: &Core, parameters: &Parameters) -> Result<Self, Refused> {
         let schedule = parameters.text("schedule").map(|text| {
             let parsed: Result<ScheduleId, _> = text.parse();

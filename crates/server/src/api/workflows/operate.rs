@@ -17,7 +17,6 @@ use shard::reads::workflows;
 
 use super::{load, parse_id, shard_of, view};
 use crate::api::actor::actor;
-use crate::api::blocking::blocking;
 use crate::api::jobs::{self, expect_no_form};
 use crate::api::parameters::Parameters;
 use crate::api::path::Path;
@@ -39,7 +38,7 @@ async fn act<R: Request<Answer = Box<Workflow>>>(
     let core = app.core()?;
     let id = parse_id(id)?;
     let workflow = core.inbox(shard_of(&core, id)).request(request(id, actor(headers)?)).await?;
-    blocking(move || view::of(&core, &workflow)).await.map(JsonBody)
+    core.read(move |core| view::of(core, &workflow)).await.map(JsonBody)
 }
 
 pub(crate) async fn cancel(
@@ -95,10 +94,12 @@ pub(crate) async fn remove(
     let core = app.core()?;
     let workflow = parse_id(&id)?;
     // A child is removed with its parent, unless the parent is gone already.
-    if let Some((parent, _)) = load(&core, workflow)?.parent
-        && workflows::workflow(core.store.as_ref(), shard_of(&core, parent), parent)?.is_some()
-    {
-        return Err(Refusal::PartOfWorkflow(parent).into());
+    let parent = core.read(move |core| match load(core, workflow)?.parent {
+        Some((parent, _)) => Ok(workflows::workflow(core.store(), shard_of(core, parent), parent)?),
+        None => Ok(None),
+    });
+    if let Some(parent) = parent.await? {
+        return Err(Refusal::PartOfWorkflow(parent.id).into());
     }
     let by = actor(&headers)?;
     core.inbox(shard_of(&core, workflow)).request(RemoveWorkflow { workflow, by }).await?;

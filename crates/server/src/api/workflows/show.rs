@@ -11,7 +11,6 @@ use shard::reads::workflows::Rows;
 use super::start::when_ended;
 use super::view::{self, Describer};
 use super::{load, load_plan, parse_id, shard_of};
-use crate::api::blocking::blocking;
 use crate::api::parameters::Parameters;
 use crate::api::path::Path;
 use crate::api::problem::Refused;
@@ -30,15 +29,15 @@ pub(crate) async fn show(
     let core = app.core()?;
     let id = parse_id(&id)?;
     let with_tasks = parameters.text("tasks").is_none() || parameters.flag("tasks")?;
-    let mut workflow = load(&core, id)?;
+    let mut workflow = core.read(move |core| load(core, id)).await?;
     if let (Some(wait), false) = (parameters.wait()?, workflow.state.is_terminal()) {
         let ended = core.inbox(shard_of(&core, id)).watch_workflow(id)?;
-        workflow = when_ended(&app, &core, &workflow, ended, wait).await?;
+        workflow = when_ended(&app, &core, id, ended, wait).await?;
     }
-    let shown = blocking(move || {
-        let mut shown = view::of(&core, &workflow)?;
+    let shown = core.read(move |core| {
+        let mut shown = view::of(core, &workflow)?;
         if with_tasks {
-            add_tasks(&core, &workflow, &mut shown)?;
+            add_tasks(core, &workflow, &mut shown)?;
         }
         Ok(shown)
     });

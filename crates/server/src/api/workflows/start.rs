@@ -134,7 +134,7 @@ impl StartRequest {
     }
 
     /// The idempotency key and the digest of the request.
-    fn keyed(&self, core: &Core, plan: &Plan, inputs: &Json) -> Result<Option<(KeyHash, Digest)>, Refused> {
+    async fn keyed(&self, core: &Arc<Core>, plan: &Plan, inputs: &Json) -> Result<Option<(KeyHash, Digest)>, Refused> {
         let Some(key) = &self.key else { return Ok(None) };
         // Keys of workflows differ from keys of jobs: those have no control characters.
         let key = KeyHash::of(&self.tenant, &format!("\u{1}workflow {key}"));
@@ -143,7 +143,7 @@ impl StartRequest {
         let digest = Digest::of(&content);
         // Id and token of a queue give the same digest.
         let digest = match self.queue {
-            Some(reference) => digest.within(queues::load(core, reference)?.id),
+            Some(reference) => digest.within(core.read(move |core| queues::load(core, reference)).await?.id),
             None => digest,
         };
         Ok(Some((key, digest)))
@@ -191,7 +191,7 @@ pub(crate) async fn start(State(app): State<Arc<App>>, request: Request) -> Resu
     let compiled = start.compile(&app, &core).await?;
     let inputs = start.bind(&compiled.plan)?;
     start.protect_blobs(&core, &compiled, &inputs).await?;
-    let key = start.keyed(&core, &compiled.plan, &inputs)?;
+    let key = start.keyed(&core, &compiled.plan, &inputs).await?;
     let shard = route(&app, &core, start.queue, key.map(|(key, _)| key));
     let new = new_workflow(start, compiled.plan.clone(), inputs.clone(), key, by);
     let request = StartWorkflow { workflow: Box::new(new) };
@@ -208,7 +208,7 @@ pub(crate) async fn start(State(app): State<Arc<App>>, request: Request) -> Resu
             core.plans.map_workflow(workflow.id, compiled.plan.digest);
             let workflow = match ended {
                 Some((wait, ended)) if !workflow.state.is_terminal() => {
-                    when_ended(&app, &core, &workflow, ended, wait).await?
+                    when_ended(&app, &core, workflow.id, ended, wait).await?
                 }
                 Some(_) | None => *workflow,
             };
@@ -229,12 +229,12 @@ pub(crate) async fn start(State(app): State<Arc<App>>, request: Request) -> Resu
 }
 
 /// A workflow that was started before under the same idempotency key.
-async fn existing(app: &App, core: &Core, id: WorkflowId, wait: Option<Duration>) -> Result<Workflow, Refused> {
-    let workflow = load(core, id)?;
+async fn existing(app: &App, core: &Arc<Core>, id: WorkflowId, wait: Option<Duration>) -> Result<Workflow, Refused> {
+    let workflow = core.read(move |core| load(core, id)).await?;
     match wait {
         Some(wait) if !workflow.state.is_terminal() => {
             let ended = core.inbox(shard_of(core, id)).watch_workflow(id)?;
-            when_ended(app, core, &workflow, ended, wait).await
+            when_ended(app, core, id, ended, wait).await
         }
         Some(_) | None => Ok(workflow),
     }
@@ -263,8 +263,8 @@ fn route(app: &App, core: &Core, queue: Option<QueueRef>, key: Option<KeyHash>) 
 /// Waits for the end of a workflow, at most for `wait` and until the node stops, and loads the workflow.
 pub(super) async fn when_ended(
     app: &App,
-    core: &Core,
-    workflow: &Workflow,
+    core: &Arc<Core>,
+    workflow: WorkflowId,
     ended: WorkflowWatched,
     wait: Duration,
 ) -> Result<Workflow, Refused> {
@@ -275,7 +275,7 @@ pub(super) async fn when_ended(
     };
     match ended {
         Some(ended) => Ok(Arc::unwrap_or_clone(ended)),
-        None => load(core, workflow.id),
+        None => core.read(move |core| load(core, workflow)).await,
     }
 }
 

@@ -14,7 +14,6 @@ use shard::reads::{self, workflows};
 
 use super::view::Describer;
 use super::{load, load_plan, parse_id};
-use crate::api::blocking::blocking;
 use crate::api::parameters::Parameters;
 use crate::api::path::Path;
 use crate::api::problem::{ProblemKind, Refused};
@@ -30,9 +29,9 @@ pub(crate) async fn page(
 ) -> Result<JsonBody<Page<TaskView>>, Refused> {
     let core = app.core()?;
     let id = parse_id(&id)?;
-    let page = blocking(move || {
-        let workflow = load(&core, id)?;
-        read_page(&core, &workflow, &parameters)
+    let page = core.read(move |core| {
+        let workflow = load(core, id)?;
+        read_page(core, &workflow, &parameters)
     });
     page.await.map(JsonBody)
 }
@@ -121,13 +120,13 @@ pub(crate) async fn one(
     let core = app.core()?;
     let id = parse_id(&id)?;
     let item = parameters.number("item", u64::from(u32::MAX - 1))?.map(|item| item as u32);
-    let shown = blocking(move || {
-        let workflow = load(&core, id)?;
-        let describer = Describer::new(&core, &workflow, load_plan(&core, id)?);
+    let shown = core.read(move |core| {
+        let workflow = load(core, id)?;
+        let describer = Describer::new(core, &workflow, load_plan(core, id)?);
         let unknown = |detail: String| Refused::detailed(ProblemKind::UnknownTask, detail);
         let number = describer.plan.task(&name).ok_or_else(|| unknown(format!("{id} has no task `{name}`")))?;
         let task_key = TaskKey { task: number, item };
-        let record = workflows::task(core.store.as_ref(), describer.shard(), id, task_key)?;
+        let record = workflows::task(core.store(), describer.shard(), id, task_key)?;
         if record.is_none() && item.is_some() {
             return Err(unknown(format!("the task `{name}` has no such started item")));
         }
@@ -137,7 +136,7 @@ pub(crate) async fn one(
             add_outcome(&describer, record, &mut shown)?;
             // A merged task has the result of the task it was merged into.
             if let (None, Some(leader), true) = (&shown.result, record.merged_into, record.state.is_terminal())
-                && let Some(leader) = workflows::task(core.store.as_ref(), describer.shard(), id, leader)?
+                && let Some(leader) = workflows::task(core.store(), describer.shard(), id, leader)?
             {
                 add_outcome(&describer, &leader, &mut shown)?;
             }
@@ -149,7 +148,7 @@ pub(crate) async fn one(
 
 /// Adds the result of a task, unless it is withheld.
 fn add_outcome(describer: &Describer<'_>, record: &TaskRecord, shown: &mut TaskView) -> Result<(), Refused> {
-    let store = describer.core.store.as_ref();
+    let store = describer.core.store();
     let job = match record.job {
         Some(job) => reads::job(store, describer.shard(), job)?,
         None => None,

@@ -35,7 +35,7 @@ fn unreadable(workflow: &Workflow, why: &str) -> WorkflowView {
 
 /// View of a workflow without its tasks. Blocks on the store.
 pub(crate) fn of(core: &Core, workflow: &Workflow) -> Result<WorkflowView, Refused> {
-    let (store, shard) = (core.store.as_ref(), shard_of(core, workflow.id));
+    let (store, shard) = (core.store(), shard_of(core, workflow.id));
     let mut shown = match workflows::spec(store, shard, workflow.id)? {
         Some(spec) => match core.plans.load(store, shard, &spec)? {
             Ok(plan) => {
@@ -52,13 +52,13 @@ pub(crate) fn of(core: &Core, workflow: &Workflow) -> Result<WorkflowView, Refus
     Ok(shown)
 }
 
-/// The name of a task, if the definition of its workflow exists.
+/// The name of a task, if the definition of its workflow exists. Blocks on the store.
 fn name_of(core: &Core, workflow: model::id::WorkflowId, task_key: TaskKey) -> Result<Option<String>, Error> {
-    let plan = core.plans.of_workflow(core.store.as_ref(), shard_of(core, workflow), workflow)?;
+    let plan = core.plans.of_workflow(core.store(), shard_of(core, workflow), workflow)?;
     Ok(plan.and_then(|plan| Some(plan.tasks.get(task_key.task as usize)?.name.to_string())))
 }
 
-/// Adds the name of the task to the origin of a job.
+/// Adds the name of the task to the origin of a job. Blocks on the store if there is one.
 pub(crate) fn complete_origin(
     core: &Core,
     origin: Option<&model::workflow::Origin>,
@@ -89,7 +89,7 @@ impl<'a> Describer<'a> {
     }
 
     pub fn rows(&self) -> workflows::Rows<'a> {
-        workflows::Rows::new(self.core.store.as_ref(), self.shard(), self.workflow.id)
+        workflows::Rows::new(self.core.store(), self.shard(), self.workflow.id)
     }
 
     pub fn name(&self, task: u32) -> String {
@@ -118,7 +118,7 @@ impl<'a> Describer<'a> {
         };
         if let (Some(job), None, Some(left)) = (record.job, record.job_state, self.lookups_left.get().checked_sub(1)) {
             self.lookups_left.set(left);
-            let job = reads::job(self.core.store.as_ref(), self.shard(), job)?;
+            let job = reads::job(self.core.store(), self.shard(), job)?;
             shown.job_state = job.map(|job| job.state);
         }
         Ok(Some(shown))

@@ -25,6 +25,7 @@ mod jitter;
 mod jobs;
 mod keys;
 pub mod leases;
+mod names;
 mod operations;
 mod output;
 mod peers;

@@ -113,6 +113,12 @@ impl Queues {
         self.entries.len()
     }
 
+    pub fn sorted_ids(&self) -> Vec<QueueId> {
+        let mut ids: Vec<QueueId> = self.entries.keys().copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+
     pub fn get(&self, id: QueueId) -> Option<&QueueEntry> {
         self.entries.get(&id).map(Box::as_ref)
     }

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 
+use model::batch::Keyspace;
 use model::codec::DecodeError;
-use model::id::{JobId, RunnerId, WorkflowId};
+use model::id::{JobId, QueueId, RunnerId, ScheduleId, WorkflowId};
 use model::job::Job;
-use model::key::{CreatedObject, KeyEntry};
+use model::key::{self, CreatedObject, KeyEntry};
 use model::message::RunnerCursor;
 use model::queue::Queue;
 use model::state::State;
@@ -14,6 +15,7 @@ use model::time::Now;
 use crate::anomaly::Anomaly;
 use crate::fetch::Fetched;
 use crate::jobs::LiveJob;
+use crate::names;
 use crate::runners::Runner;
 use crate::shard::Shard;
 use crate::step::Step;
@@ -26,6 +28,10 @@ const RESUME_EFFECTS_MAX: usize = 10_000;
 pub(crate) enum Resuming {
     /// Counters and expiry of queues. Nothing is written.
     Queues,
+    /// Index entries that earlier versions did not write.
+    QueueName(QueueId),
+    ScheduleName(ScheduleId),
+    NamesIndexed,
     Job(JobId),
     /// What all workflows need before one of them is resumed. Nothing is written.
     AllWorkflows,
@@ -50,6 +56,11 @@ impl Shard {
     /// Restores a lease that this shard, as home, has granted to another. Call it before [`Shard::resume`].
     pub fn restore_grant(&mut self, key: &[u8], value: &[u8]) -> Result<(), DecodeError> {
         self.ready.restore_grant(key, value)
+    }
+
+    /// All names are indexed. Otherwise [`Shard::resume`] does it.
+    pub fn restore_names_indexed(&mut self) {
+        self.names_indexed = true;
     }
 
     /// Reserves all ids up to this one: none of them is issued again.
@@ -104,8 +115,17 @@ impl Shard {
     fn things_to_resume(&self) -> VecDeque<Resuming> {
         let jobs = self.jobs.sorted_ids().into_iter().map(Resuming::Job);
         let workflows = self.workflows.sorted_ids().into_iter().map(Resuming::Workflow);
-        let queues = std::iter::once(Resuming::Queues);
+        let queues = std::iter::once(Resuming::Queues).chain(self.names_to_index());
         queues.chain(jobs).chain([Resuming::AllWorkflows]).chain(workflows).chain([Resuming::Rest]).collect()
+    }
+
+    fn names_to_index(&self) -> Vec<Resuming> {
+        if self.names_indexed {
+            return Vec::new();
+        }
+        let queues = self.queues.sorted_ids().into_iter().map(Resuming::QueueName);
+        let schedules = self.workflows.schedule_ids().into_iter().map(Resuming::ScheduleName);
+        queues.chain(schedules).chain([Resuming::NamesIndexed]).collect()
     }
 
     fn resume_next(&mut self, next: Resuming, step: &mut Step) {
@@ -114,6 +134,20 @@ impl Shard {
                 for queue in self.queues.resume() {
                     self.arm_expiry(queue);
                 }
+            }
+            Resuming::QueueName(id) => {
+                if let Some(entry) = self.queues.get(id) {
+                    names::add_queue(entry.queue(), &mut step.batch);
+                }
+            }
+            Resuming::ScheduleName(id) => {
+                if let Some(schedule) = self.schedule(id) {
+                    names::add_schedule(&schedule.name, id, &mut step.batch);
+                }
+            }
+            Resuming::NamesIndexed => {
+                self.names_indexed = true;
+                step.batch.put(Keyspace::Meta, key::META_NAMES_INDEXED, &[]);
             }
             Resuming::Job(id) => self.resume_job(id, step),
             Resuming::AllWorkflows => {

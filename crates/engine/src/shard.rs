@@ -73,6 +73,8 @@ pub struct Shard {
     pub(crate) rejected: RejectedMessages,
     pub(crate) stats: Stats,
     pub(crate) anomalies: Anomalies,
+    /// All names are indexed, see [`crate::names`].
+    pub(crate) names_indexed: bool,
     /// What [`Shard::resume`] has not done yet.
     pub(crate) resuming: Option<VecDeque<Resuming>>,
 }
@@ -105,6 +107,7 @@ impl Shard {
             rejected: RejectedMessages::default(),
             stats: Stats::default(),
             anomalies: Anomalies::default(),
+            names_indexed: false,
             resuming: None,
             settings,
             config,

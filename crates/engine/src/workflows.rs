@@ -66,8 +66,10 @@ pub(crate) struct Workflows {
     /// Sub-workflows of finished workflows, to be moved to the finished ones with them.
     children_to_finish: VecDeque<WorkflowId>,
     timers: BTreeSet<(Millis, timers::WorkflowTimer)>,
-    /// Requests and updates that wait for a workflow's fetch, in order of arrival.
-    awaiting_fetch: Map<WorkflowId, Vec<late::Deferred>>,
+    /// Requests and updates that wait for a workflow's fetch.
+    awaiting_fetch: Map<WorkflowId, late::AwaitingFetch>,
+    /// How often workflows were fetched for late updates in the current [`late::FETCH_INTERVAL`].
+    late_fetches: Map<WorkflowId, u32>,
     schedules: BTreeMap<ScheduleId, schedules::LiveSchedule>,
     dirty_schedules: BTreeSet<ScheduleId>,
     sweep: retention::WorkflowSweep,
@@ -82,6 +84,10 @@ pub(crate) struct Workflows {
 }
 
 impl Workflows {
+    pub fn schedule_ids(&self) -> Vec<ScheduleId> {
+        self.schedules.keys().copied().collect()
+    }
+
     /// Ids in the order of creation.
     pub fn sorted_ids(&self) -> Vec<WorkflowId> {
         let mut ids: Vec<WorkflowId> = self.map.keys().copied().collect();

@@ -25,7 +25,7 @@ pub enum Keyspace {
     Keys = 7,
     /// runner id → last applied message.
     Runners = 8,
-    /// Metadata of the shard.
+    /// Metadata of the shard, and the index of queue tokens and schedule names.
     Meta = 9,
     /// job id → dead letter.
     DeadLetters = 10,

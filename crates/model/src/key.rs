@@ -3,6 +3,7 @@
 use minicbor::{Decode, Encode};
 
 use crate::id::{JobId, QueueId, RunnerId, ScheduleId, ShardId, WorkflowId};
+use crate::queue::QueueToken;
 use crate::spec::{Digest, KeyHash};
 use crate::state::State;
 use crate::time::Millis;
@@ -151,6 +152,40 @@ pub enum CreatedObject {
 
 pub fn runner(id: RunnerId) -> [u8; 8] {
     id.key()
+}
+
+/// Set once all queue tokens and schedule names are indexed: earlier versions had no such index.
+pub const META_NAMES_INDEXED: &[u8] = b"names_indexed";
+
+/// First bytes of the index of names. Other keys of the metadata begin with a letter.
+const TOKEN_PREFIX: u8 = 1;
+const SCHEDULE_PREFIX: u8 = 2;
+
+/// Index of queue tokens. The value is the queue's id.
+pub fn queue_token(token: QueueToken) -> [u8; 17] {
+    let mut key = [TOKEN_PREFIX; 17];
+    key[1..].copy_from_slice(&token.secret());
+    key
+}
+
+/// Prefix of the index of a schedule's name. Tenants may have schedules of the same name.
+pub fn schedules_named(name: &str) -> [u8; 17] {
+    let mut key = [SCHEDULE_PREFIX; 17];
+    key[1..].copy_from_slice(&Digest::of(name.as_bytes()).0);
+    key
+}
+
+/// Index of schedule names.
+pub fn schedule_name(name: &str, id: ScheduleId) -> [u8; 25] {
+    let mut key = [0; 25];
+    key[..17].copy_from_slice(&schedules_named(name));
+    key[17..].copy_from_slice(&id.key());
+    key
+}
+
+/// The schedule at the end of a [`schedule_name`] key.
+pub fn schedule_of_name(key: &[u8]) -> Option<ScheduleId> {
+    ScheduleId::from_key(key.get(17..)?)
 }
 
 /// Key of the largest id that the shard issued for a record deleted since.

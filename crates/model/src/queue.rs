@@ -52,6 +52,10 @@ impl QueueToken {
         Self { secret, slot: slot.number() }
     }
 
+    pub(crate) fn secret(self) -> [u8; 16] {
+        self.secret
+    }
+
     pub fn slot(self) -> Slot {
         Slot::of(u64::from(self.slot))
     }

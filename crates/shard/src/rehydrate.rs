@@ -72,6 +72,9 @@ pub(crate) fn rehydrate(
         shard.restore_rejected(key);
         Ok(())
     })?;
+    if store.get(id, Keyspace::Meta, key::META_NAMES_INDEXED)?.is_some() {
+        shard.restore_names_indexed();
+    }
     if let Some(head) = store.get(id, Keyspace::Meta, key::META_AUDIT)? {
         shard.restore_audit(codec::decode(&head).map_err(|source| Error::record(id, source))?);
     }

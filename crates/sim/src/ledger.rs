@@ -22,6 +22,7 @@ use model::queue::{Counters, Queue, QueueState};
 use model::spec::{JobSpec, KeyHash, decode_owner};
 use model::state::State;
 use model::time::Millis;
+use model::workflow::Schedule;
 use store::{ModelStore, Order, Range, Store};
 
 use crate::coverage::Coverage;
@@ -484,8 +485,28 @@ impl Ledger {
         self.queues.contains_key(&id)
     }
 
+    /// Whether the index of names contains exactly the queues with tokens and the schedules of a shard.
+    fn names_are_indexed(&self, shard: ShardId) -> bool {
+        let rows = |keyspace| self.tables.get(&(shard, keyspace)).into_iter().flatten();
+        let queues = rows(Keyspace::Queues).filter_map(|(_, value)| {
+            let queue: Queue = codec::decode(value).ok()?;
+            Some(key::queue_token(queue.token?).to_vec())
+        });
+        let schedules = rows(Keyspace::Schedules).filter_map(|(_, value)| {
+            let schedule: Schedule = codec::decode(value).ok()?;
+            Some(key::schedule_name(&schedule.name, schedule.id).to_vec())
+        });
+        let expected: BTreeSet<Vec<u8>> = queues.chain(schedules).collect();
+        let is_name = |key: &&Vec<u8>| key.first().is_some_and(|first| !first.is_ascii_lowercase());
+        let indexed: BTreeSet<Vec<u8>> = rows(Keyspace::Meta).map(|(key, _)| key).filter(is_name).cloned().collect();
+        indexed == expected
+    }
+
     /// The first difference between the committed records and the store.
     pub fn difference(&self, store: &ModelStore, shard: ShardId) -> Option<String> {
+        if !self.names_are_indexed(shard) {
+            return Some(format!("shard {shard}: the index of names differs from queues and schedules"));
+        }
         for keyspace in Keyspace::ALL {
             let found = match store.scan(shard, keyspace, Range::all(), Order::Ascending, usize::MAX) {
                 Ok(found) => found,

@@ -15,6 +15,7 @@ use model::time::Millis;
 use crate::anomaly::Anomaly;
 use crate::input::{Actor, Answer, NewQueue, Refusal, RequestId};
 use crate::keys::KeyWaiter;
+use crate::names;
 use crate::shard::Shard;
 use crate::step::Step;
 
@@ -76,6 +77,10 @@ impl Shard {
     }
 
     fn make_queue(&mut self, new: NewQueue, step: &mut Step) -> Result<Queue, Refusal> {
+        // A token is drawn for one creation: the same one is that creation again, after its key has expired.
+        if let Ok(existing) = self.queues.find(QueueRef::Token(new.token)) {
+            return Ok(existing.queue.clone());
+        }
         self.room_for_queues(1)?;
         let id = QueueId(self.ids.next(self.now, new.token.slot()));
         let queue = Queue {
@@ -87,6 +92,7 @@ impl Shard {
             ..blank(id, self.now)
         };
         self.add_queue(queue.clone());
+        names::add_queue(&queue, &mut step.batch);
         self.announce_queue(id, step);
         self.arm_expiry(id);
         Ok(queue)
@@ -229,9 +235,10 @@ impl Shard {
     }
 
     fn delete_queue(&mut self, id: QueueId, step: &mut Step) {
-        if self.queues.remove(id).is_none() {
+        let Some(removed) = self.queues.remove(id) else {
             return self.anomalies.note(Anomaly::MissingQueue(id), "delete a queue");
-        }
+        };
+        names::remove_queue(&removed.queue, &mut step.batch);
         self.ready.forget(id);
         step.batch.delete(Keyspace::Queues, &id.key());
         step.batch.put(Keyspace::Meta, key::META_LAST_ID, &self.ids.last().to_be_bytes());

@@ -1,11 +1,14 @@
 //! Requests and job updates for workflows that are not in memory: the workflow is fetched, then they are executed in
 //! order of arrival.
 
+use std::collections::BTreeSet;
+
 use model::audit::Action;
 use model::batch::Keyspace;
 use model::id::{JobId, WorkflowId};
 use model::job::Job;
 use model::state::State;
+use model::time::Millis;
 use model::workflow::{NoteKind, Origin, TaskKey, TaskState, WorkflowState};
 use workflow::plan::OnFailure;
 
@@ -19,6 +22,31 @@ use crate::input::{Actor, Answer, Effect, Refusal, RequestId};
 use crate::operations::Operation;
 use crate::shard::Shard;
 use crate::step::Step;
+
+/// Interval in which a workflow is fetched at most [`FETCHES_MAX`] times for late updates of its jobs. A fetch reads all
+/// tasks: one for each of many updates would take time that grows with the square of their number.
+pub(super) const FETCH_INTERVAL: Millis = Millis(5_000);
+const FETCHES_MAX: u32 = 16;
+
+/// With this many late updates waiting, the workflow is fetched at once.
+const UPDATES_WAITING_MAX: usize = 1_000;
+
+/// What waits for the fetch of a workflow, in order of arrival.
+#[derive(Debug, Default)]
+pub(crate) struct AwaitingFetch {
+    deferred: Vec<Deferred>,
+    /// The fetch is under way. Otherwise it waits for [`FETCH_INTERVAL`] to pass.
+    is_requested: bool,
+}
+
+/// Results to be derived again after a batch of late updates.
+#[derive(Debug, Default)]
+pub(crate) struct StaleResults {
+    /// Tasks whose items' results have changed.
+    lists: BTreeSet<u32>,
+    /// The workflow's own result.
+    own: bool,
+}
 
 /// A request or update that waits for a workflow's fetch.
 #[derive(Debug)]
@@ -76,11 +104,25 @@ impl Shard {
         if self.workflows.suspended.contains(&id) {
             return refuse(deferred, Refusal::WorkflowSuspended(id), step);
         }
+        let is_update = matches!(deferred, Deferred::Job { .. });
         let waiting = self.workflows.awaiting_fetch.entry(id).or_default();
-        if waiting.is_empty() {
+        waiting.deferred.push(deferred);
+        let may_wait = is_update && waiting.deferred.len() < UPDATES_WAITING_MAX;
+        let is_limited = self.workflows.late_fetches.get(&id).is_some_and(|fetches| *fetches >= FETCHES_MAX);
+        if waiting.is_requested || (may_wait && is_limited) {
+            return;
+        }
+        waiting.is_requested = true;
+        step.effects.push(Effect::Fetch(Fetch::Workflow { id }));
+    }
+
+    /// A [`FETCH_INTERVAL`] has passed since a workflow was fetched for late updates.
+    pub(super) fn late_updates_due(&mut self, id: WorkflowId, step: &mut Step) {
+        self.workflows.late_fetches.remove(&id);
+        if let Some(waiting) = self.workflows.awaiting_fetch.get_mut(&id).filter(|waiting| !waiting.is_requested) {
+            waiting.is_requested = true;
             step.effects.push(Effect::Fetch(Fetch::Workflow { id }));
         }
-        waiting.push(deferred);
     }
 
     /// Answers a request to a workflow that is not in memory: refused, or done already.
@@ -122,16 +164,14 @@ impl Shard {
 
     /// Runs the operations that waited for a finished workflow to be fetched.
     pub(crate) fn fetched_workflow(&mut self, id: WorkflowId, found: Option<Box<StoredWorkflow>>, step: &mut Step) {
-        let waiting = self.workflows.awaiting_fetch.remove(&id).unwrap_or_default();
+        let waiting = self.workflows.awaiting_fetch.remove(&id).unwrap_or_default().deferred;
         let was_on_disk = !self.workflows.map.contains_key(&id);
         if let (true, Some(stored)) = (was_on_disk, found) {
             self.revive(*stored);
             self.track_unconfirmed(id);
             self.ask_for_unconfirmed(id, step);
         }
-        for deferred in waiting {
-            self.run_deferred(id, deferred, step);
-        }
+        self.run_all_deferred(id, waiting, step);
         // Drop it from memory again, unless it has become active.
         let Some(workflow) = self.workflows.map.get_mut(&id).filter(|_| was_on_disk) else { return };
         let is_finished =
@@ -143,9 +183,61 @@ impl Shard {
         }
     }
 
+    /// Runs what waited for a fetch, as much as fits into the step; the rest waits for another fetch.
+    fn run_all_deferred(&mut self, id: WorkflowId, waiting: Vec<Deferred>, step: &mut Step) {
+        if waiting.iter().any(|deferred| matches!(deferred, Deferred::Job { .. })) {
+            self.count_late_fetch(id);
+        }
+        let mut left = waiting.into_iter().peekable();
+        while !self.is_full(step)
+            && let Some(deferred) = left.next()
+        {
+            if matches!(deferred, Deferred::Job { .. }) {
+                self.collect_stale_results(id);
+            } else {
+                self.derive_stale_results(id);
+            }
+            self.run_deferred(id, deferred, step);
+        }
+        self.derive_stale_results(id);
+        if left.peek().is_some() {
+            let rest = AwaitingFetch { deferred: left.collect(), is_requested: true };
+            self.workflows.awaiting_fetch.insert(id, rest);
+            step.effects.push(Effect::Fetch(Fetch::Workflow { id }));
+        }
+    }
+
+    fn count_late_fetch(&mut self, id: WorkflowId) {
+        let fetches = self.workflows.late_fetches.entry(id).or_default();
+        *fetches += 1;
+        if *fetches == 1 {
+            self.workflows.arm_late_updates(self.now + FETCH_INTERVAL, id);
+        }
+    }
+
+    /// From here on results that depend on others are only marked as stale.
+    fn collect_stale_results(&mut self, id: WorkflowId) {
+        if let Some(workflow) = self.workflows.map.get_mut(&id) {
+            workflow.stale_results.get_or_insert_default();
+        }
+    }
+
+    /// Derives the results that were marked as stale.
+    fn derive_stale_results(&mut self, id: WorkflowId) {
+        let Some(stale) = self.workflows.map.get_mut(&id).and_then(|workflow| workflow.stale_results.take()) else {
+            return;
+        };
+        for task in stale.lists {
+            self.regather_results(id, task);
+        }
+        if stale.own {
+            self.rerender_result(id);
+        }
+    }
+
     /// Refuses what waited for a workflow that cannot be decoded.
     pub(crate) fn unreadable_workflow(&mut self, id: WorkflowId, step: &mut Step) {
-        for deferred in self.workflows.awaiting_fetch.remove(&id).unwrap_or_default() {
+        for deferred in self.workflows.awaiting_fetch.remove(&id).unwrap_or_default().deferred {
             refuse(deferred, Refusal::Unreadable, step);
         }
     }
@@ -283,7 +375,7 @@ impl Shard {
             let code = model::reason::ReasonCode::OutputQuarantined;
             workflow.failure.get_or_insert_with(|| model::reason::Reason::with(code, message));
         }
-        self.rerender_result(id);
+        self.result_changed(id);
         self.note_workflow(id, NoteKind::QuarantinedLate, None, Some(task_key), None);
         self.announce_task(id, task_key, step);
         if task_key.item.is_some() && !tolerated && self.is_live_list(id, task_key.task) {
@@ -319,7 +411,7 @@ impl Shard {
         }
         workflow.failure = workflow.find_failure();
         workflow.failed_epoch = workflow.find_failed_epoch();
-        self.regather_results(id, task_key, TaskState::Succeeded);
+        self.list_changed(id, task_key);
         self.note_workflow(id, NoteKind::Released, None, Some(task_key), None);
         self.announce_task(id, task_key, step);
     }
@@ -338,10 +430,29 @@ impl Shard {
         {
             row.result.clone_from(&update.result);
         }
-        self.regather_results(id, task_key, TaskState::Succeeded);
-        self.rerender_result(id);
+        self.list_changed(id, task_key);
+        self.result_changed(id);
         self.note_workflow(id, NoteKind::RedactedLate, None, Some(task_key), None);
         self.announce_task(id, task_key, step);
+    }
+
+    /// The result of an item has changed: the list of its task is derived again, at once or with the batch.
+    fn list_changed(&mut self, id: WorkflowId, task_key: TaskKey) {
+        if task_key.item.is_none() {
+            return;
+        }
+        match self.workflows.map.get_mut(&id).and_then(|workflow| workflow.stale_results.as_mut()) {
+            Some(stale) => drop(stale.lists.insert(task_key.task)),
+            None => self.regather_results(id, task_key.task),
+        }
+    }
+
+    /// The result of a task has changed, and perhaps that of the workflow.
+    fn result_changed(&mut self, id: WorkflowId) {
+        match self.workflows.map.get_mut(&id).and_then(|workflow| workflow.stale_results.as_mut()) {
+            Some(stale) => stale.own = true,
+            None => self.rerender_result(id),
+        }
     }
 
     /// Renders the workflow's result again, without results its tasks may no longer show.
@@ -353,25 +464,25 @@ impl Shard {
         }
     }
 
-    /// Collects the result list of an item's task again.
-    fn regather_results(&mut self, id: WorkflowId, task_key: TaskKey, state: TaskState) {
+    /// Collects the results of a task's items again.
+    fn regather_results(&mut self, id: WorkflowId, task: u32) {
         let now = self.now;
-        let whole = TaskKey::of(task_key.task);
+        let whole = TaskKey::of(task);
         // An incomplete list has no result yet.
         let ended = self.workflows.map.get(&id).is_some_and(|workflow| workflow.state(whole).is_terminal());
-        if task_key.item.is_none() || !ended {
+        if !ended {
             return;
         }
-        let result = self.gather_results(id, task_key.task);
+        let result = self.gather_results(id, task);
         let Some(workflow) = self.workflows.touch(id) else {
             return self.anomalies.note(Anomaly::MissingWorkflow(id), "regather results");
         };
-        let none_quarantined = workflow.tasks[task_key.task as usize]
+        let none_quarantined = workflow.tasks[task as usize]
             .for_each
             .as_ref()
             .is_some_and(|each| each.items.iter().all(|item| item.state != TaskState::Quarantined));
         if workflow.state(whole) == TaskState::Quarantined && none_quarantined {
-            workflow.enter(whole, state, now);
+            workflow.enter(whole, TaskState::Succeeded, now);
             workflow.failure = workflow.find_failure();
         }
         if workflow.state(whole).is_terminal()

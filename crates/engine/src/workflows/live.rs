@@ -14,6 +14,7 @@ use serde_json::Value;
 use workflow::Plan;
 use workflow::plan::{Case, OnFailure, Task, TaskWork};
 
+use super::late::StaleResults;
 use crate::shard::Map;
 
 /// A workflow's record with the state derived from it.
@@ -63,6 +64,8 @@ pub(crate) struct LiveWorkflow {
     pub stored: bool,
     /// A record exists in `WorkflowsDone`.
     pub was_finished: bool,
+    /// Set while late updates of its jobs are applied in a batch.
+    pub stale_results: Option<StaleResults>,
     /// The next flush moves it to the finished workflows.
     pub moves_to_finished: bool,
     /// It is in the queue of workflows with work to do.
@@ -189,6 +192,7 @@ impl LiveWorkflow {
             dirty_rows: Vec::new(),
             stored: false,
             was_finished: false,
+            stale_results: None,
             moves_to_finished: false,
             queued: false,
             holds_queue: false,

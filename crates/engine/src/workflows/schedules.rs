@@ -23,6 +23,7 @@ use super::scope::value_of;
 use super::start::WorkflowSource;
 use crate::anomaly::Anomaly;
 use crate::input::{Actor, Answer, NewSchedule, Refusal, RequestId};
+use crate::names;
 use crate::shard::Shard;
 use crate::step::Step;
 
@@ -112,6 +113,7 @@ impl Shard {
         let (plan, cron) = (new.plan, new.cron);
         let entry = LiveSchedule { schedule: schedule.clone(), plan, cron, armed: None, live: BTreeSet::new() };
         self.workflows.schedules.insert(id, entry);
+        names::add_schedule(&schedule.name, id, &mut step.batch);
         self.audit_schedule(Action::ScheduleCreated, &schedule.name, &new.submitter, step);
         self.touch_schedule(id, step);
         self.arm_schedule(id);
@@ -437,6 +439,7 @@ impl Shard {
         };
         self.workflows.dirty_schedules.remove(&id);
         step.batch.delete(Keyspace::Schedules, &id.key());
+        names::remove_schedule(&entry.schedule.name, id, &mut step.batch);
         if entry.schedule.spec.definition.is_empty() {
             let digest = entry.schedule.spec.digest;
             self.workflows.definitions.leave(digest);

@@ -21,6 +21,8 @@ pub(super) enum WorkflowTimer {
     Deadline(WorkflowId),
     /// Next slot of a schedule, or retry of a refused start.
     Schedule(ScheduleId),
+    /// Late updates of the jobs of an ended workflow may be applied again.
+    LateUpdates(WorkflowId),
 }
 
 impl Workflows {
@@ -42,6 +44,10 @@ impl Workflows {
 
     pub(super) fn arm_schedule(&mut self, at: Millis, id: ScheduleId) {
         self.timers.insert((at, WorkflowTimer::Schedule(id)));
+    }
+
+    pub(super) fn arm_late_updates(&mut self, at: Millis, id: WorkflowId) {
+        self.timers.insert((at, WorkflowTimer::LateUpdates(id)));
     }
 
     pub(super) fn disarm_schedule(&mut self, at: Millis, id: ScheduleId) {
@@ -66,6 +72,7 @@ impl Shard {
                 WorkflowTimer::Task(id, task_key) => self.task_due(id, task_key, step),
                 WorkflowTimer::Deadline(id) => self.deadline_passed(id, step),
                 WorkflowTimer::Schedule(id) => self.schedule_due(id, step),
+                WorkflowTimer::LateUpdates(id) => self.late_updates_due(id, step),
             }
         }
         self.sweep_workflows(step);

@@ -4,6 +4,7 @@ use engine::{Answer, Input, Refusal};
 use model::batch::Keyspace;
 use model::id::{Attempt, QueueId, ShardId};
 use model::job::End;
+use model::key;
 use model::queue::{QueueRef, QueueState};
 use model::reason::ReasonCode;
 use model::spec::JobSpec;
@@ -43,6 +44,39 @@ fn a_queue_is_reached_by_its_number_and_by_its_token() {
         let refused = shard.try_submit(&[job(|spec| spec.queue = Some(nowhere))]).remove(0);
         assert_eq!(refused, Err(Refusal::UnknownQueue(nowhere)));
     }
+}
+
+/// The simulation found it: a jump of the clock had ended the key of the first creation.
+#[test]
+fn a_token_belongs_to_one_queue() {
+    let mut shard = Fixture::new();
+    let new = shard.new_queue(|_| {});
+    let create = |shard: &mut Fixture| match shard.request(|request| {
+        let queue = Box::new(new.clone());
+        Input::CreateQueue { request, queue }
+    }) {
+        Answer::Queue(queue) => queue.id,
+        other => panic!("expected a queue: {other:?}"),
+    };
+    let first = create(&mut shard);
+    assert_eq!(create(&mut shard), first);
+    assert_eq!(shard.records.len(Keyspace::Queues), 1);
+}
+
+#[test]
+fn tokens_of_an_earlier_version_are_indexed_by_the_first_owner() {
+    let mut shard = Fixture::new();
+    let token = |queue: model::queue::Queue| key::queue_token(queue.token.unwrap());
+    let tokens: Vec<_> = (0..3).map(|_| token(shard.create_queue(|_| {}))).collect();
+    for token in &tokens {
+        shard.records.remove(Keyspace::Meta, token);
+    }
+    shard.crash();
+    assert!(tokens.iter().all(|token| shard.records.get(Keyspace::Meta, token).is_some()));
+    let commits = shard.commits;
+    shard.crash();
+    assert_eq!(shard.records.get(Keyspace::Meta, key::META_NAMES_INDEXED), Some(&[][..]));
+    assert!(shard.commits > commits && shard.largest_commit < 10_000);
 }
 
 // FEATURES: C4

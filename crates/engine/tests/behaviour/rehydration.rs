@@ -155,6 +155,8 @@ fn a_stop_message_is_repeated_after_a_restart() {
 #[test]
 fn a_restart_changes_no_record() {
     let mut shard = Fixture::with_runner(2);
+    // The first owner writes that all names are indexed.
+    shard.crash();
     let queue = shard.create_queue(|new| new.max_running = Some(1)).id;
     for _ in 0..3 {
         shard.submit(&job(|spec| spec.queue = Some(QueueRef::Id(queue))));

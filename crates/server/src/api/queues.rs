@@ -12,6 +12,7 @@ use engine::{Actor, NewQueue};
 use model::batch::Keyspace;
 use model::codec;
 use model::id::{QueueId, ShardId};
+use model::key;
 use model::limits;
 use model::queue::{Queue, QueueRef, QueueToken};
 use model::spec::{Digest, KeyHash, name};
@@ -20,7 +21,7 @@ use store::Order;
 use super::actor::actor;
 use super::jobs::{expect_no_form, only_completed, only_running, read_page};
 use super::list::Filter;
-use super::merge::{self, CursorForm, MergeReader, Records};
+use super::merge::{self, CursorForm, Records};
 use super::parameters::Parameters;
 use super::path::Path;
 use super::problem::{ProblemKind, Refused};
@@ -59,16 +60,13 @@ pub(crate) fn load(core: &Core, reference: QueueRef) -> Result<Queue, Refused> {
     }
 }
 
-/// Reads all queues of the shard, whose number is limited.
 fn find_by_token(core: &Core, shard: ShardId, token: QueueToken) -> Result<Option<Queue>, Refused> {
-    let mut reader = MergeReader::new(records(core), [(shard, None)]);
-    while let Some((shard, (_, value))) = reader.next()? {
-        let queue = decode(shard, &value)?;
-        if queue.token == Some(token) {
-            return Ok(Some(queue));
-        }
+    let Some(id) = core.store().get(shard, Keyspace::Meta, &key::queue_token(token))? else { return Ok(None) };
+    match core.store().get(shard, Keyspace::Queues, &id)? {
+        Some(value) => decode(shard, &value).map(Some),
+        // It expired between the two reads.
+        None => Ok(None),
     }
-    Ok(None)
 }
 
 /// The id of a queue. An expired queue is still known by its id, as are its jobs. Blocks on the

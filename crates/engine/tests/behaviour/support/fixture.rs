@@ -57,6 +57,8 @@ pub struct Fixture {
     /// Fetches wait in `fetches` until [`Fixture::answer_fetches`].
     pub hold_fetches: bool,
     pub fetches: VecDeque<Fetch>,
+    /// Number of fetched workflows.
+    pub workflow_fetches: usize,
     /// Number of the commit after which the shard crashes.
     pub crash_at: Option<usize>,
     pub commits: usize,
@@ -109,6 +111,7 @@ impl Fixture {
             drop_runner_messages: false,
             hold_fetches: false,
             fetches: VecDeque::new(),
+            workflow_fetches: 0,
             crash_at: None,
             commits: 0,
             largest_commit: 0,
@@ -190,7 +193,10 @@ impl Fixture {
             Effect::CheckPolicy { job, .. } => self.policy_requests.push(job),
             Effect::ToShard { shard, message } => self.shard_messages.push((shard, message)),
             Effect::ScanOutput { job, .. } => self.scans.push(job),
-            Effect::Fetch(fetch) => self.fetches.push_back(fetch),
+            Effect::Fetch(fetch) => {
+                self.workflow_fetches += usize::from(matches!(fetch, Fetch::Workflow { .. }));
+                self.fetches.push_back(fetch);
+            }
             Effect::Send { runner, incarnation, message } => self.send(runner, incarnation, message),
         }
     }

@@ -15,6 +15,7 @@ use model::key;
 use model::queue::{Counters, Queue};
 use model::state::State;
 use model::time::Now;
+use model::workflow::Schedule;
 
 type Table = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -49,6 +50,10 @@ impl Records {
 
     pub fn len(&self, keyspace: Keyspace) -> usize {
         self.tables.get(&keyspace).map_or(0, BTreeMap::len)
+    }
+
+    pub fn remove(&mut self, keyspace: Keyspace, key: &[u8]) {
+        self.tables.entry(keyspace).or_default().remove(key);
     }
 
     pub fn get(&self, keyspace: Keyspace, key: &[u8]) -> Option<&[u8]> {
@@ -110,6 +115,9 @@ impl Records {
         for (key, _) in self.table(Keyspace::RejectedMessages) {
             shard.restore_rejected(key);
         }
+        if self.get(Keyspace::Meta, key::META_NAMES_INDEXED).is_some() {
+            shard.restore_names_indexed();
+        }
         if let Some(head) = self.get(Keyspace::Meta, key::META_AUDIT) {
             shard.restore_audit(codec::decode(head).expect("the head of the audit log can be read"));
         }
@@ -170,9 +178,23 @@ impl Records {
         }
     }
 
+    /// Checks the index of queue tokens and schedule names.
+    fn check_names(&self) {
+        let tokens = self.queues().into_iter().filter_map(|queue| Some(key::queue_token(queue.token?).to_vec()));
+        let schedules = self.table(Keyspace::Schedules).map(|(_, value)| {
+            let schedule: Schedule = codec::decode(value).expect("schedules can be read");
+            key::schedule_name(&schedule.name, schedule.id).to_vec()
+        });
+        let expected: BTreeSet<Vec<u8>> = tokens.chain(schedules).collect();
+        let indexed =
+            self.table(Keyspace::Meta).map(|(key, _)| key.to_vec()).filter(|key| !key[0].is_ascii_lowercase());
+        assert_eq!(indexed.collect::<BTreeSet<_>>(), expected, "the index of names");
+    }
+
     /// Checks all indexes and queue counters against the jobs. Counters include removed jobs, and a restored queue
     /// counts only jobs restored with it: `exact` means neither happened.
     pub fn check(&self, exact: bool) {
+        self.check_names();
         let mut counts: BTreeMap<QueueId, Counters> = BTreeMap::new();
         let mut unsuccessful = 0;
         for job in self.jobs(Keyspace::Live).into_iter().chain(self.jobs(Keyspace::Done)) {

@@ -1,8 +1,10 @@
 //! Changes to a result after its task has ended.
 
 use engine::Input;
+use model::batch::Keyspace;
 use model::id::JobId;
-use model::job::End;
+use model::job::{End, Redacted};
+use model::json::Json;
 use model::reason::ReasonCode;
 use model::state::State;
 use model::verdict::OutputVerdict;
@@ -202,4 +204,33 @@ fn a_late_update_reaches_an_ended_workflow_despite_any_crash() {
         assert_eq!(fixture.task_state(id, "a"), TaskState::Quarantined, "crash at {crash_at}");
         assert_eq!(fixture.records.len(model::batch::Keyspace::LateUpdates), 0);
     }
+}
+
+/// A fetch reads all tasks of the workflow: their number must not grow with that of the updates.
+#[test]
+fn many_late_redactions_take_few_fetches() {
+    const ITEMS: usize = 300;
+    let mut fixture = Fixture::with_runner(ITEMS as u32);
+    let items = (0..ITEMS).map(|item| item.to_string()).collect::<Vec<_>>().join(", ");
+    let id = fixture.start_workflow(&format!(
+        "name: list\ntasks: {{a: {{for_each: [{items}], run: {{echo: {{value: \"${{item}}\"}}}}}}}}\noutputs: ${{tasks.a.result}}"
+    ));
+    assert_eq!(fixture.run_to_end(id), WorkflowState::Succeeded);
+    let jobs: Vec<JobId> = fixture.records.jobs(Keyspace::Done).into_iter().map(|job| job.id).collect();
+    assert_eq!(jobs.len(), ITEMS);
+    fixture.workflow_fetches = 0;
+    for job in jobs {
+        let mut redaction = scan(OutputVerdict::Redact);
+        let result = Some(Json::of(&"*"));
+        redaction.redacted =
+            Some(Redacted { result, spilled: None, artifacts: vec![], log: None, keep_original: false });
+        let attempt = fixture.job(job).attempt;
+        fixture.input(Input::Scanned { job, attempt, scan: redaction });
+    }
+    fixture.advance(10_000);
+    assert!(fixture.workflow_fetches < 20, "{} fetches", fixture.workflow_fetches);
+    assert_eq!(fixture.records.len(Keyspace::LateUpdates), 0);
+    let redacted: Vec<String> = serde_json::from_slice(fixture.workflow(id).result.unwrap().as_bytes()).unwrap();
+    assert_eq!(redacted, vec!["*"; ITEMS]);
+    assert_eq!(fixture.shard.live_workflows(), 0);
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use ::api::{Page, ScheduleView};
 use model::batch::Keyspace;
-use model::id::ScheduleId;
+use model::id::{ScheduleId, ShardId};
+use model::key;
 use model::workflow::Schedule;
 use shard::reads::workflows;
-use store::Order;
+use store::{Order, Range};
 
 use super::view;
 use crate::api::Core;
@@ -17,6 +18,9 @@ use crate::api::problem::{ProblemKind, Refused};
 
 /// Schedules read at once: each includes its definition.
 const CHUNK: usize = 100;
+
+/// Limit of tenants with a schedule of one name on a shard: as many as a shard has schedules.
+const SAME_NAME_MAX: usize = 10_000;
 
 fn records(core: &Core) -> Records<'_, ScheduleId> {
     Records::new(core, &[Keyspace::Schedules], Order::Ascending).chunks_of(CHUNK)
@@ -43,10 +47,10 @@ pub(super) async fn by_name(core: &Arc<Core>, name: &str, tenant: Option<&str>) 
     let (name, tenant) = (name.to_owned(), tenant.map(str::to_owned));
     let found = core.read(move |core| {
         let mut found: Option<Schedule> = None;
-        let mut reader = records(core).merge(core, None);
-        while let Some((shard, (_, value))) = reader.next()? {
-            let schedule: Schedule = workflows::decode(shard, &value)?;
-            if schedule.name != name || tenant.as_ref().is_some_and(|tenant| *tenant != schedule.tenant) {
+        for (shard, id) in with_name(core, &name)? {
+            // A schedule may be removed between the two reads.
+            let Some(schedule) = workflows::schedule(core.store(), shard, id)? else { continue };
+            if tenant.as_ref().is_some_and(|tenant| *tenant != schedule.tenant) {
                 continue;
             }
             if let Some(other) = found.replace(schedule) {
@@ -57,6 +61,17 @@ pub(super) async fn by_name(core: &Arc<Core>, name: &str, tenant: Option<&str>) 
         Ok(found)
     });
     found.await
+}
+
+/// The schedules of a name, from the index. Blocks on the store.
+fn with_name(core: &Core, name: &str) -> Result<Vec<(ShardId, ScheduleId)>, Refused> {
+    let range = Range::prefix(&key::schedules_named(name));
+    let mut found = Vec::new();
+    for shard in core.shards.all() {
+        let rows = core.store().scan(shard, Keyspace::Meta, range, Order::Ascending, SAME_NAME_MAX)?;
+        found.extend(rows.iter().filter_map(|(key, _)| Some((shard, key::schedule_of_name(key)?))));
+    }
+    Ok(found)
 }
 
 /// A page, oldest first. Blocks on the store.

@@ -180,13 +180,9 @@ impl Shard {
         match operation {
             Operation::Remove => return self.remove(job, by, step),
             Operation::Purge => return self.purge(job, by, step),
-            Operation::Retry => {
-                if let Err(refusal) = self.make_room_for_retry(&job) {
-                    return (Answer::Refused(refusal), Some(job));
-                }
-            }
             Operation::Cancel
             | Operation::Retract
+            | Operation::Retry
             | Operation::Release
             | Operation::Approve(_)
             | Operation::ReadOriginal

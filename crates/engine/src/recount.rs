@@ -78,6 +78,26 @@ impl Shard {
             let kept = self.ready.tenant_on_runner(TenantNumber(number as u32));
             check("jobs of a tenant on runners", u64::from(kept), counted)?;
         }
+        self.recount_live_limits()
+    }
+
+    /// The slots in use of tenants with a limit of live jobs.
+    fn recount_live_limits(&self) -> Result<(), Miscount> {
+        // Leases are restored while the shard resumes.
+        if self.resuming.is_some() {
+            return Ok(());
+        }
+        let mut live = vec![0u64; self.ready.tenants() as usize];
+        for entry in self.jobs.iter().filter(|entry| !entry.job.state.is_terminal()) {
+            if let Some(number) = live.get_mut(self.ready.tenant_of(entry.job.queue).0 as usize) {
+                *number += 1;
+            }
+        }
+        for (number, counted) in live.into_iter().enumerate() {
+            if let Some(kept) = self.ready.live_slots_in_use(TenantNumber(number as u32)) {
+                check("live jobs of a tenant with a limit", u64::from(kept), counted)?;
+            }
+        }
         Ok(())
     }
 }

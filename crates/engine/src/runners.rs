@@ -435,19 +435,14 @@ impl Shard {
     /// Requests an inventory from a runner, at most once per interval.
     pub(crate) fn request_inventory(&mut self, id: RunnerId, incarnation: Incarnation, step: &mut Step) {
         let now = self.steady;
-        // Unique over all epochs of the shard: answers to an earlier owner do not match.
-        let first_inventory = self.epoch.0 << 24;
-        let inventory = match self.runner_mut(id) {
-            Some(runner) if runner.incarnation == incarnation => {
-                if runner.inventory != 0 && now < runner.requested_at + INVENTORY_INTERVAL {
-                    return;
-                }
-                runner.requested_at = now;
-                runner.inventory = runner.inventory.max(first_inventory) + 1;
-                runner.inventory
-            }
-            Some(_) | None => return,
-        };
+        let Some(runner) = self.runner_mut(id).filter(|runner| runner.incarnation == incarnation) else { return };
+        if runner.inventory != 0 && now < runner.requested_at + INVENTORY_INTERVAL {
+            return;
+        }
+        let inventory = self.runners.next_inventory(self.epoch);
+        if let Some(runner) = self.runner_mut(id) {
+            (runner.requested_at, runner.inventory) = (now, inventory);
+        }
         self.send_to_runner(id, incarnation, ShardMessage::Inventory { request: inventory }, step);
     }
 

@@ -77,10 +77,14 @@ pub struct RunnerEnd<T> {
     profile: Arc<Profile>,
     /// Newest session of the shard; messages of older ones are ignored.
     session: Session,
-    /// Sequence of the last message received in that session.
+    /// Sequence of the last message obeyed in that session.
     received: u64,
-    /// Messages that have overtaken others, by sequence.
+    /// The message after it.
+    next: Option<(Millis, ShardMessage)>,
+    /// Later messages, by sequence.
     early: BTreeMap<u64, (Millis, ShardMessage)>,
+    /// Attempts whose ends are committed.
+    committed: Vec<AttemptRef>,
     /// Messages that the shard has not committed.
     outbox: Outbox<RunnerMessage>,
     /// Messages up to this sequence are under way.
@@ -114,7 +118,9 @@ impl<T> RunnerEnd<T> {
             profile,
             session: Session { epoch: Epoch(0), number: 0 },
             received: 0,
+            next: None,
             early: BTreeMap::new(),
+            committed: Vec::new(),
             outbox: Outbox::default(),
             transmitted: 0,
             register_again: None,
@@ -131,25 +137,24 @@ impl<T> RunnerEnd<T> {
         end
     }
 
-    /// Takes a message of the shard, which must be addressed to this incarnation of the runner. What to do about it, and
-    /// about messages that waited for it, is added to `actions`.
-    pub fn receive(&mut self, now: Millis, message: ToRunner, actions: &mut Vec<Action>) {
+    /// Takes a message of the shard, which must be addressed to this incarnation of the runner. Then
+    /// [`RunnerEnd::next_action`] tells what to do.
+    pub fn receive(&mut self, now: Millis, message: ToRunner) {
         let session = message.session();
         if session < self.session {
             return;
         }
         if session > self.session {
             (self.session, self.received) = (session, 0);
+            self.next = None;
             self.early.clear();
         }
         match message {
-            ToRunner::Committed { sequence, .. } => actions.extend(self.committed(now, sequence)),
+            ToRunner::Committed { sequence, .. } => self.acknowledged(now, sequence),
             ToRunner::Message { sequence, heard, message, .. } => {
                 self.owes_header = true;
                 if sequence == self.received + 1 {
-                    self.received = sequence;
-                    actions.extend(self.obey(now, heard, message));
-                    self.obey_early(now, actions);
+                    self.next = Some((heard, message));
                 } else if sequence > self.received && sequence - self.received <= EARLY_MAX {
                     self.early.insert(sequence, (heard, message));
                 }
@@ -157,16 +162,25 @@ impl<T> RunnerEnd<T> {
         }
     }
 
-    fn obey_early(&mut self, now: Millis, actions: &mut Vec<Action>) {
-        while let Some((heard, message)) = self.early.remove(&(self.received + 1)) {
+    /// What to do about the messages received so far, one action after the other. Each one must be carried out before
+    /// the next call: whether an attempt is in flight decides about the message after it.
+    pub fn next_action(&mut self, now: Millis) -> Option<Action> {
+        if !self.committed.is_empty() {
+            return Some(Action::Committed { attempts: std::mem::take(&mut self.committed) });
+        }
+        loop {
+            let next = self.next.take().or_else(|| self.early.remove(&(self.received + 1)));
+            let (heard, message) = next?;
             self.received += 1;
-            actions.extend(self.obey(now, heard, message));
+            if let Some(action) = self.obey(now, heard, message) {
+                return Some(action);
+            }
         }
     }
 
-    fn committed(&mut self, now: Millis, sequence: u64) -> Option<Action> {
-        let mut attempts = Vec::new();
-        let ended = &mut self.ended;
+    /// The shard has committed the messages up to a sequence.
+    fn acknowledged(&mut self, now: Millis, sequence: u64) {
+        let (ended, attempts) = (&mut self.ended, &mut self.committed);
         let mut registered = false;
         self.outbox.acknowledge(now, sequence, |message| match message {
             RunnerMessage::Ended { attempt_ref, .. } => {
@@ -179,7 +193,6 @@ impl<T> RunnerEnd<T> {
         if registered && let Some(request) = self.register_again.take() {
             self.send_register(now, request);
         }
-        (!attempts.is_empty()).then_some(Action::Committed { attempts })
     }
 
     fn obey(&mut self, now: Millis, heard: Millis, message: ShardMessage) -> Option<Action> {

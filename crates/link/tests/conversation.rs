@@ -63,7 +63,29 @@ impl Pair {
     }
 
     fn deliver_to_runner(&mut self, message: ToRunner) {
-        self.runner.receive(self.now, message, &mut self.actions);
+        self.runner.receive(self.now, message);
+        while let Some(action) = self.runner.next_action(self.now) {
+            self.actions.push(action);
+        }
+    }
+
+    /// Like [`Pair::deliver_to_runner`], for a runner that accepts and stops attempts at once.
+    fn deliver_and_carry_out(&mut self, messages: impl IntoIterator<Item = ToRunner>) {
+        for message in messages {
+            self.runner.receive(self.now, message);
+        }
+        while let Some(action) = self.runner.next_action(self.now) {
+            match &action {
+                Action::Run { attempt_ref, .. } => {
+                    self.runner.add(*attempt_ref, InFlight::new(ExecutorKind::Echo, ()));
+                }
+                Action::Stop { attempt_ref } => {
+                    self.runner.send_ended(self.now, *attempt_ref, Outcome::of(End::Stopped));
+                }
+                Action::Committed { .. } => {}
+            }
+            self.actions.push(action);
+        }
     }
 
     /// The shard applies a message if it is the next one, as the engine does, and acknowledges it.
@@ -131,6 +153,32 @@ fn messages_are_obeyed_in_order() {
     assert_eq!(pair.runs(), [attempt_ref(1), attempt_ref(2), attempt_ref(3)]);
     pair.exchange();
     assert_eq!((pair.shard.unacknowledged(), pair.shard.retransmit_at()), (0, None));
+}
+
+/// The simulation found it: the inventory was taken before the attempts that arrived with it were in flight.
+#[test]
+fn an_inventory_lists_the_attempts_that_arrived_with_its_request() {
+    let mut pair = Pair::new();
+    let first = pair.send(run(1));
+    let rest = [pair.send(run(2)), pair.send(ShardMessage::Inventory { request: 9 })];
+    pair.deliver_and_carry_out(rest);
+    pair.deliver_and_carry_out([first]);
+    let frame = pair.runner.poll(pair.now).unwrap();
+    let Some(FromRunner { message: RunnerMessage::Register { in_flight, request: 9, .. }, .. }) = frame.messages.last()
+    else {
+        panic!("{frame:?}")
+    };
+    let listed: Vec<AttemptRef> = in_flight.iter().map(|reported| reported.attempt_ref).collect();
+    assert_eq!(listed, [attempt_ref(1), attempt_ref(2)]);
+}
+
+#[test]
+fn a_stop_that_arrives_with_its_dispatch_stops_the_attempt() {
+    let mut pair = Pair::new();
+    let messages = [pair.send(run(1)), pair.send(ShardMessage::Stop { attempt_ref: attempt_ref(1) })];
+    pair.deliver_and_carry_out(messages);
+    assert_eq!(pair.actions.last(), Some(&Action::Stop { attempt_ref: attempt_ref(1) }));
+    assert!(!pair.runner.is_in_flight(attempt_ref(1)));
 }
 
 #[test]

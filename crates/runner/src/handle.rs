@@ -165,14 +165,12 @@ impl Handle {
         }
         let mut state = self.0.state.lock();
         let (now, steady) = ((self.0.options.now)(), steady_clock::now());
-        let mut actions = Vec::new();
-        if let Some(link) = state.links.get_mut(&shard) {
-            for message in messages {
-                link.receive(steady, message, &mut actions);
+        for message in messages {
+            let Some(link) = state.links.get_mut(&shard) else { break };
+            link.receive(steady, message);
+            while let Some(action) = state.links.get_mut(&shard).and_then(|link| link.next_action(steady)) {
+                self.0.carry_out(&mut state, shard, action, now);
             }
-        }
-        for action in actions {
-            self.0.carry_out(&mut state, shard, action, now);
         }
         let wasm_runs = std::mem::take(&mut state.wasm_runs);
         let committed = std::mem::take(&mut state.committed);

@@ -130,6 +130,8 @@ struct OpenRequest {
     /// Whether a resend is safe: it has an idempotency key, or the operation is idempotent.
     repeatable: bool,
     tries: u32,
+    /// Number of commits before it was sent.
+    since: u64,
 }
 
 #[derive(Debug)]
@@ -180,6 +182,11 @@ impl World {
         }
         if self.rng.chance(self.scenario.outputs.unrequested) {
             self.scan_some_result();
+        }
+        if self.rng.one_in(4)
+            && let Some(job) = self.rng.pick(&self.clients.jobs).copied()
+        {
+            self.begin_read(job);
         }
         match self.rng.below(100) {
             0..=44 => self.submit_one(),
@@ -239,7 +246,8 @@ impl World {
             let operation = operation.clone();
             self.after(delay, Event::Deliver { shard, inbound: Inbound::Request { request, operation } });
         }
-        self.clients.open.insert(request, OpenRequest { shard, operation, repeatable, tries });
+        let since = self.store.commits();
+        self.clients.open.insert(request, OpenRequest { shard, operation, repeatable, tries, since });
         let timeout = REQUEST_TIMEOUT + self.rng.below(SECOND);
         self.after(timeout, Event::RequestTimesOut { request });
     }
@@ -259,6 +267,9 @@ impl World {
         let known_workflow = |id| ledger.workflows.known.contains_key(&id);
         let known_queue = |id| ledger.has_queue(id);
         invariants::invariant_answers_follow_commits(&answer, known_job, known_queue, known_workflow)?;
+        if let (Answer::Job(job), Some(open)) = (&answer, self.clients.open.get(&request)) {
+            self.check_answered(job, open.since)?;
+        }
         if self.rng.chance(self.scenario.lose_request) {
             self.coverage.count_fault(Fault::ReplyLost);
         } else {

@@ -55,6 +55,9 @@ faults! {
     EndedUnattended = "attempt ended while its runner was down";
     CapacityChanged = "capacity of a runner changed";
     RunnerPartitioned = "runner partitioned";
+    RunnerCutOneWay = "runner and shards cut in one direction";
+    ShardsCut = "shards cut from each other";
+    MessageCut = "message lost on a cut link";
     RunnerDeclaredLost = "runner declared lost";
     RunnerWorkedOn = "partitioned runner ended an attempt declared lost";
     RunnerBusy = "runner busy";
@@ -153,6 +156,10 @@ const REQUIRED: &[&str] = &[
     "answered: workflow exists",
     "answered: workflow removed",
     "answered: progressed",
+    "jobs read",
+    "jobs read: unknown",
+    "large results stored",
+    "runs with 16 shards and 32 runners",
     "workflow_cancelled",
     "workflow_resumed",
     "workflow_rerun",

@@ -23,6 +23,7 @@ use crate::coverage::{Coverage, Fault};
 use crate::crash::Crash;
 use crate::invariants::{self, Checked, DispatchSnapshot, Violation};
 use crate::ledger::{CheckContext, Commit};
+use crate::partitions::Direction;
 use crate::rng::{Rate, Rng};
 use crate::sabotage::Sabotage;
 use crate::scanner::Scanner;
@@ -702,6 +703,9 @@ impl World {
             Effect::ScanOutput { job, attempt } => self.scan_output((shard, epoch), AttemptRef { job, attempt }),
             Effect::ToShard { shard: to, message } => {
                 let from = self.shard_id(shard);
+                if self.is_cut(Direction::BetweenShards { from: shard, to: usize::from(to.0) }) {
+                    return Ok(());
+                }
                 for delay in self.message_delays() {
                     self.coverage.count("messages between shards");
                     let inbound = Inbound::FromShard { from, message };
@@ -723,6 +727,9 @@ impl World {
                     )?;
                 }
                 let Some(runner) = self.runners.iter().position(|other| other.id == runner) else { return Ok(()) };
+                if self.is_cut(Direction::ToRunner { runner, shard }) {
+                    return Ok(());
+                }
                 for delay in self.message_delays() {
                     self.after(delay, Event::ToRunner { runner, incarnation, shard, message: message.clone() });
                 }

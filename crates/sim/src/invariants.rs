@@ -46,6 +46,14 @@ fn require(holds: bool, invariant: &'static str, detail: impl FnOnce() -> String
     if holds { Ok(()) } else { Err(Violation { invariant, detail: detail() }) }
 }
 
+/// A read answers with a state that the job had at some time between request and answer.
+pub fn invariant_reads_are_linearizable(id: JobId, since: u64, observed: Option<&Job>, is_possible: bool) -> Checked {
+    require(is_possible, "invariant_reads_are_linearizable", || {
+        let observed = observed.map_or_else(|| "unknown".to_owned(), describe);
+        format!("{id} was never like this since commit {since}: {observed}")
+    })
+}
+
 /// Whatever was committed can be read by the owner that comes after.
 pub fn invariant_records_can_be_read(unreadable: u32) -> Checked {
     require(unreadable == 0, "invariant_records_can_be_read", || format!("{unreadable} unreadable records"))

@@ -16,6 +16,9 @@ impl World {
             if self.rng.chance(nemesis.partition_runner) {
                 self.partition_runner(runner);
             }
+            if self.rng.chance(nemesis.cut_runner) {
+                self.cut_runner(runner);
+            }
         }
         if self.rng.chance(nemesis.change_policy) {
             self.change_policy();
@@ -29,6 +32,9 @@ impl World {
         for shard in 0..self.hosts.len() {
             if self.rng.chance(nemesis.jump_clock) {
                 self.jump_clock(shard);
+            }
+            if self.hosts.len() > 1 && self.rng.chance(nemesis.cut_shard) {
+                self.cut_shard(shard);
             }
             if self.rng.chance(nemesis.take_over) && self.hosts[shard].processes.len() == 1 {
                 trace!(self, "shard {shard} is taken over");

@@ -12,6 +12,7 @@ use model::time::Millis;
 
 use crate::coverage::Fault;
 use crate::invariants::{self, Checked};
+use crate::partitions::Direction;
 use crate::rng::Rate;
 use crate::scenario::{SECOND, Time};
 use crate::spawner::Orphan;
@@ -153,7 +154,9 @@ impl World {
             return;
         }
         for frame in frames {
-            self.transmit(shard, frame);
+            if !self.is_cut(Direction::FromRunner { runner: index, shard }) {
+                self.transmit(shard, frame);
+            }
         }
     }
 
@@ -186,9 +189,8 @@ impl World {
             return Ok(());
         }
         let Some(link) = runner.links.get_mut(&shard) else { return Ok(()) };
-        let mut actions = Vec::new();
-        link.receive(now, message, &mut actions);
-        for action in actions {
+        link.receive(now, message);
+        while let Some(action) = self.next_action(index, shard) {
             match action {
                 Action::Run { attempt_ref, .. } => self.runner_accepts(index, shard, attempt_ref)?,
                 Action::Stop { attempt_ref } => self.runner_stops(index, shard, attempt_ref),
@@ -201,6 +203,11 @@ impl World {
         }
         self.send_due(index, shard);
         Ok(())
+    }
+
+    fn next_action(&mut self, index: usize, shard: usize) -> Option<Action> {
+        let now = self.steady(index);
+        self.runners[index].links.get_mut(&shard)?.next_action(now)
     }
 
     fn runner_accepts(&mut self, index: usize, shard: usize, attempt_ref: AttemptRef) -> Checked {

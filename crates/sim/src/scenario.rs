@@ -62,6 +62,10 @@ pub struct NemesisRates {
     /// Share of runner crashes that kill the spawner and its processes too.
     pub spawner_dies: Rate,
     pub partition_runner: Rate,
+    /// Messages between a runner and shards are lost in one direction.
+    pub cut_runner: Rate,
+    /// Messages between a shard and others are lost.
+    pub cut_shard: Rate,
     pub jump_clock: Rate,
     pub jump_max: Time,
     /// Operators change the policy version.
@@ -233,7 +237,12 @@ fn rate(rng: &mut Rng, most: u32) -> Rate {
 
 impl Scenario {
     pub fn draw(rng: &mut Rng) -> Self {
-        let shards = if rng.one_in(4) { 1 } else { rng.between(2, 4) as u16 };
+        let is_large = rng.one_in(50);
+        let shards = match (is_large, rng.below(4)) {
+            (true, _) => 16,
+            (false, 0) => 1,
+            (false, _) => rng.between(2, 4) as u16,
+        };
         // One shard is always valid.
         let shards = Shards::new(shards).or(Shards::new(1)).expect("one shard is valid");
         // Some seeds start shortly before midnight: idempotency keys are stored by day.
@@ -242,11 +251,12 @@ impl Scenario {
         Self {
             start: Millis(start),
             shards,
-            runners: rng.between(1, 4) as usize,
+            runners: if is_large { 32 } else { rng.between(1, 4) as usize },
             clients: rng.between(1, 6) as usize,
             drift_ppm_max: if rng.one_in(2) { 0 } else { rng.between(1, 20_000) },
             operations: rng.between(150, 1_200),
-            fault_phase: rng.between(MINUTE, 4 * MINUTE),
+            // Heartbeats of all runners to all shards take most of a large run.
+            fault_phase: if is_large { MINUTE } else { rng.between(MINUTE, 4 * MINUTE) },
             policy_use: match rng.below(10) {
                 0..3 => PolicyUse::Disabled,
                 3..8 => PolicyUse::Enforced,
@@ -372,6 +382,8 @@ fn nemesis(rng: &mut Rng) -> NemesisRates {
         crash_runner: rate(rng, 1_000),
         spawner_dies: rate(rng, 6_000),
         partition_runner: rate(rng, 1_000),
+        cut_runner: rate(rng, 600),
+        cut_shard: rate(rng, 600),
         jump_clock: rate(rng, 1_500),
         jump_max: match rng.below(8) {
             0 => 365 * DAY,

@@ -19,6 +19,7 @@ use crate::host::{Host, LateCommit, StoreFaults};
 use crate::invariants::{Checked, Violation};
 use crate::ledger::Ledger;
 use crate::operators::Operators;
+use crate::partitions::Cuts;
 use crate::plans::Plans;
 use crate::policy::Policy;
 use crate::rng::{Rate, Rng, mix};
@@ -98,6 +99,11 @@ pub enum Event {
     },
     /// A commit that was given up reaches the store.
     CommitArrives,
+    /// A client gets the answer to a read that it began after `since` commits.
+    ReadEnds {
+        job: JobId,
+        since: u64,
+    },
     ToRunner {
         runner: usize,
         incarnation: Incarnation,
@@ -179,6 +185,7 @@ pub struct World {
     pub(crate) commits: u64,
     /// Commits that were given up and are under way, oldest first.
     pub(crate) late_commits: VecDeque<LateCommit>,
+    pub(crate) cuts: Cuts,
     pub(crate) crash: Option<Crash>,
     /// Seed of the only workflow, in a calm run.
     chain: Option<u64>,
@@ -240,6 +247,7 @@ impl World {
             processes: 0,
             commits: 0,
             late_commits: VecDeque::new(),
+            cuts: Cuts::default(),
             crash: None,
             chain: None,
             alive: BTreeSet::new(),
@@ -275,6 +283,9 @@ impl World {
     }
 
     fn begin(&mut self) {
+        if (self.hosts.len(), self.runners.len()) == (16, 32) {
+            self.coverage.count("runs with 16 shards and 32 runners");
+        }
         for shard in 0..self.hosts.len() {
             self.at(0, Event::StartShard { shard });
         }
@@ -314,6 +325,7 @@ impl World {
             Event::StartShard { shard } => return self.start_shard(shard),
             Event::ReadStore { shard, epoch, fetch } => return self.read_store(shard, epoch, fetch),
             Event::CommitArrives => return self.commit_arrives(),
+            Event::ReadEnds { job, since } => return self.read_ends(job, since),
             Event::ToRunner { runner, incarnation, shard, message } => {
                 return self.runner_receives(runner, incarnation, shard, message);
             }
@@ -409,6 +421,7 @@ impl World {
             host.set_clock_to_furthest();
         }
         self.end_policy_outage();
+        self.heal_cuts();
         self.heal_runners();
         self.heal_clients();
         self.after(SECOND, Event::CheckQuiescence);

@@ -3,7 +3,7 @@
 //! It is deterministic and never blocks. A clone is another handle to the same data, so that a simulated process can
 //! crash and another one can continue with its data. Unlike in the embedded store, every shard has positions of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +46,16 @@ impl Fault {
     }
 }
 
+/// The value of a key from a commit on.
+#[derive(Debug)]
+struct PastValue {
+    commit: u64,
+    value: Option<Bytes>,
+}
+
+/// Keyspaces whose earlier values can be read.
+const HISTORIC: [Keyspace; 3] = [Keyspace::Live, Keyspace::Done, Keyspace::Spec];
+
 type FaultPlan = Box<dyn FnMut(ShardId, &Batch) -> Fault + Send>;
 type ReadFaultPlan = Box<dyn FnMut() -> bool + Send>;
 
@@ -76,6 +86,12 @@ struct Inner {
     leases: Leases,
     clock: Duration,
     late: Vec<(FencingToken, Batch)>,
+    /// Number of commits so far.
+    commits: u64,
+    /// Earlier values of keys in [`HISTORIC`].
+    history: BTreeMap<(Keyspace, FullKey), Vec<PastValue>>,
+    /// The next reads see the state after these commits.
+    read_after: VecDeque<u64>,
     fault_plan: Option<FaultPlan>,
     read_fault_plan: Option<ReadFaultPlan>,
     hooks: Vec<Arc<CommitHook>>,
@@ -115,6 +131,25 @@ impl ModelStore {
         }
         let (token, batch) = inner.late.remove(0);
         Some(inner.check(&token).map(|()| inner.apply(token.shard, &batch)))
+    }
+
+    /// Number of commits so far.
+    pub fn commits(&self) -> u64 {
+        self.inner.lock().commits
+    }
+
+    /// Runs `read`, whose reads of single keys see the state after these commits, one after the other: as if the others
+    /// were committed in between. Further reads see the newest state.
+    pub fn read_between<T>(&self, commits: impl IntoIterator<Item = u64>, read: impl FnOnce() -> T) -> T {
+        self.inner.lock().read_after = commits.into_iter().collect();
+        let result = read();
+        self.inner.lock().read_after.clear();
+        result
+    }
+
+    /// The value of a key in the state after a commit.
+    pub fn get_after(&self, commit: u64, shard: ShardId, keyspace: Keyspace, key: &[u8]) -> Option<Bytes> {
+        self.inner.lock().value_after(commit, keyspace, &FullKey::of(shard, key))
     }
 
     /// Expires the events of all commits so far.
@@ -168,6 +203,17 @@ impl Inner {
         }
     }
 
+    fn note_history(&mut self, keyspace: Keyspace, key: FullKey, value: Option<Bytes>) {
+        if HISTORIC.contains(&keyspace) {
+            self.history.entry((keyspace, key)).or_default().push(PastValue { commit: self.commits, value });
+        }
+    }
+
+    fn value_after(&self, commit: u64, keyspace: Keyspace, key: &FullKey) -> Option<Bytes> {
+        let versions = self.history.get(&(keyspace, *key))?;
+        versions.iter().rev().find(|past| past.commit <= commit)?.value.clone()
+    }
+
     /// One position for each shard up to the last one in use.
     fn cursor(&self, position: impl Fn(&ShardHead) -> Position) -> Cursor {
         let shards = self.shards.last_key_value().map_or(0, |(last, _)| usize::from(last.0) + 1);
@@ -180,14 +226,17 @@ impl Inner {
 
     fn apply(&mut self, shard: ShardId, batch: &Batch) -> Position {
         let bytes = Bytes::copy_from_slice(batch.as_bytes());
+        self.commits += 1;
         let mut events = Vec::new();
         for op in ops(&bytes) {
             match op.expect("a batch in memory decodes") {
                 Op::Put { keyspace, key, value } => {
+                    self.note_history(keyspace, FullKey::of(shard, key), Some(bytes.slice_ref(value)));
                     let table = self.tables.entry(keyspace).or_default();
                     table.insert(FullKey::of(shard, key), bytes.slice_ref(value));
                 }
                 Op::Delete { keyspace, key } => {
+                    self.note_history(keyspace, FullKey::of(shard, key), None);
                     self.tables.entry(keyspace).or_default().remove(&FullKey::of(shard, key));
                 }
                 Op::Event { payload } => events.push(bytes.slice_ref(payload)),
@@ -259,6 +308,9 @@ impl Store for ModelStore {
     fn get(&self, shard: ShardId, keyspace: Keyspace, key: &[u8]) -> Result<Option<Bytes>, Error> {
         let mut inner = self.inner.lock();
         inner.check_read()?;
+        if let Some(commit) = inner.read_after.pop_front() {
+            return Ok(inner.value_after(commit, keyspace, &FullKey::of(shard, key)));
+        }
         Ok(inner.tables.get(&keyspace).and_then(|table| table.get(&FullKey::of(shard, key))).cloned())
     }
 

@@ -21,6 +21,10 @@ impl Shard {
         {
             return Err(Refusal::JobOfWorkflow(origin.workflow));
         }
+        let terminal = self.jobs.get(id).filter(|entry| entry.job.state.is_terminal());
+        if let Some(job) = terminal.map(|entry| entry.job.clone()) {
+            self.make_room_for_retry(&job)?;
+        }
         match self.fire(id, Event::Reschedule, step) {
             Ok(_) => self.audit_job(Action::Retried, id, by, None, step),
             Err(Ignored::BudgetExhausted) => return Err(Refusal::RetriesUsedUp { max }),
@@ -31,12 +35,13 @@ impl Shard {
 
     /// A retry counts against the limits of live jobs like a new job, and needs its queue. An expired queue is restored
     /// for its old jobs only.
-    pub(super) fn make_room_for_retry(&mut self, job: &Job) -> Result<(), Refusal> {
+    fn make_room_for_retry(&mut self, job: &Job) -> Result<(), Refusal> {
         // A retry that is refused anyway must not restore the queue.
         if machine::step(job, &Event::Reschedule).is_err() {
             return Ok(());
         }
-        if self.jobs.len() >= self.config.live_jobs_max {
+        // The job itself is in memory already.
+        if self.jobs.len() > self.config.live_jobs_max {
             return Err(Refusal::Full { retry_after: self.config.retry_after });
         }
         match self.queues.get(job.queue).map(|entry| entry.queue().state) {

@@ -516,6 +516,12 @@ impl Ready {
         }
     }
 
+    /// Slots in use of a tenant's limit of live jobs, if it has one.
+    pub fn live_slots_in_use(&self, tenant: TenantNumber) -> Option<u32> {
+        self.tenants.limits(tenant).max_live?;
+        Some(self.leases.used(self.tenants.scopes(tenant)?.live))
+    }
+
     /// The same for concurrency groups.
     pub fn restore_group_leases(&mut self) {
         for ((tenant, rule), running) in &self.groups {

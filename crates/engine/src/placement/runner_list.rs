@@ -2,12 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use model::id::{JobId, RunnerId};
+use model::id::{Epoch, JobId, RunnerId};
 use model::time::Millis;
 
 use crate::placement::attributes::RunnerIndex;
 use crate::runners::Runner;
 use crate::shard::{Map, Set};
+
+/// Bits of an inventory request's number that count within an epoch: enough for centuries.
+const INVENTORY_BITS: u32 = 40;
 
 /// The runners that have sent a message to this shard, until they expire.
 #[derive(Debug, Default)]
@@ -24,6 +27,8 @@ pub(crate) struct Runners {
     jobs: Map<RunnerId, Set<JobId>>,
     /// Number of the last session with any runner.
     sessions: u64,
+    /// Number of inventory requests to all runners.
+    inventories: u64,
 }
 
 impl Runners {
@@ -55,6 +60,13 @@ impl Runners {
     pub fn next_session(&mut self) -> u64 {
         self.sessions += 1;
         self.sessions
+    }
+
+    /// Number of a new inventory request. Unique over all runners and epochs of the shard: an answer to an earlier owner,
+    /// or from before a runner was forgotten, does not match.
+    pub fn next_inventory(&mut self, epoch: Epoch) -> u64 {
+        self.inventories += 1;
+        (epoch.0 << INVENTORY_BITS) + self.inventories
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &(RunnerId, Runner)> {

@@ -5,8 +5,9 @@ use model::id::{JobId, RunnerId, ShardId};
 use model::job::End;
 use model::spec::JobSpec;
 use model::state::State;
+use model::verdict::OutputVerdict;
 
-use crate::support::{Fixture, RUNNER, SECOND, config_of, job, room};
+use crate::support::{Fixture, RUNNER, SECOND, config_of, job, room, scan};
 
 fn limited(limits: TenantLimits) -> Settings {
     Settings { tenants: [("red".to_owned(), limits)].into(), ..Settings::default() }
@@ -43,6 +44,24 @@ fn a_tenants_running_jobs_are_limited_and_others_are_not_held_up() {
         shard.finish_all();
         assert!(red.iter().all(|id| shard.state(*id) == State::Succeeded));
     }
+}
+
+/// The simulation found it: the operation before the retry makes it possible, and both wait for one fetch.
+#[test]
+fn a_retry_after_another_operation_takes_a_slot_too() {
+    let mut shard = with(TenantLimits { max_live: Some(1), ..TenantLimits::default() });
+    let job = shard.submit(&of("red"));
+    shard.run_attempt(job, End::Succeeded);
+    shard.hold_fetches = true;
+    let attempt = shard.job(job).attempt;
+    shard.input(Input::Scanned { job, attempt, scan: scan(OutputVerdict::Quarantine) });
+    let request = shard.next_request();
+    shard.input(Input::Retry { request, job, by: None });
+    shard.answer_fetches();
+    assert!(matches!(shard.answer(request), Some(Answer::Job(_))));
+    assert!(shard.state(job).is_on_runner());
+    let refused = shard.try_submit(&[of("red")]);
+    assert!(matches!(refused[0], Err(Refusal::TenantFull { max: 1, .. })), "{refused:?}");
 }
 
 // FEATURES: D13

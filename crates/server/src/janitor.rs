@@ -1,23 +1,27 @@
 //! Janitor: garbage collection of blobs, and removal of output files that a crash left behind.
 
-use std::collections::HashSet;
+mod marks;
+mod ranges;
+mod records;
+
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Weak;
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant, SystemTime};
 
 use blobs::Blobs;
-use model::batch::Keyspace;
-use model::blob::{BlobId, named_in};
-use model::id::{ShardId, Shards};
+use model::id::Shards;
+use parking_lot::Mutex;
 use shard::reads;
-use store::{Order, Range, Store};
+use store::Store;
 use tokio::sync::watch;
 
 use crate::error::Error;
+use marks::Marker;
 
-/// Records per page of a scan.
-const PAGE: usize = 500;
+/// How often the marks follow the commits between collections. The journal keeps commits for longer, also at its highest
+/// rate.
+const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) struct Janitor {
     pub store: Weak<dyn Store>,
@@ -33,12 +37,9 @@ pub(crate) async fn run_janitor(mut janitor: Janitor) {
     let (store, shards, logs) = (janitor.store.clone(), janitor.shards, janitor.logs.clone());
     // A failure costs disk space only.
     let _ = tokio::task::spawn_blocking(move || clear_orphaned_logs(&store, shards, &logs)).await;
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(janitor.interval) => {}
-            _ = janitor.stopping.wait_for(|stopping| *stopping) => return,
-        }
-        match collect(&janitor).await {
+    let marker = Arc::new(Mutex::new(Marker::new(shards)));
+    while wait(&mut janitor, &marker).await {
+        match collect(&janitor, &marker).await {
             Ok(Some(swept)) => tracing::info!(?swept, "unreferenced blobs removed"),
             Ok(None) => return,
             // An unreadable record may refer to any blob: nothing was removed.
@@ -51,74 +52,48 @@ pub(crate) async fn run_janitor(mut janitor: Janitor) {
 }
 
 /// Removes the blobs that no record and no worker refers to. `None` after the node has stopped.
-async fn collect(janitor: &Janitor) -> Result<Option<blobs::SweepStats>, Error> {
+async fn collect(janitor: &Janitor, marker: &Arc<Mutex<Marker>>) -> Result<Option<blobs::SweepStats>, Error> {
     // Before marking: blobs put from here on are not swept.
     let collection = janitor.blobs.begin_collection()?;
-    let (store, shards) = (janitor.store.clone(), janitor.shards);
-    let marked = tokio::task::spawn_blocking(move || mark(&store, shards)).await;
+    let (store, marks) = (janitor.store.clone(), Arc::clone(marker));
+    let marked = tokio::task::spawn_blocking(move || marks.lock().mark(&store)).await;
     let Some(in_use) = marked.map_err(|error| Error::Panicked(error.to_string()))?? else { return Ok(None) };
-    Ok(Some(collection.sweep(|blob| in_use.contains(blob), SystemTime::now()).await?))
-}
-
-/// Keyspaces of workflows with references to blobs: definitions, inputs, task results, outputs. Live workflows are scanned twice:
-/// one that ends during the scan is found under `WorkflowsDone`, a rerun one by the second scan.
-const WORKFLOW_KEYSPACES: [Keyspace; 8] = [
-    Keyspace::Workflows,
-    Keyspace::WorkflowsDone,
-    Keyspace::WorkflowSpecs,
-    Keyspace::Definitions,
-    Keyspace::Tasks,
-    Keyspace::Signals,
-    Keyspace::Schedules,
-    Keyspace::Workflows,
-];
-
-/// All blobs that a job, workflow or schedule on record refers to. Holds the store for one page at a time, so that it
-/// can be closed.
-fn mark(store: &Weak<dyn Store>, shards: Shards) -> Result<Option<HashSet<BlobId>>, Error> {
-    let mut in_use = HashSet::new();
-    for shard in shards.all() {
-        // `Live` twice: a job that ends during the scan is found under `Done`, a retried one by the second scan.
-        for keyspace in [Keyspace::Live, Keyspace::Done, Keyspace::Live] {
-            let is_open = for_each_record(store, shard, keyspace, |store, value| {
-                let job = reads::complete(store, shard, reads::decode(shard, value)?)?;
-                in_use.extend(job.blobs().map_err(|source| Error::record(shard, source))?);
-                Ok(())
-            })?;
-            if !is_open {
-                return Ok(None);
-            }
-        }
-        for keyspace in WORKFLOW_KEYSPACES {
-            let is_open = for_each_record(store, shard, keyspace, |_, value| {
-                in_use.extend(named_in(value));
-                Ok(())
-            })?;
-            if !is_open {
-                return Ok(None);
-            }
-        }
-    }
-    Ok(Some(in_use))
-}
-
-/// Scans a keyspace page by page. False after the node has stopped.
-fn for_each_record(
-    store: &Weak<dyn Store>,
-    shard: ShardId,
-    keyspace: Keyspace,
-    mut visit: impl FnMut(&dyn Store, &[u8]) -> Result<(), Error>,
-) -> Result<bool, Error> {
-    let mut range = Range::all();
+    let mut sweep = std::pin::pin!(collection.sweep(|blob| in_use.contains(blob), SystemTime::now()));
     loop {
-        let Some(store) = store.upgrade() else { return Ok(false) };
-        let page = store.scan(shard, keyspace, range, Order::Ascending, PAGE)?;
-        page.iter().try_for_each(|(_, value)| visit(store.as_ref(), value))?;
-        match page.last() {
-            Some((last, _)) if page.len() == PAGE => range = Range::all().after(last),
-            Some(_) | None => return Ok(true),
+        tokio::select! {
+            swept = &mut sweep => return Ok(Some(swept?)),
+            // A large bucket takes long.
+            () = tokio::time::sleep(FOLLOW_INTERVAL) => {
+                follow(janitor, marker).await;
+            }
         }
     }
+}
+
+/// Waits for the next collection, while the marks follow the commits. False after the node has stopped.
+async fn wait(janitor: &mut Janitor, marker: &Arc<Mutex<Marker>>) -> bool {
+    let since = Instant::now();
+    loop {
+        let remaining = janitor.interval.saturating_sub(since.elapsed());
+        tokio::select! {
+            () = tokio::time::sleep(remaining.min(FOLLOW_INTERVAL)) => {}
+            _ = janitor.stopping.wait_for(|stopping| *stopping) => return false,
+        }
+        if remaining <= FOLLOW_INTERVAL {
+            return true;
+        }
+        if !follow(janitor, marker).await {
+            return false;
+        }
+    }
+}
+
+/// Lets the marks follow the commits. False after the node has stopped.
+async fn follow(janitor: &Janitor, marker: &Arc<Mutex<Marker>>) -> bool {
+    let (store, marker) = (janitor.store.clone(), Arc::clone(marker));
+    let is_open = tokio::task::spawn_blocking(move || marker.lock().follow(&store)).await;
+    // After a panic the marks are gone, and the next collection reads all records.
+    is_open.unwrap_or(true)
 }
 
 /// Removes the output files of deleted jobs, and of ended attempts, whose output is a blob.

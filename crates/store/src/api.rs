@@ -68,8 +68,8 @@ pub trait Store: Send + Sync {
         limit: usize,
     ) -> Result<Vec<(Key, Bytes)>, Error>;
 
-    /// Reads the events of commits after `after`, each shard's in commit order. [`Error::CursorExpired`] if some of
-    /// them have expired, [`Error::ForeignCursor`] if the cursor is not of this store.
+    /// Reads the commits after `after`, each shard's in commit order. [`Error::CursorExpired`] if some of them have
+    /// expired, [`Error::ForeignCursor`] if the cursor is not of this store.
     fn events(&self, after: &Cursor) -> Result<Box<dyn EventReader>, Error>;
 
     /// The cursor after the newest durable commits.
@@ -118,7 +118,7 @@ pub struct FencingToken {
     pub position: Position,
 }
 
-/// Reader of events. Returns `None` at the end, and continues when there are more.
+/// Reader of commits. Returns `None` at the end, and continues when there are more.
 pub trait EventReader: Send {
     fn next(&mut self) -> Result<Option<Committed>, Error>;
 
@@ -126,12 +126,15 @@ pub trait EventReader: Send {
     fn cursor(&self) -> Cursor;
 }
 
-/// The events of one commit, in the order in which they were added to its batch.
+/// One commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
     pub shard: ShardId,
     pub position: Position,
+    /// Events, in the order in which they were added to the batch.
     pub events: Vec<Bytes>,
+    /// The whole batch, for [`model::batch::ops`].
+    pub batch: Bytes,
 }
 
 /// A small value shared by all nodes, changed by compare-and-set.

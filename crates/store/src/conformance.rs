@@ -60,6 +60,7 @@ macro_rules! conformance_tests {
             pagination_returns_every_key_once,
             many_keys_are_read_in_their_order,
             events_are_in_commit_order,
+            an_event_reader_returns_whole_batches,
             an_event_reader_continues_after_the_end,
             an_expired_cursor_is_rejected,
             a_cursor_of_another_store_is_rejected,

@@ -244,7 +244,7 @@ impl Inner {
         }
         let head = self.shards.entry(shard).or_default();
         head.position = head.position.next();
-        self.log.push(Committed { shard, position: head.position, events });
+        self.log.push(Committed { shard, position: head.position, events, batch: bytes });
         head.position
     }
 }

@@ -60,6 +60,41 @@ pub fn events_are_in_commit_order(fixture: &mut dyn Fixture) {
     check(fixture);
 }
 
+/// The feed of changes is exact: every write of every commit, and nothing else.
+pub fn an_event_reader_returns_whole_batches(fixture: &mut dyn Fixture) {
+    let start = newest(fixture);
+    let mut tokens = [open(fixture, SHARD), open(fixture, ShardId(1))];
+    let mut written: [Vec<Batch>; 2] = [Vec::new(), Vec::new()];
+    for number in 0..6_u8 {
+        let mut batch = Batch::new();
+        for keyspace in Keyspace::ALL {
+            batch.put(keyspace, &[number, keyspace as u8], &[number; 40]);
+            batch.delete(keyspace, &[number.wrapping_sub(1), keyspace as u8]);
+        }
+        add_event(&mut batch, "event");
+        batch.put(Keyspace::Live, &[number], b"");
+        if number == 3 {
+            batch.clear();
+        }
+        let index = usize::from(number % 2);
+        fixture.store().commit(&mut tokens[index], &batch).expect("the owner can commit");
+        written[index].push(batch);
+    }
+    let check = |fixture: &dyn Fixture| {
+        let found = read_to_end(&mut *fixture.store().events(&start).expect("the cursor is valid"));
+        for (shard, expected) in [SHARD, ShardId(1)].into_iter().zip(&written) {
+            let found = found.iter().filter(|committed| committed.shard == shard);
+            let found: Vec<&[u8]> = found.map(|committed| &*committed.batch).collect();
+            let expected: Vec<&[u8]> = expected.iter().map(Batch::as_bytes).collect();
+            assert_eq!(found, expected, "each batch as it was written");
+        }
+    };
+    check(fixture);
+    fixture.flush();
+    fixture.reopen();
+    check(fixture);
+}
+
 pub fn an_event_reader_continues_after_the_end(fixture: &mut dyn Fixture) {
     let mut token = open(fixture, SHARD);
     let mut reader = fixture.store().events(&newest(fixture)).expect("the cursor is valid");

@@ -43,7 +43,7 @@ impl EventReader for JournalEvents {
             match decode(&entry).map_err(|reason| unreadable(reason.to_owned()))? {
                 JournalEntry::Commit { shard, batch } => {
                     let events = events_of(&batch).map_err(unreadable)?;
-                    return Ok(Some(Committed { shard, position, events }));
+                    return Ok(Some(Committed { shard, position, events, batch }));
                 }
                 JournalEntry::OpenShard { .. } | JournalEntry::Document { .. } | JournalEntry::Checkpoint { .. } => {}
             }

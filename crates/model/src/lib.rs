@@ -15,6 +15,7 @@ pub mod key;
 pub mod limits;
 pub mod machine;
 pub mod message;
+pub mod partition;
 pub mod queue;
 pub mod reason;
 pub mod rejected;

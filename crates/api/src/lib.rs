@@ -21,8 +21,8 @@ mod why;
 mod workflow;
 
 pub use audit::{
-    AuditEntryView, AuditHeadView, AuditReportView, BrokenView, ExportedEntry, ExportedHead, ExportedLine,
-    ShardAuditView,
+    AuditEntryView, AuditHeadView, AuditReportView, BrokenView, CheckpointView, ExportedCheckpoint, ExportedEntry,
+    ExportedHead, ExportedLine, ShardAuditView, VerifiedCheckpointView,
 };
 pub use change::{ChangeKind, ChangeView};
 pub use content::{

@@ -1,6 +1,8 @@
 //! The audit log of a shard. An entry is part of the commit it describes.
 
-use model::audit::{Action, AuditEntry, Head};
+mod retention;
+
+use model::audit::{Action, AuditEntry, Head, SignedCheckpoint};
 use model::batch::Keyspace;
 use model::codec;
 use model::id::{JobId, QueueId, WorkflowId};
@@ -11,18 +13,22 @@ use model::verdict::{Decision, OutputDecision, OutputVerdict, Verdict};
 use crate::input::Actor;
 use crate::shard::Shard;
 use crate::step::Step;
+use retention::Removal;
 
-/// The end of the hash chain.
+/// Both ends of the hash chain.
 #[derive(Debug)]
 pub(crate) struct AuditChain {
     head: Head,
     /// Entries were appended since the head was last written.
     dirty: bool,
+    /// The checkpoint on record. Absent: no entry was removed.
+    start: Option<SignedCheckpoint>,
+    removal: Removal,
 }
 
 impl Default for AuditChain {
     fn default() -> Self {
-        Self { head: Head::START, dirty: false }
+        Self { head: Head::START, dirty: false, start: None, removal: Removal::None }
     }
 }
 

@@ -52,9 +52,11 @@ pub struct Config {
     pub retention: Millis,
     /// The same for jobs with a dead letter, if it is longer.
     pub dead_letter_retention: Millis,
+    /// How long entries of the audit log stay on record. Absent: for ever.
+    pub audit_retention: Option<Millis>,
     /// Key of the delay jitter. The shell fills it from the system's random source, so that delays are unpredictable.
     pub jitter_key: [u8; 32],
-    /// Interval of the sweep over terminal jobs and old idempotency keys.
+    /// Interval of the sweep over terminal jobs, old idempotency keys and old entries of the audit log.
     pub sweep_interval: Millis,
     /// Records per sweep chunk; bounds the size of its commit.
     pub sweep_chunk: usize,
@@ -108,6 +110,7 @@ impl Config {
             runtime_max: None,
             retention: Millis::from_secs(7 * 24 * 3600),
             dead_letter_retention: Millis::from_secs(30 * 24 * 3600),
+            audit_retention: Some(Millis::from_secs(400 * 24 * 3600)),
             jitter_key: [0; 32],
             sweep_interval: Millis::from_secs(60),
             sweep_chunk: 200,

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use model::audit::{Action, Head, Link};
 use model::batch::Keyspace;
 use model::id::{JobId, WorkflowId};
 use model::job::Job;
 use model::key::{Day, KeyEntry};
 use model::spec::{Digest, KeyHash};
+use model::time::Millis;
 use model::workflow::{Signal, TaskKey, TaskRecord, Workflow, WorkflowSpec};
 use workflow::Plan;
 
@@ -21,6 +23,9 @@ pub enum Fetch {
     Finished { after: JobId, limit: usize },
     /// Idempotency keys recorded before a day.
     OldKeys { before: Day, limit: usize },
+    /// The oldest entries of the audit log: those after `after`, up to the first that is not older than `before` or does
+    /// not continue the chain.
+    OldAudit { after: Head, before: Millis, limit: usize },
     /// A workflow that has ended, with all its records.
     Workflow { id: WorkflowId },
     /// Workflows that have ended after `after`, oldest first.
@@ -57,6 +62,10 @@ pub enum Fetched {
         keys: Vec<Vec<u8>>,
         more: bool,
     },
+    OldAudit {
+        entries: Vec<OldAuditEntry>,
+        more: bool,
+    },
     /// Absent: no workflow with this id has ended.
     Workflow {
         id: WorkflowId,
@@ -79,6 +88,15 @@ pub enum Fetched {
         /// Where to continue. Absent at the end.
         after: Option<Digest>,
     },
+}
+
+/// An old entry of the audit log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OldAuditEntry {
+    pub number: u64,
+    pub link: Link,
+    pub at: Millis,
+    pub action: Action,
 }
 
 /// All records of a workflow.

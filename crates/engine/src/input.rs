@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use model::audit::{Checkpoint, SignedCheckpoint};
 use model::id::{Attempt, Incarnation, JobId, QueueId, RunnerId, ScheduleId, ShardId, WorkflowId};
 use model::job::{Job, Scan};
 use model::json::Json;
@@ -279,6 +280,10 @@ pub enum Input {
         attempt: Attempt,
         message: String,
     },
+    /// The answer to [`Effect::SignAudit`].
+    AuditSigned {
+        signed: Box<SignedCheckpoint>,
+    },
     FromShard {
         from: ShardId,
         message: PeerMessage,
@@ -332,12 +337,22 @@ pub enum Effect {
         job: JobId,
         attempt: Attempt,
     },
+    /// Sign a checkpoint of the audit log. Without an answer it is requested again.
+    SignAudit(Box<SignRequest>),
     Fetch(Fetch),
     /// A message to another shard. It may be lost.
     ToShard {
         shard: ShardId,
         message: PeerMessage,
     },
+}
+
+/// A checkpoint of the audit log to sign.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SignRequest {
+    pub checkpoint: Checkpoint,
+    /// The checkpoint on record. If its own signature is invalid, the new one must not be signed.
+    pub previous: Option<SignedCheckpoint>,
 }
 
 /// A job that was accepted, now or earlier under the same idempotency key.

@@ -48,10 +48,10 @@ mod workflows;
 
 pub use anomaly::Anomaly;
 pub use config::{Config, INPUT_BYTES_MAX, KEY_LIFETIME_MAX};
-pub use fetch::{Fetch, Fetched, StoredWorkflow};
+pub use fetch::{Fetch, Fetched, OldAuditEntry, StoredWorkflow};
 pub use input::{
     Accepted, Actor, Answer, ApprovalDecision, Effect, Input, NewQueue, NewSchedule, NewWorkflow, Refusal, RequestId,
-    Submission,
+    SignRequest, Submission,
 };
 pub use peers::PeerMessage;
 pub use placement::why::{RUNNERS_EXPLAINED_MAX, RunnerVerdict, RunnerWhy, WaitsFor, Why, WhyCounts};

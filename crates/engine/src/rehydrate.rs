@@ -196,6 +196,7 @@ impl Shard {
             Fetched::UnreadableKeys { keys } => self.unreadable_keys(&keys, step),
             Fetched::Finished { jobs, more } => self.fetched_finished(&jobs, more, step),
             Fetched::OldKeys { keys, more } => self.fetched_old_keys(&keys, more, step),
+            Fetched::OldAudit { entries, more } => self.fetched_old_audit(&entries, more, step),
             Fetched::Workflow { id, found } => self.fetched_workflow(id, found, step),
             Fetched::UnreadableWorkflow { id } => self.unreadable_workflow(id, step),
             Fetched::FinishedWorkflows { workflows, more } => self.fetched_finished_workflows(workflows, more, step),

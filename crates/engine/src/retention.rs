@@ -60,6 +60,7 @@ impl Shard {
             let before = Day::of(self.now.saturating_sub(self.config.key_lifetime));
             step.effects.push(Effect::Fetch(Fetch::OldKeys { before, limit }));
         }
+        self.sweep_audit(step);
     }
 
     pub(crate) fn fetched_finished(&mut self, jobs: &[Job], more: bool, step: &mut Step) {

@@ -169,6 +169,7 @@ impl Shard {
             Input::PolicyUnavailable { job, message } => self.policy_unavailable(job, message, step),
             Input::Scanned { job, attempt, scan } => self.scanned(job, attempt, scan, step),
             Input::ScanFailed { job, attempt, message } => self.scan_failed(job, attempt, message, step),
+            Input::AuditSigned { signed } => self.audit_signed(*signed, step),
             Input::Settings(settings) => self.apply_settings(settings, step),
             Input::FromShard { from, message } => self.receive_from_shard(from, message, step),
             Input::Explain { request, job } => self.explain(request, job, step),

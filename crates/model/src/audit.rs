@@ -1,9 +1,13 @@
 //! Audit log: decisions of the policy and operations of people, hash-chained.
 //!
 //! Each shard has its own chain. An entry is stored after its hash, which covers the entry and the previous hash. The
-//! newest hash is enough to detect changed or missing older entries.
+//! newest hash is enough to detect changed or missing older entries. The oldest entries may be removed: a signed
+//! [`Checkpoint`] then takes their place at the beginning of the chain.
+
+mod checkpoint;
 
 use std::fmt;
+use std::str::FromStr;
 
 use minicbor::{Decode, Encode};
 
@@ -11,6 +15,8 @@ use crate::codec::{self, DecodeError};
 use crate::id::{JobId, QueueId};
 use crate::time::Millis;
 use crate::verdict::PolicyVersion;
+
+pub use checkpoint::{Checkpoint, Invalid, PublicKey, Signature, SignedCheckpoint};
 
 macro_rules! actions {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal;)*) => {
@@ -72,6 +78,8 @@ actions! {
     ScheduleResumed = 32, "schedule_resumed";
     ScheduleRemoved = 33, "schedule_removed";
     ScheduleTriggered = 34, "schedule_triggered";
+    /// The oldest entries of the log were removed after their retention.
+    AuditShortened = 35, "audit_shortened";
 }
 
 /// An entry of the audit log.
@@ -140,13 +148,40 @@ impl fmt::Display for Link {
     }
 }
 
+impl FromStr for Link {
+    type Err = InvalidHex;
+
+    fn from_str(text: &str) -> Result<Self, InvalidHex> {
+        parse_hex(text).map(Self)
+    }
+}
+
+/// Parse error of a link, key or signature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("expected {digits} hexadecimal digits")]
+pub struct InvalidHex {
+    pub digits: usize,
+}
+
+fn parse_hex<const N: usize>(text: &str) -> Result<[u8; N], InvalidHex> {
+    let mut bytes = [0; N];
+    let invalid = InvalidHex { digits: 2 * N };
+    if text.len() != 2 * N || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return Err(invalid);
+    }
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).map_err(|_| invalid)?;
+    }
+    Ok(bytes)
+}
+
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Link({self})")
     }
 }
 
-/// Head of a chain: the number of entries and the newest hash.
+/// Head of a chain: the number of its newest entry and the newest hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Head {
     #[n(0)]

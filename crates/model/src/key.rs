@@ -194,7 +194,15 @@ pub const META_LAST_ID: &[u8] = b"last_id";
 /// Key of the head of the shard's audit chain.
 pub const META_AUDIT: &[u8] = b"audit";
 
+/// Key of the signed checkpoint at the beginning of the shard's audit chain. Absent: no entry was removed.
+pub const META_AUDIT_START: &[u8] = b"audit_start";
+
 /// Key of an audit entry.
 pub fn audit(number: u64) -> [u8; 8] {
     number.to_be_bytes()
+}
+
+/// Parses an [`audit`] key.
+pub fn number_of_audit(key: &[u8]) -> Option<u64> {
+    key.try_into().ok().map(u64::from_be_bytes)
 }

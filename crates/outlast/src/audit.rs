@@ -10,6 +10,7 @@ use anyhow::Result;
 use api::{AuditEntryView, Page};
 use clap::{Args, Subcommand};
 use client::audit::{Filter, KnownLink};
+use model::audit::PublicKey;
 
 use crate::context::Context;
 use crate::jobs::list::now;
@@ -39,6 +40,9 @@ enum Command {
         /// Link recorded earlier that the chain must still contain; repeatable.
         #[arg(long, value_name = "SHARD:NUMBER:LINK")]
         head: Vec<KnownLink>,
+        /// Public key recorded earlier that must have signed the checkpoints of a shortened log.
+        #[arg(long, value_name = "PUBLIC_KEY")]
+        key: Option<PublicKey>,
     },
     /// Write the whole log to a file that can be verified elsewhere; `-` for standard output.
     Export {
@@ -79,8 +83,8 @@ pub async fn run(options: Options, context: &Context) -> Result<u8> {
             context.printer.print(&page, |page: &Page<AuditEntryView>, paint| table(&page.items, now(), paint))?;
             Ok(exit::DONE)
         }
-        Command::Verify { file: Some(file), head } => verify::file(&file, head, context),
-        Command::Verify { file: None, head } => verify::server(&head, context).await,
+        Command::Verify { file: Some(file), head, key } => verify::file(&file, head, key, context),
+        Command::Verify { file: None, head, key } => verify::server(&head, key, context).await,
         Command::Export { file, force } => export::to(&file, force, context).await,
     }
 }

@@ -70,6 +70,8 @@ pub(crate) struct Core {
     pub node: model::id::NodeId,
     pub policy: PolicyChecks,
     pub plans: Arc<Plans>,
+    /// Signs checkpoints of the audit log.
+    pub audit_key: Arc<signing::Key>,
     /// Changes with every commit.
     pub commits: watch::Receiver<()>,
 }

@@ -32,6 +32,9 @@ pub enum Error {
     Policy(String),
 
     #[error(transparent)]
+    Signing(#[from] signing::Error),
+
+    #[error(transparent)]
     Blobs(#[from] blobs::Error),
 
     #[error("cannot start the spawner, the process that runs jobs: {0}")]
@@ -63,6 +66,7 @@ impl Error {
             | Self::Config { .. }
             | Self::BlobStore(_)
             | Self::Policy(_)
+            | Self::Signing(_)
             | Self::Blobs(_)
             | Self::Spawner(_)
             | Self::Store(_)

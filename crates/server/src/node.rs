@@ -37,6 +37,9 @@ const CONNECTION_DRAIN: Duration = Duration::from_secs(2);
 /// An idle spawner without a server exits after this time.
 const UNCLAIMED_IDLE: Duration = Duration::from_secs(2);
 
+/// Key file in the data directory.
+const AUDIT_KEY: &str = "audit.key";
+
 /// Address of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
@@ -70,6 +73,7 @@ struct ApiParts {
     blobs: Blobs,
     policy: PolicyChecks,
     plans: Arc<Plans>,
+    audit_key: Arc<signing::Key>,
 }
 
 /// Reports the first failure of any thread to the node.
@@ -97,6 +101,7 @@ impl Node {
         let serving = tokio::spawn(api::serve(listener, app.clone(), stop));
 
         let store = Arc::new(open_store(&options).await?);
+        let audit_key = Arc::new(signing::Key::open(&options.data_dir.join(AUDIT_KEY))?);
         let blobs = open_blobs(&options).await?;
         let shards = shard_count(store.as_ref(), options.shards)?;
         let (inboxes, receivers): (Vec<Inbox>, Vec<InboxReceiver>) = shards.all().map(|_| Inbox::new()).unzip();
@@ -134,6 +139,7 @@ impl Node {
                     tasks: tokio::runtime::Handle::current(),
                     inbox: inboxes[usize::from(id.0)].clone(),
                 },
+                audit_key: audit_key.clone(),
             };
             let start = ShardStart {
                 config: options.engine(id, shards, jitter_key),
@@ -154,12 +160,12 @@ impl Node {
                 return Err(node.failed().await);
             }
         }
-        node.open_api(&options, ApiParts { shards, blobs, policy, plans });
+        node.open_api(&options, ApiParts { shards, blobs, policy, plans, audit_key });
         Ok(node)
     }
 
     fn open_api(&self, options: &Options, parts: ApiParts) {
-        let ApiParts { shards, blobs, policy, plans } = parts;
+        let ApiParts { shards, blobs, policy, plans, audit_key } = parts;
         let (sender, commits) = watch::channel(());
         self.store.on_commit(Box::new(move || {
             sender.send_replace(());
@@ -174,6 +180,7 @@ impl Node {
             node: self.store.node(),
             policy: policy.clone(),
             plans,
+            audit_key,
             commits,
         };
         tokio::spawn(policy.reload_periodically(self.stopping.subscribe()));

@@ -70,6 +70,8 @@ pub struct Options {
     pub retention_ms: u64,
     /// Retention of jobs with a dead letter, if longer.
     pub dead_letter_retention_ms: u64,
+    /// Retention of the audit log. 0: for ever.
+    pub audit_retention_ms: u64,
     /// Policy backend.
     pub policy: PolicyOptions,
     /// Time after which an approval request expires.
@@ -140,6 +142,7 @@ impl Default for Options {
             live_jobs_max: config.live_jobs_max,
             retention_ms: config.retention.0,
             dead_letter_retention_ms: config.dead_letter_retention.0,
+            audit_retention_ms: config.audit_retention.map_or(0, |retention| retention.0),
             policy: PolicyOptions::default(),
             approval_expiry_ms: config.approval_expiry.0,
             show_originals: false,
@@ -266,6 +269,7 @@ impl Options {
         config.live_jobs_max = self.live_jobs_max;
         config.retention = Millis(self.retention_ms);
         config.dead_letter_retention = Millis(self.dead_letter_retention_ms);
+        config.audit_retention = (self.audit_retention_ms > 0).then_some(Millis(self.audit_retention_ms));
         config.approval_expiry = Millis(self.approval_expiry_ms);
         config.runtime_max = (self.running_max_ms > 0).then_some(Millis(self.running_max_ms));
         config.jitter_key = jitter_key;
@@ -301,5 +305,17 @@ mod tests {
         std::fs::write(&file, "lisen: x\n").unwrap();
         let refused = Options::from_file(&file).unwrap_err().to_string();
         assert!(refused.contains("lisen"), "{refused}");
+    }
+
+    #[test]
+    fn the_audit_log_is_kept_for_400_days_by_default_and_with_0_for_ever() {
+        let shards = Shards::new(1).unwrap();
+        let retention = |options: &Options| options.engine(ShardId(0), shards, [0; 32]).audit_retention;
+        let mut options = Options::default();
+        assert_eq!(retention(&options), Some(Millis(400 * 24 * 3600 * 1000)));
+        options.audit_retention_ms = 5;
+        assert_eq!(retention(&options), Some(Millis(5)));
+        options.audit_retention_ms = 0;
+        assert_eq!(retention(&options), None);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
-use engine::{Answer, Effect, Input, RequestId};
+use engine::{Answer, Effect, Input, RequestId, SignRequest};
 use hashbrown::HashMap;
 use model::id::{Epoch, Incarnation, JobId, RunnerId, ShardId, Shards, WorkflowId};
 use model::job::{Job, Outcome};
@@ -68,6 +68,8 @@ pub(crate) struct ShardContext {
     pub peers: Vec<Inbox>,
     pub scanning: Scanning,
     pub spiller: ResultSpiller,
+    /// Signs checkpoints of the audit log.
+    pub audit_key: Arc<signing::Key>,
 }
 
 impl shard::Outcomes for &ShardContext {
@@ -223,6 +225,7 @@ impl<'a> ShardLoop<'a> {
                 Effect::CheckPolicy { job, spec, submitter } => {
                     self.context.policy.request(CheckRequest { shard: self.id, epoch, job, spec, submitter });
                 }
+                Effect::SignAudit(request) => self.sign_audit(epoch, &request),
                 Effect::ToShard { shard, message } => self.send_to_shard(shard, message),
                 Effect::ScanOutput { job, attempt } => {
                     self.context.scanning.request(self.id, epoch, AttemptRef { job, attempt })
@@ -244,6 +247,22 @@ impl<'a> ShardLoop<'a> {
                 for watcher in watchers {
                     let _ = watcher.send(workflow.clone());
                 }
+            }
+        }
+    }
+
+    /// A signature takes microseconds, so the shard's own thread makes it.
+    fn sign_audit(&self, epoch: Epoch, request: &SignRequest) {
+        match self.context.audit_key.sign(request.checkpoint, request.previous.as_ref()) {
+            Ok(signed) => {
+                if let Some(own) = self.context.peers.get(usize::from(self.id.0)) {
+                    let input = Box::new(Input::AuditSigned { signed: Box::new(signed) });
+                    let _ = own.post(Message::Reply { epoch, input });
+                }
+            }
+            // The shard requests it again with the next sweep.
+            Err(invalid) => {
+                tracing::error!(shard = %self.id, %invalid, "the audit log is not shortened any more; run `outlast audit verify`");
             }
         }
     }

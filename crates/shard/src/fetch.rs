@@ -1,11 +1,13 @@
 //! Reads of records that a shard does not have in memory.
 
-use engine::{Fetch, Fetched};
+use engine::{Fetch, Fetched, OldAuditEntry};
+use model::audit::Head;
 use model::batch::Keyspace;
 use model::codec;
 use model::id::{JobId, ShardId, WorkflowId};
 use model::key::{self, Day, KeyEntry};
 use model::spec::{Digest, KeyHash};
+use model::time::Millis;
 use store::{Order, Range, Store};
 
 use crate::reads::{self, workflows};
@@ -48,6 +50,10 @@ pub fn answer(store: &dyn Store, plans: &dyn PlanCache, shard: ShardId, fetch: F
             let found = unless_damaged(found)?.unwrap_or_default();
             let more = found.len() == limit;
             Ok(vec![Fetched::OldKeys { keys: found.into_iter().map(|(key, _)| key.to_vec()).collect(), more }])
+        }
+        Fetch::OldAudit { after, before, limit } => {
+            let none = Fetched::OldAudit { entries: Vec::new(), more: false };
+            Ok(vec![unless_damaged(old_audit(store, shard, after, before, limit))?.unwrap_or(none)])
         }
         Fetch::Workflow { id } => {
             let found = unless_damaged(workflows::stored(store, plans, shard, id))?;
@@ -95,6 +101,29 @@ fn finished(store: &dyn Store, shard: ShardId, after: JobId, limit: usize) -> Re
     Ok(Fetched::Finished { jobs, more })
 }
 
+/// A changed entry stays on record, and so does everything after it: the removal must not hide the change.
+fn old_audit(store: &dyn Store, shard: ShardId, after: Head, before: Millis, limit: usize) -> Result<Fetched, Error> {
+    let range = Range::all().after(&store::Key::new(&key::audit(after.number)));
+    let found = store.scan(shard, Keyspace::Audit, range, Order::Ascending, limit)?;
+    let mut head = after;
+    let mut entries = Vec::new();
+    for (_, stored) in &found {
+        match head.follow(stored) {
+            Ok(entry) if entry.at < before => {
+                let (number, link) = (head.number, head.link);
+                entries.push(OldAuditEntry { number, link, at: entry.at, action: entry.action });
+            }
+            Ok(_) => break,
+            Err(broken) => {
+                tracing::error!(%shard, %broken, "the audit log is broken; nothing from there on is removed");
+                break;
+            }
+        }
+    }
+    let more = entries.len() == limit;
+    Ok(Fetched::OldAudit { entries, more })
+}
+
 fn finished_workflows(store: &dyn Store, shard: ShardId, after: WorkflowId, limit: usize) -> Result<Fetched, Error> {
     let range = Range::all().after(&store::Key::new(&after.key()));
     let found = store.scan(shard, Keyspace::WorkflowsDone, range, Order::Ascending, limit)?;
@@ -125,4 +154,65 @@ fn unused_definitions(
         let found = store.scan(shard, Keyspace::ByDefinition, range, Order::Ascending, 2)?;
         Ok(found.into_iter().map(|(key, _)| key.to_vec()).collect())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use model::audit::{Action, AuditEntry};
+    use model::batch::Batch;
+    use model::id::NodeId;
+    use store::{ModelStore, ShardOwner};
+
+    use super::*;
+
+    const SHARD: ShardId = ShardId(0);
+
+    /// A store with a log of four entries at the times 1 to 4, changed by `change`, and the head after its first entry.
+    fn logged(change: impl FnOnce(&mut Vec<Vec<u8>>)) -> (ModelStore, Head) {
+        let (mut head, mut entries) = (Head::START, Vec::new());
+        let mut first = head;
+        for at in 1..=4 {
+            let mut stored = Vec::new();
+            head.append(&mut AuditEntry { at: Millis(at), ..AuditEntry::of(Action::Allowed) }, &mut stored);
+            entries.push(stored);
+            if at == 1 {
+                first = head;
+            }
+        }
+        change(&mut entries);
+        let store = ModelStore::new();
+        let mut token = store.take_over(SHARD, ShardOwner { node: NodeId(1), nonce: 1 }).unwrap();
+        let mut batch = Batch::new();
+        for (number, stored) in (1..).zip(&entries) {
+            batch.put(Keyspace::Audit, &key::audit(number), stored);
+        }
+        store.commit(&mut token, &batch).unwrap();
+        (store, first)
+    }
+
+    fn old(store: &ModelStore, after: Head, before: u64, limit: usize) -> (Vec<u64>, bool) {
+        match old_audit(store, SHARD, after, Millis(before), limit).unwrap() {
+            Fetched::OldAudit { entries, more } => (entries.iter().map(|entry| entry.number).collect(), more),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn old_entries_are_the_oldest_ones_up_to_the_first_younger_one() {
+        let (store, first) = logged(|_| {});
+        assert_eq!(old(&store, Head::START, 3, 10), (vec![1, 2], false));
+        assert_eq!(old(&store, Head::START, 9, 2), (vec![1, 2], true));
+        assert_eq!(old(&store, first, 9, 10), (vec![2, 3, 4], false));
+        assert_eq!(old(&store, Head::START, 1, 10), (vec![], false));
+    }
+
+    #[test]
+    fn nothing_from_a_changed_entry_on_is_old() {
+        let (store, first) = logged(|entries| *entries[2].last_mut().unwrap() ^= 1);
+        assert_eq!(old(&store, Head::START, 9, 10), (vec![1, 2], false));
+        let other = Head { link: model::audit::Link([7; 32]), ..first };
+        assert_eq!(old(&store, other, 9, 10), (vec![], false), "the first entry does not follow the checkpoint");
+        let (store, _) = logged(|entries| entries.swap(1, 2));
+        assert_eq!(old(&store, Head::START, 9, 10), (vec![1], false));
+    }
 }

@@ -78,6 +78,9 @@ pub(crate) fn rehydrate(
     if let Some(head) = store.get(id, Keyspace::Meta, key::META_AUDIT)? {
         shard.restore_audit(codec::decode(&head).map_err(|source| Error::record(id, source))?);
     }
+    if let Some(start) = store.get(id, Keyspace::Meta, key::META_AUDIT_START)? {
+        shard.restore_audit_start(codec::decode(&start).map_err(|source| Error::record(id, source))?);
+    }
     shard.reserve_ids_up_to(last_id(store, id)?);
     Ok(Rehydrated { shard, unreadable })
 }

@@ -83,6 +83,8 @@ faults! {
     ScanSlow = "scan answered late";
     ScanFailed = "scan failed";
     ScanUnrequested = "scan without a request";
+    SignatureLost = "signature of an audit checkpoint lost";
+    SignatureDuplicated = "signature of an audit checkpoint duplicated";
 }
 
 /// Other events that must occur for the invariants to be exercised.
@@ -166,6 +168,9 @@ const REQUIRED: &[&str] = &[
     "schedule_paused",
     "schedule_resumed",
     "schedule_triggered",
+    "audit_shortened",
+    "audit log shortened again",
+    "audit checkpoints rehydrated",
 ];
 
 /// Counters of one or more runs.

@@ -1,32 +1,30 @@
 //! Shards and their shell: take the waiting inputs, handle them, commit once, then perform the effects. Processes crash
 //! at every point of it.
 
+mod commits;
 mod counts;
+mod process;
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
-
-use engine::{Effect, Fetch, Input, Settings};
-use model::batch::Batch;
+use engine::{Effect, Fetch};
 use model::blob::BlobId;
 use model::id::{Epoch, NodeId};
-use model::job::{Job, Outcome, SpilledResult};
+use model::job::SpilledResult;
 use model::json::Json;
 use model::message::{AttemptRef, ShardMessage};
 use model::spec::ExecutorKind;
-use model::time::{Millis, Now};
-use parking_lot::Mutex;
-use shard::{Outcomes, Owner};
-use store::{Error, ModelStore, ShardOwner, Store};
+use model::time::Now;
+use shard::Owner;
+use store::{Error, ShardOwner};
 
-use crate::coverage::{Coverage, Fault};
-use crate::crash::Crash;
-use crate::invariants::{self, Checked, DispatchSnapshot, Violation};
-use crate::ledger::{CheckContext, Commit};
+use commits::RoundFault;
+pub use commits::{LateCommit, StoreFaults};
+use process::Node;
+pub use process::Process;
+
+use crate::coverage::Fault;
+use crate::invariants::{self, Checked, Violation};
 use crate::partitions::Direction;
-use crate::rng::{Rate, Rng};
 use crate::sabotage::Sabotage;
-use crate::scanner::Scanner;
 use crate::scenario::{SECOND, Time};
 use crate::world::{Event, Inbound, Reply, World, trace};
 
@@ -42,147 +40,6 @@ pub struct Host {
     furthest_offset: i64,
     /// Drift of the steady clock, in parts per million.
     pub drift_ppm: i64,
-}
-
-/// A process that owns or owned a shard.
-#[derive(Debug)]
-pub struct Process {
-    pub number: u64,
-    pub owner: Owner,
-    inbox: VecDeque<Inbound>,
-    /// Time of the next round.
-    next_round: Option<Time>,
-    /// Number of the newest settings it received.
-    settings_number: usize,
-    /// Settings in force during this round, in order.
-    settings: Vec<Arc<Settings>>,
-    /// Attempts dispatched in this round.
-    dispatched: BTreeMap<AttemptRef, DispatchSnapshot>,
-    /// Number of effects of this round already inspected.
-    effects_seen: usize,
-}
-
-/// The parts of a node that take the outcomes of attempts.
-struct Node<'a> {
-    scanner: &'a Scanner,
-    coverage: &'a mut Coverage,
-    /// Results to be stored.
-    spills: Vec<(Epoch, AttemptRef, Json)>,
-}
-
-impl Outcomes for Node<'_> {
-    fn check_metadata(&mut self, _: &Job, attempt_ref: AttemptRef, outcome: &mut Outcome) {
-        outcome.policy = self.scanner.metadata_decision(attempt_ref).map(Box::new);
-        if outcome.policy.is_some() {
-            self.coverage.count("metadata decisions on results");
-        }
-    }
-
-    fn spill(&mut self, epoch: Epoch, attempt_ref: AttemptRef, result: &Json) {
-        self.coverage.count("large results stored");
-        self.spills.push((epoch, attempt_ref, result.clone()));
-    }
-}
-
-impl Process {
-    fn new(number: u64, owner: Owner, settings_number: usize) -> Self {
-        Self {
-            number,
-            settings: vec![owner.shard().settings().clone()],
-            owner,
-            inbox: VecDeque::new(),
-            next_round: None,
-            settings_number,
-            dispatched: BTreeMap::new(),
-            effects_seen: 0,
-        }
-    }
-
-    fn begin_round(&mut self, now: Now, node: &mut Node<'_>) {
-        self.owner.begin_round(now, node);
-        self.inspect_effects();
-    }
-
-    fn handle(&mut self, now: Now, inbound: Inbound, node: &mut Node<'_>) {
-        match inbound {
-            Inbound::Request { request, operation } => self.owner.handle(now, operation.input(request)),
-            Inbound::RunnerFrame(frame) => self.owner.receive(now, frame, node),
-            Inbound::Reply { epoch, reply } => self.handle_reply(now, epoch, reply, node),
-            // Overtaken by newer settings.
-            Inbound::Settings { number, .. } if number <= self.settings_number => {}
-            Inbound::Settings { number, settings } => {
-                self.settings_number = number;
-                self.settings.push(settings.clone());
-                self.owner.handle(now, Input::Settings(settings));
-            }
-            Inbound::FromShard { from, message } => self.owner.handle(now, Input::FromShard { from, message }),
-            Inbound::RunnerLost { runner, incarnation } => {
-                self.owner.handle(now, Input::RunnerLost { runner, incarnation });
-            }
-        }
-        self.inspect_effects();
-    }
-
-    fn handle_reply(&mut self, now: Now, epoch: Epoch, reply: Reply, node: &mut Node<'_>) {
-        let input = match reply {
-            Reply::Verdict { job, decision } => Input::Verdict { job, decision },
-            Reply::PolicyUnavailable { job } => Input::PolicyUnavailable { job, message: "no service".to_owned() },
-            Reply::Scanned { attempt_ref: AttemptRef { job, attempt }, scan } => Input::Scanned { job, attempt, scan },
-            Reply::ScanFailed { attempt_ref: AttemptRef { job, attempt } } => {
-                Input::ScanFailed { job, attempt, message: "disk unavailable".to_owned() }
-            }
-            Reply::Fetched(fetched) => Input::Fetched(fetched),
-            Reply::ReadFailed => return self.owner.fail_read(epoch, "injected".to_owned()),
-            Reply::Spilled { attempt_ref, spilled } => {
-                return self.owner.finish_spill(now, epoch, attempt_ref, spilled, node);
-            }
-        };
-        self.owner.reply(now, epoch, input);
-    }
-
-    /// Notes the attempts that the last input has dispatched.
-    fn inspect_effects(&mut self) {
-        let policy = self.owner.shard().settings().policy;
-        let seen = std::mem::replace(&mut self.effects_seen, self.owner.step().effects.len());
-        let run = |effect: &Effect| match effect {
-            Effect::Send { message, .. } => match message.message() {
-                Some(ShardMessage::Run { attempt_ref, .. }) => Some(*attempt_ref),
-                Some(_) | None => None,
-            },
-            _ => None,
-        };
-        let dispatched: Vec<AttemptRef> = self.owner.step().effects[seen..].iter().filter_map(run).collect();
-        for attempt_ref in dispatched {
-            if let Some(job) = self.owner.shard().job(attempt_ref.job) {
-                self.dispatched.insert(attempt_ref, DispatchSnapshot::new(policy, job));
-            }
-        }
-    }
-
-    /// Ends the round. The last settings stay in force.
-    fn end_round(&mut self) {
-        self.owner.end_round();
-        self.settings.drain(..self.settings.len() - 1);
-        self.dispatched.clear();
-        self.effects_seen = 0;
-    }
-
-    /// Settings in force during this round.
-    pub fn settings(&self) -> &[Arc<Settings>] {
-        &self.settings
-    }
-}
-
-/// A commit that its owner has given up, on its way to the store.
-#[derive(Debug)]
-pub struct LateCommit {
-    shard: usize,
-    epoch: Epoch,
-    process: u64,
-    batch: Batch,
-    now: Millis,
-    settings: Vec<Arc<Settings>>,
-    dispatched: BTreeMap<AttemptRef, DispatchSnapshot>,
 }
 
 impl Host {
@@ -216,62 +73,6 @@ impl Host {
         }
         left
     }
-}
-
-/// Faults of the store.
-#[derive(Debug, Clone)]
-pub struct StoreFaults {
-    /// The fault of the next commit.
-    commit: Arc<Mutex<store::Fault>>,
-    reads: Arc<Mutex<ReadFaults>>,
-}
-
-/// Faults of reads, drawn from a sequence of their own: not every reader is part of the world.
-#[derive(Debug)]
-struct ReadFaults {
-    rng: Rng,
-    rate: Rate,
-    failed: u64,
-}
-
-impl StoreFaults {
-    pub fn install(store: &ModelStore, seed: u64) -> Self {
-        let reads = ReadFaults { rng: Rng::new(seed), rate: Rate::NEVER, failed: 0 };
-        let faults = Self { commit: Arc::default(), reads: Arc::new(Mutex::new(reads)) };
-        let (commit, reads) = (faults.commit.clone(), faults.reads.clone());
-        store.plan_faults(move |_, _| std::mem::take(&mut *commit.lock()));
-        store.plan_read_faults(move || {
-            let mut reads = reads.lock();
-            let rate = reads.rate;
-            let fails = reads.rng.chance(rate);
-            reads.failed += u64::from(fails);
-            fails
-        });
-        faults
-    }
-
-    fn set_next(&self, fault: store::Fault) {
-        *self.commit.lock() = fault;
-    }
-
-    /// Runs an operation whose reads fail at this rate. Also returns the number of failed ones.
-    fn with_read_faults<T>(&self, rate: Rate, operation: impl FnOnce() -> T) -> (T, u64) {
-        self.reads.lock().rate = rate;
-        let result = operation();
-        let mut reads = self.reads.lock();
-        reads.rate = Rate::NEVER;
-        (result, std::mem::take(&mut reads.failed))
-    }
-}
-
-/// The fault of a round.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RoundFault {
-    None,
-    CrashBefore,
-    Store(store::Fault),
-    CrashAfter,
-    CrashDuringEffects,
 }
 
 impl World {
@@ -312,6 +113,9 @@ impl World {
         let (epoch, jobs) = (owner.epoch(), owner.shard().live_jobs());
         trace!(self, "shard {shard} process {number} epoch {} {jobs} jobs", epoch.0);
         self.ledger.opened(id, epoch, number)?;
+        if self.ledger.audit.is_shortened(id) {
+            self.coverage.count("audit checkpoints rehydrated");
+        }
         let process = Process::new(number, owner, self.operators.newest());
         self.hosts[shard].processes.push(process);
         self.notify_of_lost_runners(shard);
@@ -505,164 +309,6 @@ impl World {
         invariants::invariant_errors_are_transient(error)
     }
 
-    /// Fault of a round with a commit.
-    fn next_round_fault(&mut self) -> RoundFault {
-        self.commits += 1;
-        match self.crash {
-            Some(Crash::Before(number)) if number == self.commits => RoundFault::CrashBefore,
-            Some(Crash::After(number)) if number == self.commits => RoundFault::CrashAfter,
-            Some(_) | None => self.draw_round_fault(),
-        }
-    }
-
-    fn draw_round_fault(&mut self) -> RoundFault {
-        let commits = self.scenario.commits;
-        let faults = [
-            (commits.crash_before, RoundFault::CrashBefore),
-            (commits.refuse, RoundFault::Store(store::Fault::Refuse)),
-            (commits.lands_but_errors, RoundFault::Store(store::Fault::LandsButErrors)),
-            (commits.late, RoundFault::Store(store::Fault::Late)),
-            (commits.torn, RoundFault::Store(store::Fault::Torn { lands: self.rng.one_in(2) })),
-            (commits.crash_after, RoundFault::CrashAfter),
-            (commits.crash_during_effects, RoundFault::CrashDuringEffects),
-        ];
-        let drawn = faults.into_iter().find(|(rate, _)| self.rng.chance(*rate));
-        drawn.map_or(RoundFault::None, |(_, round_fault)| round_fault)
-    }
-
-    /// Commits the batch. Returns whether the process knows that it is durable.
-    fn commit(&mut self, shard: usize, process: &mut Process, round_fault: RoundFault) -> Result<bool, Violation> {
-        let id = self.shard_id(shard);
-        let fault = if let RoundFault::Store(fault) = round_fault { fault } else { store::Fault::None };
-        let limit = self.scenario.config(id).step_bytes_max;
-        let bytes = process.owner.step().batch.as_bytes().len();
-        invariants::invariant_commits_are_bounded(bytes, limit)?;
-        self.store_faults.set_next(fault);
-        let result = match self.stolen_token(shard) {
-            Some(mut token) => self.store.commit(&mut token, &process.owner.step().batch).map(drop).map_err(Into::into),
-            None => process.owner.commit(&self.store),
-        };
-        self.store_faults.set_next(store::Fault::None);
-        let landed = match &result {
-            Ok(()) => true,
-            Err(shard::Error::Store(Error::Failed { .. })) => fault.lands(),
-            Err(shard::Error::Store(Error::Fenced { .. })) => {
-                trace!(self, "shard {shard} process {} is fenced", process.number);
-                self.coverage.count_fault(Fault::StaleCommitRefused);
-                return Ok(false);
-            }
-            Err(error) => {
-                self.expect_transient(shard, process, error)?;
-                return Ok(false);
-            }
-        };
-        trace!(
-            self,
-            "shard {shard} process {} commits {} ops, {bytes} bytes: {fault:?}",
-            process.number,
-            process.owner.step().batch.len(),
-        );
-        self.count_store_fault(fault);
-        if landed {
-            self.observe_round(shard, process)?;
-        } else if fault == store::Fault::Late {
-            self.delay_commit(shard, process);
-        }
-        Ok(result.is_ok())
-    }
-
-    /// Checks the landed commit of a round.
-    fn observe_round(&mut self, shard: usize, process: &mut Process) -> Checked {
-        let (epoch, now) = (process.owner.epoch(), process.owner.shard().now());
-        let batch = std::mem::take(&mut process.owner.step().batch);
-        let commit = Commit {
-            shard: self.shard_id(shard),
-            epoch,
-            process: process.number,
-            batch: &batch,
-            now,
-            settings: process.settings(),
-            dispatched: &process.dispatched,
-        };
-        self.observe(commit)?;
-        process.owner.step().batch = batch;
-        self.check_lost_attempts(shard)
-    }
-
-    /// The commit stays under way after its owner has given it up.
-    fn delay_commit(&mut self, shard: usize, process: &mut Process) {
-        self.late_commits.push_back(LateCommit {
-            shard,
-            epoch: process.owner.epoch(),
-            process: process.number,
-            batch: process.owner.step().batch.clone(),
-            now: process.owner.shard().now(),
-            settings: process.settings.clone(),
-            dispatched: process.dispatched.clone(),
-        });
-        // Before or after the next owner opens the shard.
-        let delay = self.rng.below(2 * self.scenario.restart_max);
-        self.after(delay, Event::CommitArrives);
-    }
-
-    /// The oldest late commit reaches the store. It is written unless the shard has a new owner.
-    pub(crate) fn commit_arrives(&mut self) -> Checked {
-        let (Some(late), Some(result)) = (self.late_commits.pop_front(), self.store.land_late()) else {
-            return Ok(());
-        };
-        let LateCommit { shard, epoch, process, batch, now, settings, dispatched } = late;
-        trace!(self, "late commit of shard {shard} process {process}: {}", result.is_ok());
-        if result.is_err() {
-            self.coverage.count_fault(Fault::LateCommitRefused);
-            return Ok(());
-        }
-        self.coverage.count_fault(Fault::LateCommitLanded);
-        let (settings, dispatched) = (&settings[..], &dispatched);
-        let commit = Commit { shard: self.shard_id(shard), epoch, process, batch: &batch, now, settings, dispatched };
-        self.observe(commit)?;
-        self.check_lost_attempts(shard)
-    }
-
-    /// Checks a landed commit against all invariants.
-    pub(crate) fn observe(&mut self, commit: Commit<'_>) -> Checked {
-        let config = self.scenario.config(commit.shard);
-        let dispatch_tries_max = self.scenario.dispatch_tries_max;
-        let context = CheckContext {
-            config: &config,
-            dispatch_tries_max,
-            tenants: &self.scenario.tenants,
-            policy: &self.policy,
-            scanner: &self.scanner,
-        };
-        self.ledger.observe(commit, context, &mut self.coverage)
-    }
-
-    /// Attempts given up by the newest commit must not be among those their runner recovered and registered with this
-    /// shard. After the runner was declared lost, they may be given up.
-    fn check_lost_attempts(&self, shard: usize) -> Checked {
-        self.ledger.lost_attempts.iter().try_for_each(|lost| {
-            let newest_incarnation = self.ledger.newest_incarnation(self.shard_id(shard), lost.runner);
-            let registered = self.runners.iter().any(|runner| {
-                runner.id == lost.runner
-                    && Some(runner.incarnation) == newest_incarnation
-                    && runner.recovered.contains(&lost.attempt_ref)
-                    && runner.lost_before.is_none_or(|incarnation| incarnation < lost.incarnation)
-            });
-            invariants::invariant_registered_attempts_are_not_lost(lost, registered, newest_incarnation)
-        })
-    }
-
-    fn count_store_fault(&mut self, fault: store::Fault) {
-        match fault {
-            store::Fault::None => {}
-            store::Fault::Refuse => self.coverage.count_fault(Fault::CommitRefused),
-            store::Fault::LandsButErrors => self.coverage.count_fault(Fault::CommitLandsButErrors),
-            store::Fault::Torn { lands: true } => self.coverage.count_fault(Fault::CommitTornLanded),
-            store::Fault::Torn { lands: false } => self.coverage.count_fault(Fault::CommitTornLost),
-            store::Fault::Late => self.coverage.count_fault(Fault::CommitLate),
-        }
-    }
-
     /// Performs the effects, or a part of them if the process crashes.
     fn perform_effects(
         &mut self,
@@ -701,6 +347,7 @@ impl World {
                 self.check_policy((shard, epoch), job, process.owner.shard().settings().policy);
             }
             Effect::ScanOutput { job, attempt } => self.scan_output((shard, epoch), AttemptRef { job, attempt }),
+            Effect::SignAudit(request) => return self.sign_audit((shard, epoch), &request),
             Effect::ToShard { shard: to, message } => {
                 let from = self.shard_id(shard);
                 if self.is_cut(Direction::BetweenShards { from: shard, to: usize::from(to.0) }) {

@@ -17,12 +17,14 @@ pub use tasks::*;
 pub use workflows::*;
 
 use engine::{Anomaly, Answer, Fetched, TenantLimits};
-use model::id::{Epoch, Incarnation, JobId, ShardId};
+use model::batch::Keyspace;
+use model::id::{Epoch, Incarnation, JobId, ShardId, Shards};
 use model::job::Job;
 use model::json::Json;
 use model::key::{CreatedObject, KeyEntry};
 use model::limits;
 use model::message::AttemptRef;
+use model::partition::Partition;
 use model::queue::{Counters, Queue, QueueState};
 use model::reason::ReasonCode;
 use model::spec::{Run, decode_run};
@@ -46,6 +48,24 @@ fn require(holds: bool, invariant: &'static str, detail: impl FnOnce() -> String
     if holds { Ok(()) } else { Err(Violation { invariant, detail: detail() }) }
 }
 
+/// Every record belongs to a slot of its shard, or to the shard as a whole: queues, jobs, keys and schedules of a slot
+/// move together.
+pub fn invariant_records_belong_to_their_shard(
+    shard: ShardId,
+    shards: Shards,
+    keyspace: Keyspace,
+    partition: Option<Partition>,
+) -> Checked {
+    let belongs = match partition {
+        Some(Partition::Slot(slot)) => shards.owner(slot) == shard,
+        Some(Partition::Shard) => true,
+        None => false,
+    };
+    require(belongs, "invariant_records_belong_to_their_shard", || {
+        format!("shard {shard} has a record of {} in {partition:?}", keyspace.name())
+    })
+}
+
 /// A read answers with a state that the job had at some time between request and answer.
 pub fn invariant_reads_are_linearizable(id: JobId, since: u64, observed: Option<&Job>, is_possible: bool) -> Checked {
     require(is_possible, "invariant_reads_are_linearizable", || {
@@ -67,6 +87,7 @@ pub fn invariant_fetched_records_can_be_read(fetched: &Fetched) -> Checked {
         | Fetched::Keys { .. }
         | Fetched::Finished { .. }
         | Fetched::OldKeys { .. }
+        | Fetched::OldAudit { .. }
         | Fetched::Workflow { .. }
         | Fetched::FinishedWorkflows { .. }
         | Fetched::WorkflowRows { .. }

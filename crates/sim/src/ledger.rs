@@ -18,6 +18,7 @@ use model::id::{Attempt, Epoch, Incarnation, JobId, QueueId, RunnerId, ShardId, 
 use model::job::Job;
 use model::key::{self, CreatedObject, KeyEntry};
 use model::message::{AttemptRef, RunnerCursor};
+use model::partition::partition_of;
 use model::queue::{Counters, Queue, QueueState};
 use model::spec::{JobSpec, KeyHash, decode_owner};
 use model::state::State;
@@ -176,6 +177,13 @@ impl Ledger {
                     if keyspace == Keyspace::Audit {
                         self.audit.verify(commit.shard, key, value, coverage)?;
                     }
+                    let partition = partition_of(keyspace, key, value);
+                    invariants::invariant_records_belong_to_their_shard(
+                        commit.shard,
+                        config.shards,
+                        keyspace,
+                        partition,
+                    )?;
                     self.put(commit.shard, (keyspace, key), value, config, &mut touched)?
                 }
                 Op::Delete { keyspace, key } => self.delete(commit, (keyspace, key), config, &mut touched)?,
@@ -184,6 +192,7 @@ impl Ledger {
         }
         self.audit
             .check_end(commit.shard, self.get(commit.shard, Keyspace::Meta, key::META_AUDIT).map(Bytes::as_ref))?;
+        self.check_audit_start(commit, config, coverage)?;
         let (jobs, queues) = self.audit.subjects();
         touched.jobs.extend(jobs);
         touched.queues.extend(queues);
@@ -252,8 +261,7 @@ impl Ledger {
     ) -> Checked {
         mark_touched(keyspace, key, touched);
         if keyspace == Keyspace::Audit {
-            let detail = format!("shard {}: an entry of the audit log was deleted", commit.shard);
-            return Err(Violation { invariant: "invariant_the_audit_chain_is_unbroken", detail });
+            self.audit.remove(commit.shard, key)?;
         }
         let removed = self.tables.entry((commit.shard, keyspace)).or_default().remove(key);
         if let (Keyspace::Keys, Some(value)) = (keyspace, removed) {
@@ -268,6 +276,14 @@ impl Ledger {
             }
         }
         Ok(())
+    }
+
+    /// Checks the entries of the audit log that the commit removes.
+    fn check_audit_start(&mut self, commit: Commit<'_>, config: &Config, coverage: &mut Coverage) -> Checked {
+        let table = |keyspace| self.tables.get(&(commit.shard, keyspace));
+        let stored = table(Keyspace::Meta).and_then(|table| table.get(key::META_AUDIT_START)).map(Bytes::as_ref);
+        let entries = table(Keyspace::Audit).into_iter().flatten().map(|(key, value)| (key.as_slice(), value.as_ref()));
+        self.audit.check_start((commit.shard, commit.now), (stored, entries), config, coverage)
     }
 
     fn get(&self, shard: ShardId, keyspace: Keyspace, key: &[u8]) -> Option<&Bytes> {

@@ -24,6 +24,7 @@ mod runner;
 mod sabotage;
 mod scanner;
 mod scenario;
+mod signer;
 mod spawner;
 mod trace;
 mod workflow_clients;

@@ -84,6 +84,10 @@ pub enum Sabotage {
     OverwriteAuditEntry,
     /// Removes an entry of the audit log.
     RemoveAuditEntry,
+    /// Removes the oldest entry of the audit log before its retention, with a signed checkpoint.
+    ShortenAuditEarly,
+    /// Changes the checkpoint of the audit log.
+    ChangeAuditCheckpoint,
     /// Resets the stored head of the audit log.
     ResetAuditHead,
     /// Cancels a job without an audit entry.
@@ -136,6 +140,8 @@ impl World {
             | Sabotage::AddDeadLetter
             | Sabotage::OverwriteAuditEntry
             | Sabotage::RemoveAuditEntry
+            | Sabotage::ShortenAuditEarly
+            | Sabotage::ChangeAuditCheckpoint
             | Sabotage::ResetAuditHead
             | Sabotage::CancelWithoutAuditEntry
             | Sabotage::Workflow(_) => self.forge(sabotage)?,

@@ -484,6 +484,11 @@ fn config(rng: &mut Rng, shards: Shards) -> Config {
     config.approval_expiry = Millis(if rng.one_in(3) { rng.between(5 * SECOND, MINUTE) } else { 7 * DAY });
     config.dead_letter_retention = Millis(if rng.one_in(2) { rng.between(30 * SECOND, 4 * MINUTE) } else { 30 * DAY });
     config.retention = Millis(if rng.one_in(2) { rng.between(30 * SECOND, 2 * MINUTE) } else { 7 * DAY });
+    config.audit_retention = match rng.below(4) {
+        0 => None,
+        1 => Some(Millis(400 * DAY)),
+        _ => Some(Millis(rng.between(5 * SECOND, 90 * SECOND))),
+    };
     config.sweep_interval = Millis(rng.between(SECOND, 20 * SECOND));
     config.sweep_chunk = rng.between(2, 50) as usize;
     config.cancel_chunk = rng.between(1, 20) as usize;

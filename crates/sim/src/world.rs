@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use engine::{Answer, Fetch, Fetched, PeerMessage, RequestId, Settings};
+use model::audit::SignedCheckpoint;
 use model::batch::Keyspace;
 use model::id::{Epoch, Incarnation, JobId, RunnerId, ShardId};
 use model::job::{End, Scan, SpilledResult};
@@ -72,6 +73,7 @@ pub enum Reply {
     PolicyUnavailable { job: JobId },
     Scanned { attempt_ref: AttemptRef, scan: Box<Scan> },
     ScanFailed { attempt_ref: AttemptRef },
+    AuditSigned(Box<SignedCheckpoint>),
     Fetched(Fetched),
     ReadFailed,
     Spilled { attempt_ref: AttemptRef, spilled: Result<SpilledResult, String> },

@@ -175,7 +175,17 @@ fn an_overwritten_audit_entry_is_detected() {
 
 #[test]
 fn a_removed_audit_entry_is_detected() {
-    is_detected(Sabotage::RemoveAuditEntry, &["invariant_the_audit_chain_is_unbroken"]);
+    is_detected(Sabotage::RemoveAuditEntry, &["invariant_the_audit_log_is_shortened_in_order"]);
+}
+
+#[test]
+fn an_audit_entry_removed_before_its_retention_is_detected() {
+    is_detected(Sabotage::ShortenAuditEarly, &["invariant_the_audit_log_is_shortened_in_order"]);
+}
+
+#[test]
+fn a_changed_audit_checkpoint_is_detected() {
+    is_detected(Sabotage::ChangeAuditCheckpoint, &["invariant_the_audit_log_is_shortened_in_order"]);
 }
 
 #[test]

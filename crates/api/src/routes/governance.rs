@@ -92,13 +92,13 @@ fn audit(routes: &mut Routes) {
         .get("/v1/audit/export", "export_audit_log", "Export the audit log with the bytes that its links cover, shard by shard.")
         .responds_as(
             200,
-            "Lines of JSON: the entries of a shard (`ExportedEntry`), then its end (`ExportedHead`). The link of an entry is BLAKE3 over the 32 bytes of the previous link (zeros before the first) and the bytes in `encoded`.",
+            "Lines of JSON: the entries of a shard (`ExportedEntry`), then its end (`ExportedHead`). The link of an entry is BLAKE3 over the 32 bytes of the previous link (zeros before the first) and the bytes in `encoded`. If the oldest entries were removed, a checkpoint (`ExportedCheckpoint`) comes first: its link is the previous one of the first entry, and its Ed25519 signature covers the bytes in its `encoded`.",
             vec![(NDJSON, line)],
         );
     let verify = routes.get(
         "/v1/audit/verify",
         "verify_audit_log",
-        "Verify that nothing in the audit log was changed or removed.",
+        "Verify that nothing in the audit log was changed or removed, except by its retention.",
     );
     verify.responds::<AuditReportView>(200, "The result for each shard.");
 }

@@ -1,14 +1,17 @@
 //! Local verification of an exported audit log, without trust in its source.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use api::{AuditEntryView, AuditHeadView, AuditReportView, BrokenView, ExportedEntry, ExportedHead, ShardAuditView};
+use api::{
+    AuditEntryView, AuditHeadView, AuditReportView, BrokenView, CheckpointView, ExportedCheckpoint, ExportedEntry,
+    ExportedHead, ExportedLine, ShardAuditView, VerifiedCheckpointView,
+};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use model::audit::Head;
+use model::audit::{Head, Invalid, Link, PublicKey};
 use model::id::ShardId;
-use serde::Deserialize;
 
 /// A link recorded elsewhere. A rewritten chain does not contain it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,10 +37,26 @@ impl FromStr for KnownLink {
         let shard = next()?.parse().map_err(|_| invalid())?;
         let number = next()?.parse().ok().filter(|number| *number > 0).ok_or_else(invalid)?;
         let link = next()?.to_ascii_lowercase();
-        if link_bytes(&link).is_none() {
+        if link.parse::<Link>().is_err() {
             return Err(invalid());
         }
         Ok(Self { shard, number, link })
+    }
+}
+
+impl KnownLink {
+    /// Compares the link with a checkpoint of its shard. Returns the problem; `None` as well for an entry after it.
+    pub fn compare(&self, checkpoint: &CheckpointView) -> Option<String> {
+        let number = self.number;
+        match number.cmp(&checkpoint.number) {
+            Ordering::Less => Some(format!(
+                "entry {number} was removed after its retention and cannot be compared any more: record a newer link"
+            )),
+            Ordering::Equal if self.link != checkpoint.link => {
+                Some(format!("entry {number} has a different link than the known one"))
+            }
+            Ordering::Equal | Ordering::Greater => None,
+        }
     }
 }
 
@@ -46,23 +65,19 @@ impl FromStr for KnownLink {
 #[error("not a line of an exported audit log: {0}")]
 pub struct InvalidLine(String);
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Line {
-    Entry(Box<ExportedEntry>),
-    Head(ExportedHead),
-}
-
 /// Verifies the lines of an exported log, in order, for changes and omissions.
 #[derive(Debug, Default)]
 pub struct Verifier {
     chains: BTreeMap<u16, Chain>,
     known: Vec<KnownLink>,
+    /// The key that must have signed all checkpoints. Absent: any key.
+    key: Option<PublicKey>,
 }
 
 #[derive(Debug)]
 struct Chain {
     head: Head,
+    checkpoint: Option<VerifiedCheckpointView>,
     broken: Option<BrokenView>,
     /// The chain's last line was read.
     ended: bool,
@@ -70,27 +85,29 @@ struct Chain {
 
 impl Default for Chain {
     fn default() -> Self {
-        Self { head: Head::START, broken: None, ended: false }
+        Self { head: Head::START, checkpoint: None, broken: None, ended: false }
     }
 }
 
 impl Verifier {
-    /// The log must contain the `known` links.
-    pub fn new(known: Vec<KnownLink>) -> Self {
-        Self { chains: BTreeMap::new(), known }
+    /// The log must contain the `known` links, and its checkpoints must be signed with `key`.
+    pub fn new(known: Vec<KnownLink>, key: Option<PublicKey>) -> Self {
+        Self { chains: BTreeMap::new(), known, key }
     }
 
     pub fn line(&mut self, line: &str) -> Result<(), InvalidLine> {
-        let line: Line = serde_json::from_str(line).map_err(|error| InvalidLine(error.to_string()))?;
+        let line: ExportedLine = serde_json::from_str(line).map_err(|error| InvalidLine(error.to_string()))?;
         let shard = match &line {
-            Line::Entry(line) => line.entry.shard,
-            Line::Head(line) => line.shard,
+            ExportedLine::Entry(line) => line.entry.shard,
+            ExportedLine::Checkpoint(line) => line.shard,
+            ExportedLine::Head(line) => line.shard,
         };
         let chain = self.chains.entry(shard).or_default();
         if chain.broken.is_none() {
             chain.broken = match line {
-                Line::Entry(line) => chain.append(*line, &self.known),
-                Line::Head(line) => chain.end(&line.head),
+                ExportedLine::Entry(line) => chain.append(line, &self.known),
+                ExportedLine::Checkpoint(line) => chain.begin(line, &self.known, self.key),
+                ExportedLine::Head(ExportedHead { head, .. }) => chain.end(&head),
             };
         }
         Ok(())
@@ -106,21 +123,49 @@ impl Verifier {
             }
         }
         let shards: Vec<ShardAuditView> = self.chains.into_iter().map(|(shard, chain)| chain.report(shard)).collect();
-        AuditReportView { ok: !shards.is_empty() && shards.iter().all(|shard| shard.ok), shards }
+        AuditReportView { ok: !shards.is_empty() && shards.iter().all(|shard| shard.ok), public_key: None, shards }
     }
 }
 
 impl Chain {
+    /// Continues after the removed entries.
+    fn begin(&mut self, line: ExportedCheckpoint, known: &[KnownLink], key: Option<PublicKey>) -> Option<BrokenView> {
+        let ExportedCheckpoint { shard, checkpoint, encoded } = line;
+        let removed = self.head.number..=checkpoint.number;
+        let broken = |message: String| Some(BrokenView { number: checkpoint.number.saturating_add(1), message });
+        let Some(signed) = checkpoint.signed(ShardId(shard)).filter(|_| checkpoint.number < u64::MAX) else {
+            return broken("the checkpoint cannot be decoded".to_owned());
+        };
+        let is_known_key = key.is_none_or(|key| key == signed.public_key);
+        let verified = match signing::verify(&signed, ShardId(shard)) {
+            Ok(()) if !is_known_key => Err(Invalid::OtherKey(signed.public_key)),
+            verified => verified,
+        };
+        self.checkpoint = Some(VerifiedCheckpointView { checkpoint: checkpoint.clone(), valid: verified.is_ok() });
+        let head = std::mem::replace(&mut self.head, signed.checkpoint.head());
+        if let Err(invalid) = verified {
+            return Some(BrokenView::checkpoint(checkpoint.number, invalid));
+        }
+        if STANDARD.encode(signed.checkpoint.bytes_to_sign()) != encoded {
+            return broken("the readable fields of the checkpoint do not match the signed content".to_owned());
+        }
+        if self.ended || removed.is_empty() || (head.number == self.head.number && head.link != self.head.link) {
+            return broken(format!("the checkpoint does not continue the chain after entry {}", head.number));
+        }
+        let mut known = known.iter().filter(|known| known.shard == shard && known.number > head.number);
+        known.find_map(|known| known.compare(&checkpoint)).and_then(broken)
+    }
+
     fn append(&mut self, line: ExportedEntry, known: &[KnownLink]) -> Option<BrokenView> {
         let number = self.head.number + 1;
         let broken = |message: String| Some(BrokenView { number, message });
         if self.ended {
             return broken(format!("entry {number} follows the end of the chain"));
         }
-        let (Some(link), Ok(encoded)) = (link_bytes(&line.entry.link), STANDARD.decode(&line.encoded)) else {
+        let (Ok(link), Ok(encoded)) = (line.entry.link.parse::<Link>(), STANDARD.decode(&line.encoded)) else {
             return broken(format!("entry {number} cannot be decoded"));
         };
-        let stored = [link.as_slice(), &encoded].concat();
+        let stored = [link.0.as_slice(), &encoded].concat();
         let entry = match self.head.follow(&stored) {
             Ok(entry) => entry,
             Err(error) => return Some(error.into()),
@@ -151,31 +196,25 @@ impl Chain {
             message: format!("the log is truncated after entry {}", self.head.number),
         };
         let broken = self.broken.or_else(|| (!self.ended).then(cut_off));
+        let first = self.checkpoint.as_ref().map_or(0, |verified| verified.checkpoint.number) + 1;
         ShardAuditView {
             shard,
-            entries: self.head.number,
+            first,
+            entries: self.head.number + 1 - first,
+            last: self.head.number,
             head: self.head.link.to_string(),
+            checkpoint: self.checkpoint,
             ok: broken.is_none(),
             broken,
         }
     }
 }
 
-fn link_bytes(text: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return None;
-    }
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
-    }
-    Some(bytes)
-}
-
 #[cfg(test)]
 mod tests {
-    use model::audit::{Action, AuditEntry};
+    use model::audit::{Action, AuditEntry, Checkpoint, SignedCheckpoint};
     use model::id::JobId;
+    use model::time::Millis;
     use proptest::prelude::*;
 
     use super::*;
@@ -199,7 +238,7 @@ mod tests {
     }
 
     fn verified(lines: &[String], known: Vec<KnownLink>) -> AuditReportView {
-        let mut verifier = Verifier::new(known);
+        let mut verifier = Verifier::new(known, None);
         lines.iter().for_each(|line| verifier.line(line).unwrap());
         verifier.finish()
     }
@@ -242,6 +281,88 @@ mod tests {
         lines[1] = lines[1].replace("\"eve\"", "\"bob\"");
         let report = verified(&lines, Vec::new());
         assert_eq!(report.shards[0].broken.as_ref().map(|broken| broken.number), Some(2));
+    }
+
+    /// A log of five entries whose first three were removed: its lines, its checkpoint and the key.
+    fn shortened() -> (Vec<String>, SignedCheckpoint, signing::Key) {
+        let directory = tempfile::tempdir().unwrap();
+        let key = signing::Key::open(&directory.path().join("audit.key")).unwrap();
+        let (mut lines, _) = exported(5);
+        let entry: ExportedEntry = serde_json::from_str(&lines[2]).unwrap();
+        let link = entry.entry.link.parse().unwrap();
+        let checkpoint = Checkpoint { shard: ShardId(0), number: 3, link, at: Millis(1_000) };
+        let signed = key.sign(checkpoint, None).unwrap();
+        lines.splice(..3, [checkpoint_line(&signed)]);
+        (lines, signed, key)
+    }
+
+    fn checkpoint_line(signed: &SignedCheckpoint) -> String {
+        let encoded = STANDARD.encode(signed.checkpoint.bytes_to_sign());
+        let line = ExportedCheckpoint { shard: 0, checkpoint: CheckpointView::new(signed), encoded };
+        serde_json::to_string(&line).unwrap()
+    }
+
+    #[test]
+    fn a_shortened_log_is_verified_from_its_checkpoint() {
+        let (lines, signed, key) = shortened();
+        let report = verified(&lines, Vec::new());
+        assert!(report.ok, "{report:?}");
+        let shard = &report.shards[0];
+        assert_eq!((shard.first, shard.entries, shard.last), (4, 2, 5));
+        let checkpoint = shard.checkpoint.as_ref().unwrap();
+        assert_eq!((checkpoint.checkpoint.number, checkpoint.valid), (3, true));
+        for (known_key, ok) in [(key.public(), true), (PublicKey([1; 32]), false)] {
+            let mut verifier = Verifier::new(Vec::new(), Some(known_key));
+            lines.iter().for_each(|line| verifier.line(line).unwrap());
+            let report = verifier.finish();
+            assert_eq!((report.ok, report.shards[0].checkpoint.as_ref().unwrap().valid), (ok, ok));
+        }
+        assert!(!verified(&lines[1..], Vec::new()).ok, "without the checkpoint");
+        assert!(!verified(&[lines[0].clone(), lines[2].clone(), lines[3].clone()], Vec::new()).ok, "without an entry");
+        let link = signed.checkpoint.link.to_string();
+        assert!(verified(&lines, known(3, &link)).ok, "the checkpoint has the link of the last removed entry");
+        assert!(!verified(&lines, known(3, &"0".repeat(64))).ok);
+        let report = verified(&lines, known(2, &link));
+        assert!(report.shards[0].broken.as_ref().unwrap().message.contains("cannot be compared"), "{report:?}");
+    }
+
+    #[test]
+    fn a_changed_checkpoint_is_detected() {
+        let (lines, signed, _) = shortened();
+        let checkpoint = signed.checkpoint;
+        for changed in [
+            Checkpoint { number: 2, ..checkpoint },
+            Checkpoint { number: u64::MAX, ..checkpoint },
+            Checkpoint { link: Link([1; 32]), ..checkpoint },
+            Checkpoint { at: Millis(7), ..checkpoint },
+            Checkpoint { shard: ShardId(1), ..checkpoint },
+        ] {
+            let mut lines = lines.clone();
+            lines[0] = checkpoint_line(&SignedCheckpoint { checkpoint: changed, ..signed });
+            let report = verified(&lines, Vec::new());
+            assert!(!report.ok && report.shards[0].broken.is_some(), "{changed:?}");
+        }
+        let mut lines = lines.clone();
+        let mut line: ExportedCheckpoint = serde_json::from_str(&lines[0]).unwrap();
+        line.encoded = STANDARD.encode(b"other bytes");
+        lines[0] = serde_json::to_string(&line).unwrap();
+        assert!(!verified(&lines, Vec::new()).ok);
+    }
+
+    /// Entries may be removed while the log is being exported.
+    #[test]
+    fn a_later_checkpoint_continues_the_chain() {
+        let (mut lines, signed, key) = shortened();
+        let (all, _) = exported(5);
+        lines.splice(..0, all[..2].iter().cloned());
+        let report = verified(&lines, Vec::new());
+        assert!(report.ok, "{report:?}");
+        let back = key.sign(Checkpoint { number: 1, ..signed.checkpoint }, None).unwrap();
+        lines.insert(4, checkpoint_line(&back));
+        assert!(!verified(&lines, Vec::new()).ok, "a checkpoint cannot go back");
+        lines[4] = lines[2].clone();
+        lines.push(lines[2].clone());
+        assert!(!verified(&lines, Vec::new()).ok, "nothing follows the end");
     }
 
     #[test]

@@ -105,6 +105,7 @@ impl Bench {
                     | Effect::CheckPolicy { .. }
                     | Effect::ScanOutput { .. }
                     | Effect::Fetch(_)
+                    | Effect::SignAudit(_)
                     | Effect::ToShard { .. } => {}
                 }
             }

@@ -3,6 +3,7 @@
 mod support;
 
 mod adoption;
+mod audit_retention;
 mod bounded;
 mod cancel_and_retract;
 mod claims;

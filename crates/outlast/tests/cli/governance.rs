@@ -1,6 +1,7 @@
 //! Policies, approvals, dead letters and the audit log.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::support::{Output, Server, finish, run_alone};
 
@@ -157,6 +158,41 @@ fn the_audit_log_is_listed_exported_and_verified_without_the_server() {
         let ran = run_alone(["audit", "verify", &file]);
         assert_eq!(ran.code, Some(1), "{what}: {ran:?}");
     }
+}
+
+#[test]
+fn a_shortened_audit_log_is_verified_with_its_checkpoint_and_key() {
+    let mut server = Server::start_with_settings("audit_retention_ms: 1\n");
+    let id = server.run(["submit", "--wait", "--output", "json", "--echo", "7"]).expect(0).json();
+    server.run(["jobs", "rm", id["id"].as_str().unwrap()]).expect(0);
+    let verified = server.run(["audit", "verify"]).expect(0).stdout;
+    let head = verified.split_whitespace().find(|word| word.starts_with("0:1:")).unwrap().to_owned();
+    let signing = "The server signs checkpoints with the key ";
+    let key = verified.lines().find_map(|line| line.strip_prefix(signing)).unwrap().to_owned();
+    server.restart();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let verified = loop {
+        let verified = server.run(["audit", "verify"]).expect(0).stdout;
+        if verified.contains("Shard 0: entries up to 1 were removed after their retention\n") {
+            break verified;
+        }
+        assert!(Instant::now() < deadline, "{verified}");
+    };
+    assert!(verified.contains(&format!("checkpoint  {head}\n")), "{verified}");
+    assert!(verified.contains(&format!("signed with {key}\nsignature   valid\n")), "{verified}");
+    let other = format!("{}{}", &key[..key.len() - 1], if key.ends_with('0') { '1' } else { '0' });
+    server.run(["audit", "verify", "--head", &head, "--key", &key]).expect(0);
+    let refused = server.run(["audit", "verify", "--key", &other]).expect(1).stdout;
+    assert!(refused.contains("the checkpoint is signed with another key"), "{refused}");
+    server.run(["audit", "verify", "--key", "nonsense"]).expect(2);
+
+    let file = server.directory.path().join("audit.ndjson").display().to_string();
+    server.run(["audit", "export", &file]).expect(0);
+    run_alone(["audit", "verify", &file, "--head", &head, "--key", &key]).expect(0);
+    run_alone(["audit", "verify", &file, "--key", &other]).expect(1);
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.split_inclusive('\n').skip(1).collect::<String>()).unwrap();
+    run_alone(["audit", "verify", &file]).expect(1);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::governance::{GATES, governed};
 use crate::http::Request;
 use crate::support::{Server, echo, text, with};
 
-async fn busy_server() -> (Server, tempfile::TempDir, String) {
+pub async fn busy_server() -> (Server, tempfile::TempDir, String) {
     let (server, rules) = governed(GATES, |options| options.shards = 3).await;
     for topic in ["a", "mining", "short", "b", "mining", "c"] {
         server.run(&with(echo(1), json!({"topic": topic}))).await;
@@ -18,7 +18,7 @@ async fn busy_server() -> (Server, tempfile::TempDir, String) {
 }
 
 /// The entries of all pages.
-async fn read_pages(server: &Server, query: &str, limit: usize) -> Vec<Value> {
+pub async fn read_pages(server: &Server, query: &str, limit: usize) -> Vec<Value> {
     let mut items = Vec::new();
     let mut cursor = String::new();
     loop {

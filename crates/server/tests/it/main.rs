@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "in a test an unwrap that fails is a failed test")]
 
 mod audit;
+mod audit_retention;
 mod bad_input;
 mod blobs;
 mod clients;

@@ -51,6 +51,11 @@ impl Server {
         &self.options
     }
 
+    /// Changes the options of the next start.
+    pub fn change_options(&mut self, change: impl FnOnce(&mut Options)) {
+        change(&mut self.options);
+    }
+
     pub async fn stop(&mut self) {
         let node = self.node.take().expect("the node runs");
         within("the end of the node", node.stop(StopMode::StopProcesses)).await.unwrap();

@@ -1,7 +1,7 @@
 //! Invariants of dead letters and of the audit log.
 
-use engine::Settings;
-use model::audit::{Action, AuditEntry, Broken, Head};
+use engine::{Settings, SignRequest};
+use model::audit::{Action, AuditEntry, Broken, Head, SignedCheckpoint};
 use model::dead_letter::{DeadLetter, is_dead};
 use model::id::{JobId, QueueId, ShardId};
 use model::job::Job;
@@ -11,9 +11,11 @@ use model::queue::QueueState;
 use model::reason::ReasonCode;
 use model::spec::decode_owner;
 use model::state::State;
+use model::time::Millis;
 use model::verdict::{Decision, OutputDecision, OutputVerdict, PolicyVersion, Verdict};
 
 use super::{Checked, Violation, appended, describe, entered, require};
+use crate::signer;
 
 /// A job that failed for good has a dead letter, from the commit of its end until its removal. No other job has one.
 pub fn invariant_failed_jobs_have_a_dead_letter(
@@ -65,6 +67,68 @@ pub fn invariant_the_audit_head_is_the_end_of_the_chain(shard: ShardId, end: Hea
     require(holds, "invariant_the_audit_chain_is_unbroken", || {
         format!("shard {shard}: the chain ends with {end:?}, the stored head is {stored:?}")
     })
+}
+
+/// An entry of the audit log that was removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemovedEntry {
+    /// Its number and its link.
+    pub head: Head,
+    pub at: Millis,
+}
+
+/// What a commit removes of the audit log.
+#[derive(Debug)]
+pub struct Shortening<'a> {
+    pub shard: ShardId,
+    /// The end of the part that was removed before.
+    pub before: Head,
+    pub removed: &'a [RemovedEntry],
+    /// The checkpoint on record after the commit.
+    pub signed: Option<SignedCheckpoint>,
+    /// Entries about a removal in the commit.
+    pub logged: usize,
+    pub retention: Option<Millis>,
+    pub now: Millis,
+}
+
+/// Only entries on record are removed, each once.
+pub fn invariant_removed_audit_entries_were_on_record(
+    shard: ShardId,
+    entry_key: &[u8],
+    known: Option<RemovedEntry>,
+) -> Result<RemovedEntry, Violation> {
+    known.ok_or_else(|| Violation {
+        invariant: "invariant_the_audit_log_is_shortened_in_order",
+        detail: format!("shard {shard}: there was no entry under the removed key {entry_key:?}"),
+    })
+}
+
+/// Entries of the audit log are removed oldest first, not before their retention, and together with a signed checkpoint
+/// and one entry about it.
+pub fn invariant_the_audit_log_is_shortened_in_order(shortening: &Shortening<'_>) -> Checked {
+    const NAME: &str = "invariant_the_audit_log_is_shortened_in_order";
+    let Shortening { shard, before, removed, signed, logged, retention, now } = shortening;
+    let about = |what: &str| format!("{what}: {shortening:?}");
+    let numbers = removed.iter().map(|entry| entry.head.number);
+    require(numbers.eq((before.number + 1..).take(removed.len())), NAME, || about("not the oldest entries"))?;
+    let is_old = |entry: &RemovedEntry| retention.is_some_and(|retention| entry.at + retention < *now);
+    require(removed.iter().all(is_old), NAME, || about("an entry was removed before its retention"))?;
+    let end = removed.last().map_or(*before, |entry| entry.head);
+    let start = signed.map_or(Head::START, |signed| signed.checkpoint.head());
+    require(start == end, NAME, || about("the checkpoint is not the end of the removed entries"))?;
+    let genuine = |signed: SignedCheckpoint| signer::is_valid(&signed) && signed.checkpoint.shard == *shard;
+    require(signed.is_none_or(genuine), NAME, || about("the checkpoint has no valid signature"))?;
+    require(*logged == usize::from(!removed.is_empty()), NAME, || about("entries about the removal"))
+}
+
+/// A signature is requested only for a checkpoint of the shard, after a validly signed one with a smaller number.
+pub fn invariant_checkpoints_follow_valid_ones(shard: ShardId, request: &SignRequest) -> Checked {
+    let follows = |previous: SignedCheckpoint| {
+        signer::is_valid(&previous) && previous.checkpoint.number < request.checkpoint.number
+    };
+    let holds = request.checkpoint.shard == shard && request.previous.is_none_or(follows);
+    require(holds, "invariant_checkpoints_follow_valid_ones", || format!("shard {shard}: {request:?}"))
 }
 
 const NAME: &str = "invariant_every_operation_has_one_audit_entry";
@@ -248,7 +312,8 @@ pub fn invariant_audited_operations_were_requested(entry: &AuditEntry, requested
         | Action::QueueDrained
         | Action::QueueCancelled
         | Action::QueueRemoved
-        | Action::PolicyChanged => false,
+        | Action::PolicyChanged
+        | Action::AuditShortened => false,
     };
     require(!needs_request || requested, "invariant_audited_operations_were_requested", || format!("{entry:?}"))
 }

@@ -1,11 +1,11 @@
 //! Forged commits that violate a rule.
 
 use engine::PolicyMode;
-use model::audit::Head;
+use model::audit::{self, Action, AuditEntry, Checkpoint, Head, SignedCheckpoint};
 use model::batch::{Batch, Keyspace};
 use model::codec;
 use model::dead_letter::{DeadLetter, is_dead};
-use model::id::{Attempt, Incarnation, JobId, RunnerId};
+use model::id::{Attempt, Incarnation, JobId, RunnerId, SLOTS};
 use model::job::{AttemptRecord, Job, StateAt};
 use model::key::{self, CreatedObject, Day, KeyEntry};
 use model::message::AttemptRef;
@@ -19,6 +19,7 @@ use store::{Key, Order, Range, Store};
 use super::Sabotage;
 use crate::invariants::{constraints_of, redacted_of, result_of};
 use crate::operators::version_of;
+use crate::signer;
 use crate::world::World;
 
 /// The shard of a forged commit.
@@ -55,6 +56,8 @@ impl World {
             Sabotage::AddDeadLetter => target.add_dead_letter(),
             Sabotage::OverwriteAuditEntry => target.overwrite_audit_entry(),
             Sabotage::RemoveAuditEntry => target.remove_audit_entry(),
+            Sabotage::ShortenAuditEarly => target.shorten_audit_early(),
+            Sabotage::ChangeAuditCheckpoint => target.change_audit_checkpoint(),
             Sabotage::ResetAuditHead => target.reset_audit_head(),
             Sabotage::CancelWithoutAuditEntry => target.cancel_without_audit_entry(),
             Sabotage::Workflow(sabotage) => self.workflow_forgery(sabotage, shard),
@@ -140,7 +143,7 @@ impl ForgeryTarget<'_> {
 
     fn reuse_key(&self) -> Option<Batch> {
         let job = self.find(|job| job.key.is_some() && !job.state.is_terminal())?;
-        let other = CreatedObject::Job { id: JobId(job.id.0 + 1), seq: job.seq };
+        let other = CreatedObject::Job { id: JobId(job.id.0 + u64::from(SLOTS)), seq: job.seq };
         let entry = KeyEntry { digest: job.digest, at: job.created_at, made: other };
         let key = key::idempotency(Day::of(job.created_at), job.key?);
         batch_with(|batch| batch.put_with(Keyspace::Keys, &key, |buffer| codec::encode_into(&entry, buffer)))
@@ -247,6 +250,40 @@ impl ForgeryTarget<'_> {
         let entries = self.newest_audit_entry()?;
         let (key, _) = entries.first()?;
         batch_with(|batch| batch.delete(Keyspace::Audit, key))
+    }
+
+    fn metadata(&self, name: &[u8]) -> Option<bytes::Bytes> {
+        self.world.store.get(self.world.shard_id(self.shard), Keyspace::Meta, name).ok()?
+    }
+
+    /// All but the age of the removed entry is in order.
+    fn shorten_audit_early(&self) -> Option<Batch> {
+        let shard = self.world.shard_id(self.shard);
+        let oldest = self.world.store.scan(shard, Keyspace::Audit, Range::all(), Order::Ascending, 1).ok()?;
+        let (entry_key, stored) = oldest.first()?;
+        let (link, entry) = audit::decode(stored).ok()?;
+        let now = self.world.hosts[self.shard].processes.last()?.owner.shard().now();
+        let is_old = |retention: Millis| entry.at + retention < now;
+        if self.world.scenario.config(shard).audit_retention.is_some_and(is_old) {
+            return None;
+        }
+        let mut head: Head = codec::decode(&self.metadata(key::META_AUDIT)?).ok()?;
+        let signed = signer::sign(Checkpoint { shard, number: entry.number, link, at: now });
+        let mut about = AuditEntry { at: now, ..AuditEntry::of(Action::AuditShortened) };
+        batch_with(|batch| {
+            batch.delete(Keyspace::Audit, entry_key);
+            batch.put_with(Keyspace::Meta, key::META_AUDIT_START, |buffer| codec::encode_into(&signed, buffer));
+            let next = key::audit(head.number + 1);
+            batch.put_with(Keyspace::Audit, &next, |buffer| head.append(&mut about, buffer));
+            batch.put_with(Keyspace::Meta, key::META_AUDIT, |buffer| codec::encode_into(&head, buffer));
+        })
+    }
+
+    fn change_audit_checkpoint(&self) -> Option<Batch> {
+        let mut signed: SignedCheckpoint = codec::decode(&self.metadata(key::META_AUDIT_START)?).ok()?;
+        signed.checkpoint.at = signed.checkpoint.at + Millis(1);
+        let write = |buffer: &mut Vec<u8>| codec::encode_into(&signed, buffer);
+        batch_with(|batch| batch.put_with(Keyspace::Meta, key::META_AUDIT_START, write))
     }
 
     fn reset_audit_head(&self) -> Option<Batch> {

@@ -2,7 +2,7 @@
 
 use model::batch::{Batch, Keyspace};
 use model::codec;
-use model::id::WorkflowId;
+use model::id::{SLOTS, WorkflowId};
 use model::json::Json;
 use model::key;
 use model::time::Millis;
@@ -242,7 +242,7 @@ impl World {
         let workflow = self.workflow_of(shard, started)?;
         let spec = self.store.get(self.shard_id(shard), Keyspace::WorkflowSpecs, &workflow.record.id.key()).ok()??;
         let again = Workflow {
-            id: WorkflowId(workflow.record.id.0 + 1),
+            id: WorkflowId(workflow.record.id.0 + u64::from(SLOTS)),
             state: WorkflowState::Running,
             run: 1,
             tasks: Tally::waiting(workflow.plan.tasks.len() as u32),

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use engine::{
     Accepted, Answer, ApprovalDecision, Config, Effect, Fetch, Input, NewQueue, PeerMessage, PolicyMode, Refusal,
-    RequestId, Settings, Shard, Step,
+    RequestId, Settings, Shard, SignRequest, Step,
 };
+use model::audit::SignedCheckpoint;
 use model::change::Change;
 use model::id::{Epoch, Incarnation, JobId, QueueId, RunnerId, ShardId};
 use model::job::{End, Job, Outcome};
@@ -18,7 +19,7 @@ use model::state::State;
 use model::time::{Millis, Now};
 use model::verdict::{Approval, Decision, PolicyVersion, Verdict};
 
-use super::messages::{POLICY, START, config_of, decision, room, submission};
+use super::messages::{POLICY, START, config_of, decision, room, signed, submission};
 use super::records::Records;
 use super::runner::Runner;
 
@@ -57,6 +58,10 @@ pub struct Fixture {
     /// Fetches wait in `fetches` until [`Fixture::answer_fetches`].
     pub hold_fetches: bool,
     pub fetches: VecDeque<Fetch>,
+    /// Signatures of audit checkpoints are lost.
+    pub lose_signatures: bool,
+    /// Requested signatures, in order.
+    pub signatures: Vec<SignRequest>,
     /// Number of fetched workflows.
     pub workflow_fetches: usize,
     /// Number of the commit after which the shard crashes.
@@ -111,6 +116,8 @@ impl Fixture {
             drop_runner_messages: false,
             hold_fetches: false,
             fetches: VecDeque::new(),
+            lose_signatures: false,
+            signatures: Vec::new(),
             workflow_fetches: 0,
             crash_at: None,
             commits: 0,
@@ -193,6 +200,12 @@ impl Fixture {
             Effect::CheckPolicy { job, .. } => self.policy_requests.push(job),
             Effect::ToShard { shard, message } => self.shard_messages.push((shard, message)),
             Effect::ScanOutput { job, .. } => self.scans.push(job),
+            Effect::SignAudit(request) => {
+                self.signatures.push(*request);
+                if !self.lose_signatures {
+                    self.inbox.push_back(signature(signed(request.checkpoint)));
+                }
+            }
             Effect::Fetch(fetch) => {
                 self.workflow_fetches += usize::from(matches!(fetch, Fetch::Workflow { .. }));
                 self.fetches.push_back(fetch);
@@ -567,6 +580,11 @@ impl Fixture {
     pub fn queue(&self, id: QueueId) -> Queue {
         self.records.queue(id).expect("a record of the queue")
     }
+}
+
+/// The answer to a request for a signature.
+pub fn signature(signed: SignedCheckpoint) -> Input {
+    Input::AuditSigned { signed: Box::new(signed) }
 }
 
 #[track_caller]

@@ -1,6 +1,7 @@
 //! Short constructors for test values.
 
 use engine::{Config, Submission};
+use model::audit::{Checkpoint, PublicKey, Signature, SignedCheckpoint};
 use model::id::{Attempt, JobId, RunnerId, ShardId, Shards};
 use model::job::Scan;
 use model::message::{AttemptRef, Capacity};
@@ -70,6 +71,11 @@ pub fn scan(verdict: OutputVerdict) -> Box<Scan> {
         attempt: Attempt::default(),
     };
     Box::new(Scan { decision, redacted: None })
+}
+
+/// A signed checkpoint. The engine does not verify signatures.
+pub fn signed(checkpoint: Checkpoint) -> SignedCheckpoint {
+    SignedCheckpoint { checkpoint, public_key: PublicKey([1; 32]), signature: Signature([2; 64]) }
 }
 
 /// Capacity with that many slots for each executor.

@@ -6,5 +6,5 @@ mod records;
 mod runner;
 pub mod workflows;
 
-pub use fixture::Fixture;
+pub use fixture::{Fixture, signature};
 pub use messages::*;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use engine::{Config, Fetch, Fetched, Settings, Shard};
+use engine::{Config, Fetch, Fetched, OldAuditEntry, Settings, Shard};
 use model::audit;
 use model::batch::{Batch, Keyspace, Op, ops};
 use model::change::Change;
@@ -121,6 +121,9 @@ impl Records {
         if let Some(head) = self.get(Keyspace::Meta, key::META_AUDIT) {
             shard.restore_audit(codec::decode(head).expect("the head of the audit log can be read"));
         }
+        if let Some(start) = self.audit_start() {
+            shard.restore_audit_start(start);
+        }
         let newest_workflow = self.table(Keyspace::WorkflowsDone).last().and_then(|(key, _)| JobId::from_key(key));
         shard.reserve_ids_up_to(newest_workflow.map_or(0, |id| id.0));
         let newest_done = self.table(Keyspace::Done).last().and_then(|(key, _)| JobId::from_key(key));
@@ -131,9 +134,15 @@ impl Records {
         shard
     }
 
-    /// The audit log; verifies its hash chain.
+    /// The checkpoint at the beginning of the audit log.
+    pub fn audit_start(&self) -> Option<audit::SignedCheckpoint> {
+        let start = self.get(Keyspace::Meta, key::META_AUDIT_START);
+        start.map(|start| codec::decode(start).expect("checkpoints can be read"))
+    }
+
+    /// The audit log; verifies its hash chain from the checkpoint on.
     pub fn audit(&self) -> Vec<audit::AuditEntry> {
-        let mut head = audit::Head::START;
+        let mut head = self.audit_start().map_or(audit::Head::START, |start| start.checkpoint.head());
         let entries = self.table(Keyspace::Audit);
         let entries = entries.map(|(_, value)| head.follow(value).expect("an unbroken chain")).collect();
         let stored = self.get(Keyspace::Meta, key::META_AUDIT);
@@ -170,6 +179,18 @@ impl Records {
                 let keys = self.table(Keyspace::Keys).map(|(key, _)| key).filter(old);
                 let keys: Vec<Vec<u8>> = keys.take(*limit).map(<[u8]>::to_vec).collect();
                 Fetched::OldKeys { more: keys.len() == *limit, keys }
+            }
+            Fetch::OldAudit { after, before, limit } => {
+                let entries = self.table(Keyspace::Audit).map(|(_, value)| audit::decode(value).expect("an entry"));
+                let behind = entries.skip_while(|(_, entry)| entry.number <= after.number);
+                let old = behind.take_while(|(_, entry)| entry.at < *before).map(|(link, entry)| OldAuditEntry {
+                    number: entry.number,
+                    link,
+                    at: entry.at,
+                    action: entry.action,
+                });
+                let entries: Vec<_> = old.take(*limit).collect();
+                Fetched::OldAudit { more: entries.len() == *limit, entries }
             }
             Fetch::Workflow { .. }
             | Fetch::FinishedWorkflows { .. }

@@ -1,8 +1,8 @@
 //! Verification of a shard's chain, in chunks.
 
-use ::api::{AuditReportView, ShardAuditView};
+use ::api::{AuditReportView, BrokenView, CheckpointView, ShardAuditView, VerifiedCheckpointView};
 use bytes::Bytes;
-use model::audit::{Broken, Head};
+use model::audit::{Broken, Head, SignedCheckpoint};
 use model::batch::Keyspace;
 use model::codec;
 use model::id::ShardId;
@@ -25,6 +25,23 @@ pub(super) fn head(core: &Core, shard: ShardId) -> Result<Head, Refused> {
     }
 }
 
+/// The recorded beginning of a shard's chain. Absent: no entry was removed.
+pub(super) fn start(core: &Core, shard: ShardId) -> Result<Option<SignedCheckpoint>, Refused> {
+    let stored = core.store().get(shard, Keyspace::Meta, key::META_AUDIT_START)?;
+    let decode = |value: Bytes| codec::decode(&value).map_err(|source| Error::record(shard, source));
+    Ok(stored.map(decode).transpose()?)
+}
+
+/// The end of the removed part of a chain.
+pub(super) fn removed(start: Option<&SignedCheckpoint>) -> Head {
+    start.map_or(Head::START, |signed| signed.checkpoint.head())
+}
+
+/// The beginning of a chain whose next entry is missing, if entries beyond `number` were removed meanwhile.
+pub(super) fn moved_start(core: &Core, shard: ShardId, number: u64) -> Result<Option<SignedCheckpoint>, Refused> {
+    Ok(start(core, shard)?.filter(|signed| signed.checkpoint.number > number))
+}
+
 /// A chunk of stored entries after a number.
 pub(super) fn chunk(core: &Core, shard: ShardId, after: u64) -> Result<Vec<(Key, Bytes)>, store::Error> {
     let range = Range::all().after(&Key::new(&key::audit(after)));
@@ -37,13 +54,15 @@ pub(super) fn verify(core: &Core, stopping: &watch::Receiver<bool>) -> Result<Au
     for shard in core.shards.all() {
         shards.push(verify_shard(core, shard, stopping)?);
     }
-    Ok(AuditReportView { ok: shards.iter().all(|shard| shard.ok), shards })
+    let public_key = Some(core.audit_key.public().to_string());
+    Ok(AuditReportView { ok: shards.iter().all(|shard| shard.ok), public_key, shards })
 }
 
 fn verify_shard(core: &Core, shard: ShardId, stopping: &watch::Receiver<bool>) -> Result<ShardAuditView, Refused> {
-    // Read first: later entries are beyond it.
-    let end = head(core, shard)?;
-    let mut at = Head::START;
+    let mut start = start(core, shard)?;
+    // Entries that are appended later are beyond it.
+    let mut end = head(core, shard)?;
+    let mut at = removed(start.as_ref());
     let broken = loop {
         if at.number >= end.number {
             // The same length with another link: entries were rewritten.
@@ -53,16 +72,32 @@ fn verify_shard(core: &Core, shard: ShardId, stopping: &watch::Receiver<bool>) -
             return Err(Refused::new(ProblemKind::Stopping));
         }
         let entries = chunk(core, shard, at.number)?;
-        if let Some(broken) = follow(&mut at, end, &entries) {
-            break Some(broken);
+        let Some(broken) = follow(&mut at, end, &entries) else { continue };
+        match moved_start(core, shard, at.number)? {
+            Some(moved) => {
+                at = moved.checkpoint.head();
+                start = Some(moved);
+                end = head(core, shard)?;
+            }
+            None => break Some(broken),
         }
     };
+    let invalid = start.as_ref().and_then(|signed| core.audit_key.verify_own(signed, shard).err());
+    let removed = removed(start.as_ref()).number;
+    let broken = match invalid {
+        Some(invalid) => Some(BrokenView::checkpoint(removed, invalid)),
+        None => broken.map(BrokenView::from),
+    };
+    let valid = invalid.is_none();
     Ok(ShardAuditView {
         shard: shard.0,
-        entries: at.number,
+        first: removed.saturating_add(1),
+        entries: at.number - removed,
+        last: at.number,
         head: at.link.to_string(),
+        checkpoint: start.map(|signed| VerifiedCheckpointView { checkpoint: CheckpointView::new(&signed), valid }),
         ok: broken.is_none(),
-        broken: broken.map(Into::into),
+        broken,
     })
 }
 

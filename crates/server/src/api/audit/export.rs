@@ -3,15 +3,16 @@
 use std::io;
 use std::sync::Arc;
 
-use ::api::{AuditEntryView, AuditHeadView, ExportedEntry, ExportedHead};
+use ::api::{AuditEntryView, AuditHeadView, CheckpointView, ExportedCheckpoint, ExportedEntry, ExportedHead};
 use axum::body::{Body, Bytes};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::stream;
-use model::audit;
+use model::audit::{self, SignedCheckpoint};
 use model::id::ShardId;
+use model::key;
 use tokio::sync::{mpsc, watch};
 
 use super::super::Core;
@@ -61,31 +62,49 @@ pub(super) fn stream(core: Arc<Core>, stopping: watch::Receiver<bool>, permit: P
 type Pieces = mpsc::Sender<io::Result<Bytes>>;
 
 fn write(core: &Core, stopping: &watch::Receiver<bool>, pieces: &Pieces) -> Result<(), Ended> {
+    let send = |lines: Vec<u8>| pieces.blocking_send(Ok(lines.into())).map_err(|_| Ended::Unread);
     for shard in core.shards.all() {
-        let end = chain::head(core, shard)?;
-        let mut written = 0;
+        let start = chain::start(core, shard)?;
+        let mut end = chain::head(core, shard)?;
+        let mut written = chain::removed(start.as_ref()).number;
+        let mut lines = Vec::new();
+        if let Some(signed) = &start {
+            add_line(&mut lines, &checkpoint(shard, signed));
+        }
         while written < end.number {
             if *stopping.borrow() {
                 return Err(Ended::Unread);
             }
             let chunk = chain::chunk(core, shard, written).map_err(Refused::from)?;
-            let mut lines = Vec::new();
-            for (_, stored) in chunk.iter().take(usize::try_from(end.number - written).unwrap_or(usize::MAX)) {
-                add_line(&mut lines, &entry(shard, stored)?);
+            let numbers = || chunk.iter().filter_map(|(entry_key, _)| key::number_of_audit(entry_key));
+            if numbers().next() != Some(written + 1)
+                && let Some(moved) = chain::moved_start(core, shard, written)?
+            {
+                add_line(&mut lines, &checkpoint(shard, &moved));
+                written = moved.checkpoint.number;
+                end = chain::head(core, shard)?;
+                continue;
             }
-            if chunk.is_empty() {
+            let Some(last) = numbers().next_back() else {
                 // The head that follows has the number of entries.
                 break;
+            };
+            for ((_, stored), _) in chunk.iter().zip(numbers()).take_while(|(_, number)| *number <= end.number) {
+                add_line(&mut lines, &entry(shard, stored)?);
             }
-            written += chunk.len() as u64;
-            pieces.blocking_send(Ok(lines.into())).map_err(|_| Ended::Unread)?;
+            written = last;
+            send(std::mem::take(&mut lines))?;
         }
         let head = AuditHeadView { number: end.number, link: end.link.to_string() };
-        let mut line = Vec::new();
-        add_line(&mut line, &ExportedHead { shard: shard.0, head });
-        pieces.blocking_send(Ok(line.into())).map_err(|_| Ended::Unread)?;
+        add_line(&mut lines, &ExportedHead { shard: shard.0, head });
+        send(lines)?;
     }
     Ok(())
+}
+
+fn checkpoint(shard: ShardId, signed: &SignedCheckpoint) -> ExportedCheckpoint {
+    let encoded = STANDARD.encode(signed.checkpoint.bytes_to_sign());
+    ExportedCheckpoint { shard: shard.0, checkpoint: CheckpointView::new(signed), encoded }
 }
 
 fn entry(shard: ShardId, stored: &[u8]) -> Result<ExportedEntry, Refused> {

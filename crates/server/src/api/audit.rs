@@ -5,6 +5,7 @@
 mod chain;
 mod export;
 mod listing;
+mod log;
 
 use std::sync::Arc;
 

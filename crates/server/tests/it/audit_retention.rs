@@ -173,7 +173,7 @@ fn follow_export(export: &str) -> u64 {
 
 #[tokio::test]
 async fn a_log_that_is_being_shortened_verifies_and_exports_without_gaps() {
-    const ENTRIES: u64 = 60_000;
+    const ENTRIES: u64 = 20_000;
     let mut server = Server::with(|options| options.audit_retention_ms = 1).await;
     tamper(&mut server, |_, batch| {
         let mut head = Head::START;

@@ -19,7 +19,7 @@ use super::super::Core;
 use super::super::blocking::allow;
 use super::super::permit::Permit;
 use super::super::problem::Refused;
-use super::chain;
+use super::log::{Log, StoredLog, removed};
 use crate::error::Error;
 
 /// Pieces buffered for a slow client.
@@ -62,44 +62,53 @@ pub(super) fn stream(core: Arc<Core>, stopping: watch::Receiver<bool>, permit: P
 type Pieces = mpsc::Sender<io::Result<Bytes>>;
 
 fn write(core: &Core, stopping: &watch::Receiver<bool>, pieces: &Pieces) -> Result<(), Ended> {
-    let send = |lines: Vec<u8>| pieces.blocking_send(Ok(lines.into())).map_err(|_| Ended::Unread);
     for shard in core.shards.all() {
-        let start = chain::start(core, shard)?;
-        let mut end = chain::head(core, shard)?;
-        let mut written = chain::removed(start.as_ref()).number;
-        let mut lines = Vec::new();
-        if let Some(signed) = &start {
-            add_line(&mut lines, &checkpoint(shard, signed));
-        }
-        while written < end.number {
-            if *stopping.borrow() {
-                return Err(Ended::Unread);
-            }
-            let chunk = chain::chunk(core, shard, written).map_err(Refused::from)?;
-            let numbers = || chunk.iter().filter_map(|(entry_key, _)| key::number_of_audit(entry_key));
-            if numbers().next() != Some(written + 1)
-                && let Some(moved) = chain::moved_start(core, shard, written)?
-            {
-                add_line(&mut lines, &checkpoint(shard, &moved));
-                written = moved.checkpoint.number;
-                end = chain::head(core, shard)?;
-                continue;
-            }
-            let Some(last) = numbers().next_back() else {
-                // The head that follows has the number of entries.
-                break;
-            };
-            for ((_, stored), _) in chunk.iter().zip(numbers()).take_while(|(_, number)| *number <= end.number) {
-                add_line(&mut lines, &entry(shard, stored)?);
-            }
-            written = last;
-            send(std::mem::take(&mut lines))?;
-        }
-        let head = AuditHeadView { number: end.number, link: end.link.to_string() };
-        add_line(&mut lines, &ExportedHead { shard: shard.0, head });
-        send(lines)?;
+        let log = StoredLog { store: core.store(), shard };
+        write_shard(&log, shard, stopping, |lines| pieces.blocking_send(Ok(lines.into())).map_err(|_| Ended::Unread))?;
     }
     Ok(())
+}
+
+fn write_shard(
+    log: &impl Log,
+    shard: ShardId,
+    stopping: &watch::Receiver<bool>,
+    mut send: impl FnMut(Vec<u8>) -> Result<(), Ended>,
+) -> Result<(), Ended> {
+    let start = log.start()?;
+    let mut end = log.head()?;
+    let mut written = removed(start.as_ref()).number;
+    let mut lines = Vec::new();
+    if let Some(signed) = &start {
+        add_line(&mut lines, &checkpoint(shard, signed));
+    }
+    while written < end.number {
+        if *stopping.borrow() {
+            return Err(Ended::Unread);
+        }
+        let chunk = log.chunk(written)?;
+        let numbers = || chunk.iter().filter_map(|(entry_key, _)| key::number_of_audit(entry_key));
+        if numbers().next() != Some(written + 1)
+            && let Some(moved) = log.moved_start(written)?
+        {
+            add_line(&mut lines, &checkpoint(shard, &moved));
+            written = moved.checkpoint.number;
+            end = log.head()?;
+            continue;
+        }
+        let Some(last) = numbers().next_back() else {
+            // The head that follows has the number of the last entry.
+            break;
+        };
+        for ((_, stored), _) in chunk.iter().zip(numbers()).take_while(|(_, number)| *number <= end.number) {
+            add_line(&mut lines, &entry(shard, stored)?);
+        }
+        written = last;
+        send(std::mem::take(&mut lines))?;
+    }
+    let head = AuditHeadView { number: end.number, link: end.link.to_string() };
+    add_line(&mut lines, &ExportedHead { shard: shard.0, head });
+    send(lines)
 }
 
 fn checkpoint(shard: ShardId, signed: &SignedCheckpoint) -> ExportedCheckpoint {
@@ -117,4 +126,54 @@ fn add_line(lines: &mut Vec<u8>, value: &impl serde::Serialize) {
     // Writing to memory does not fail.
     let _ = serde_json::to_writer(&mut *lines, value);
     lines.push(b'\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use ::api::ExportedLine;
+    use model::audit::{Head, Link};
+
+    use super::super::log::shortening::{OVERTAKING, SHARD, ShorteningLog};
+    use super::*;
+
+    #[test]
+    fn the_export_of_a_log_that_is_being_shortened_has_no_gap() {
+        for removals in OVERTAKING {
+            let log = ShorteningLog::new(20, 4, removals);
+            let (_stop, stopping) = watch::channel(false);
+            let mut export = Vec::new();
+            let written = write_shard(&log, SHARD, &stopping, |lines| {
+                export.extend(lines);
+                Ok(())
+            });
+            assert!(written.is_ok(), "{removals:?}");
+            let mut at = Head::START;
+            let mut ended = false;
+            for line in export.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+                assert!(!ended, "{removals:?}");
+                match serde_json::from_slice(line).unwrap() {
+                    ExportedLine::Entry(line) => {
+                        let link: Link = line.entry.link.parse().unwrap();
+                        let stored = [link.0.to_vec(), STANDARD.decode(&line.encoded).unwrap()].concat();
+                        at.follow(&stored).unwrap_or_else(|broken| panic!("{removals:?}: {broken}"));
+                    }
+                    ExportedLine::Checkpoint(line) => {
+                        let signed = line.checkpoint.signed(SHARD).unwrap();
+                        assert_eq!(log.key.verify_own(&signed, SHARD), Ok(()));
+                        assert!(signed.checkpoint.number > at.number, "{removals:?}");
+                        at = signed.checkpoint.head();
+                    }
+                    ExportedLine::Head(line) => {
+                        assert_eq!(
+                            (line.head.number, line.head.link),
+                            (at.number, at.link.to_string()),
+                            "{removals:?}"
+                        );
+                        ended = true;
+                    }
+                }
+            }
+            assert!(ended && at.number >= 20, "{removals:?}");
+        }
+    }
 }

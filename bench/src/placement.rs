@@ -70,7 +70,7 @@ impl Bench {
         self.messages.push_back((RunnerId(number), register));
     }
 
-    fn next_word(&mut self) -> Option<Input> {
+    fn next_message(&mut self) -> Option<Input> {
         let (runner, message) = self.messages.pop_front()?;
         let sequence = &mut self.sequences[runner.0 as usize];
         *sequence += 1;
@@ -82,7 +82,7 @@ impl Bench {
         let mut inputs = 0;
         while inputs < INPUTS_PER_STEP {
             let request = RequestId(inputs as u64);
-            let input = match self.next_word() {
+            let input = match self.next_message() {
                 Some(message) => message,
                 None => match jobs.next() {
                     Some(job) => Input::Submit { request, jobs: vec![job] },

@@ -8,7 +8,8 @@
 
 use std::collections::BTreeSet;
 
-use model::id::ShardId;
+use minicbor::{Decode, Encode};
+use model::id::{Epoch, ShardId};
 use model::queue::QueueRef;
 use model::spec::{Digest, KeyHash};
 use model::time::Millis;
@@ -24,9 +25,21 @@ const RETRY: Millis = Millis::from_secs(1);
 /// The requests behind an unanswered claim are refused after this time.
 const GIVE_UP: Millis = Millis::from_secs(10);
 
+/// Identifies a claim of a shard, so that a late answer to an earlier one does not answer it: the home may have forgotten
+/// the earlier one meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct ClaimId {
+    #[n(0)]
+    epoch: Epoch,
+    #[n(1)]
+    number: u64,
+}
+
 /// Claims that their homes have not answered.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
+    /// Number of the last claim.
+    last: u64,
     open: Map<KeyHash, OpenClaim>,
     /// When each claim is repeated or given up, on the steady clock.
     due: BTreeSet<(Millis, KeyHash)>,
@@ -34,6 +47,7 @@ pub(crate) struct Claims {
 
 #[derive(Debug)]
 struct OpenClaim {
+    id: ClaimId,
     digest: Digest,
     /// Requests with this key, in order.
     waiters: Vec<KeyWaiter>,
@@ -98,13 +112,15 @@ impl Shard {
         }
         let Some(digest) = digest else { return };
         let due = self.steady + RETRY;
-        let claim = OpenClaim { digest, waiters: accepted, due, give_up_at: self.steady + GIVE_UP };
+        self.claims.last += 1;
+        let id = ClaimId { epoch: self.epoch, number: self.claims.last };
+        let claim = OpenClaim { id, digest, waiters: accepted, due, give_up_at: self.steady + GIVE_UP };
         self.claims.insert(key, claim);
-        self.send_claim(key, digest, step);
+        self.send_claim(key, digest, id, step);
     }
 
-    fn send_claim(&self, key: KeyHash, digest: Digest, step: &mut Step) {
-        let message = PeerMessage::Claim { key, digest };
+    fn send_claim(&self, key: KeyHash, digest: Digest, claim: ClaimId, step: &mut Step) {
+        let message = PeerMessage::Claim { key, digest, claim };
         step.effects.push(Effect::ToShard { shard: self.home_of(key), message });
     }
 
@@ -147,8 +163,11 @@ impl Shard {
     }
 
     /// The home has answered: requests with this digest are carried out, others conflict.
-    pub(crate) fn claimed(&mut self, key: KeyHash, digest: Digest, step: &mut Step) {
-        // Otherwise the answer is a duplicate, or one to an earlier owner of the shard.
+    pub(crate) fn claimed(&mut self, key: KeyHash, digest: Digest, of: ClaimId, step: &mut Step) {
+        // Otherwise the answer is a duplicate, or one to an earlier claim or owner of the shard.
+        if self.claims.open.get(&key).is_none_or(|claim| claim.id != of) {
+            return;
+        }
         let Some(claim) = self.claims.remove(key) else { return };
         let mut known = None;
         for waiter in claim.waiters {
@@ -161,16 +180,23 @@ impl Shard {
     }
 
     /// Another shard claims a key of which this shard is the home.
-    pub(crate) fn receive_claim(&mut self, from: ShardId, key: KeyHash, digest: Digest, step: &mut Step) {
+    pub(crate) fn receive_claim(
+        &mut self,
+        from: ShardId,
+        key: KeyHash,
+        digest: Digest,
+        claim: ClaimId,
+        step: &mut Step,
+    ) {
         match self.known_key(key) {
-            Some(entry) => self.answer_claim(from, key, entry.digest, step),
-            None => self.wait_for_key(key, KeyWaiter::Claim { from, digest }),
+            Some(entry) => self.answer_claim(from, key, entry.digest, claim, step),
+            None => self.wait_for_key(key, KeyWaiter::Claim { from, digest, claim }),
         }
     }
 
     /// Effects follow the commit, so the record of the claim is durable before the answer is sent.
-    pub(crate) fn answer_claim(&self, from: ShardId, key: KeyHash, digest: Digest, step: &mut Step) {
-        step.effects.push(Effect::ToShard { shard: from, message: PeerMessage::Claimed { key, digest } });
+    pub(crate) fn answer_claim(&self, to: ShardId, key: KeyHash, digest: Digest, claim: ClaimId, step: &mut Step) {
+        step.effects.push(Effect::ToShard { shard: to, message: PeerMessage::Claimed { key, digest, claim } });
     }
 
     /// Repeats claims without an answer, and gives up on those whose time is over, a bounded number of them.
@@ -183,7 +209,7 @@ impl Shard {
                     self.refuse(waiter, refusal, step);
                 }
             } else {
-                self.send_claim(key, claim.digest, step);
+                self.send_claim(key, claim.digest, claim.id, step);
                 self.claims.insert(key, OpenClaim { due: self.steady + RETRY, ..claim });
             }
         }

@@ -11,6 +11,7 @@ use model::queue::QueueRef;
 use model::spec::{Digest, KeyHash};
 use model::time::Millis;
 
+use crate::claims::ClaimId;
 use crate::fetch::Fetch;
 use crate::input::{Effect, NewQueue, NewWorkflow, Refusal, RequestId, Submission};
 use crate::shard::{Map, Shard};
@@ -37,6 +38,7 @@ pub(crate) enum KeyWaiter {
     Claim {
         from: ShardId,
         digest: Digest,
+        claim: ClaimId,
     },
 }
 
@@ -47,6 +49,8 @@ pub(crate) struct Keys {
     waiting: Map<KeyHash, Vec<KeyWaiter>>,
     /// Keys to look up at the end of this step.
     to_fetch: Vec<KeyHash>,
+    /// Start of the newest day on record when the shard was rebuilt.
+    newest_day: Millis,
 }
 
 impl Keys {
@@ -84,7 +88,12 @@ impl Shard {
     /// The time by which keys are stored and expire. It does not go back after a restart with an earlier clock: a key
     /// would be looked up on the wrong day, and its job created twice.
     pub(crate) fn key_time(&self) -> Millis {
-        self.now.max(time_of(self.ids.last()))
+        self.now.max(time_of(self.ids.last())).max(self.keys.newest_day)
+    }
+
+    /// Restores the newest day with keys on record. A claim for another shard may be newer than all ids of this one.
+    pub fn restore_newest_key_day(&mut self, day: Day) {
+        self.keys.newest_day = day.start();
     }
 
     /// The unexpired entry of a live job's key.
@@ -138,12 +147,12 @@ impl Shard {
             }
             KeyWaiter::Queue { request, queue } => self.create_keyed_queue(request, *queue, known, step),
             KeyWaiter::Workflow { request, workflow } => self.start_keyed_workflow(request, *workflow, known, step),
-            KeyWaiter::Claim { from, digest } => {
+            KeyWaiter::Claim { from, digest, claim } => {
                 let entry = match known {
                     Some(entry) => entry,
                     None => self.note_key(key, digest, CreatedObject::Claimed { shard: from }, step),
                 };
-                self.answer_claim(from, key, entry.digest, step);
+                self.answer_claim(from, key, entry.digest, claim, step);
                 Some(entry)
             }
         }

@@ -47,6 +47,7 @@ mod timers;
 mod workflows;
 
 pub use anomaly::Anomaly;
+pub use claims::ClaimId;
 pub use config::{Config, INPUT_BYTES_MAX, KEY_LIFETIME_MAX};
 pub use fetch::{Fetch, Fetched, OldAuditEntry, StoredWorkflow};
 pub use input::{

@@ -4,6 +4,7 @@ use minicbor::{Decode, Encode};
 use model::id::ShardId;
 use model::spec::{Digest, KeyHash};
 
+use crate::claims::ClaimId;
 use crate::leases;
 use crate::shard::Shard;
 use crate::step::Step;
@@ -21,14 +22,18 @@ pub enum PeerMessage {
         key: KeyHash,
         #[n(1)]
         digest: Digest,
+        #[n(2)]
+        claim: ClaimId,
     },
-    /// From the home of a key: it belongs to requests with this digest.
+    /// From the home of a key, in answer to a claim: the key belongs to requests with this digest.
     #[n(2)]
     Claimed {
         #[n(0)]
         key: KeyHash,
         #[n(1)]
         digest: Digest,
+        #[n(2)]
+        claim: ClaimId,
     },
 }
 
@@ -36,8 +41,8 @@ impl Shard {
     pub(crate) fn receive_from_shard(&mut self, from: ShardId, message: PeerMessage, step: &mut Step) {
         match message {
             PeerMessage::Lease(message) => self.ready.leases_mut().handle(from, &message),
-            PeerMessage::Claim { key, digest } => self.receive_claim(from, key, digest, step),
-            PeerMessage::Claimed { key, digest } => self.claimed(key, digest, step),
+            PeerMessage::Claim { key, digest, claim } => self.receive_claim(from, key, digest, claim, step),
+            PeerMessage::Claimed { key, digest, claim } => self.claimed(key, digest, claim, step),
         }
     }
 }

@@ -101,6 +101,16 @@ impl Day {
         Self((time.0 / DAY).min(u64::from(u16::MAX)) as u16)
     }
 
+    /// Its first moment.
+    pub fn start(self) -> Millis {
+        Millis(u64::from(self.0) * DAY)
+    }
+
+    /// The day of an idempotency key's record.
+    pub fn of_key(key: &[u8]) -> Option<Self> {
+        Some(Self(u16::from_be_bytes(key.get(..2)?.try_into().ok()?)))
+    }
+
     pub fn before(self) -> Self {
         Self(self.0.saturating_sub(1))
     }

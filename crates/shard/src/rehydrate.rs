@@ -6,7 +6,7 @@ use engine::{Config, Settings, Shard};
 use model::batch::Keyspace;
 use model::codec::{self, DecodeError};
 use model::id::{QueueId, RunnerId, ShardId, WorkflowId};
-use model::key;
+use model::key::{self, Day};
 use model::time::Now;
 use model::workflow::{Schedule, Workflow};
 use store::{FencingToken, Order, Range, Store};
@@ -72,6 +72,10 @@ pub(crate) fn rehydrate(
         shard.restore_rejected(key);
         Ok(())
     })?;
+    let newest_key = store.scan(id, Keyspace::Keys, Range::all(), Order::Descending, 1)?;
+    if let Some(day) = newest_key.first().and_then(|(key, _)| Day::of_key(key)) {
+        shard.restore_newest_key_day(day);
+    }
     if store.get(id, Keyspace::Meta, key::META_NAMES_INDEXED)?.is_some() {
         shard.restore_names_indexed();
     }

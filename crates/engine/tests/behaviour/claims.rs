@@ -6,7 +6,7 @@ use model::queue::QueueRef;
 use model::spec::{JobSpec, KeyHash};
 use model::state::State;
 
-use crate::support::{Fixture, SECOND, config_of, echo};
+use crate::support::{DAY, Fixture, SECOND, config_of, echo};
 
 const SHARDS: u16 = 2;
 
@@ -112,6 +112,43 @@ fn a_lost_claim_is_repeated_and_given_up_after_a_while() {
     shards[1].advance(10 * SECOND);
     let Some(Answer::Submitted(results)) = shards[1].answer(silent) else { panic!("no answer") };
     assert!(matches!(results[0], Err(Refusal::KeyHomeSilent { .. })), "{results:?}");
+}
+
+/// The simulation found it: a claim for another shard takes no id, so that no id tells its time.
+#[test]
+fn a_claim_outlasts_a_restart_with_an_earlier_clock() {
+    let ((first, first_queue), (second, queue)) = (shard(0), shard(1));
+    let mut shards = [first, second];
+    let key = key_at(0);
+    shards[0].wall_offset = 100 * DAY as i64;
+    shards[1].submit_request(&[job(queue, &key)]);
+    let (_, claim) = shards[1].shard_messages[0];
+    shards[0].input(Input::FromShard { from: ShardId(1), message: claim });
+    shards[0].wall_offset = 0;
+    shards[0].crash();
+    assert_eq!(shards[0].try_submit(&[job(first_queue, &key)])[0], Err(Refusal::KeyConflict));
+}
+
+#[test]
+fn a_late_answer_to_an_earlier_claim_does_not_count() {
+    let ((first, _), (second, queue)) = (shard(0), shard(1));
+    let mut shards = [first, second];
+    let key = key_at(0);
+    let given_up = shards[1].submit_request(&[job(queue, &key)]);
+    let (_, claim) = shards[1].shard_messages[0];
+    shards[0].input(Input::FromShard { from: ShardId(1), message: claim });
+    let late = std::mem::take(&mut shards[0].shard_messages);
+    shards[1].advance(10 * SECOND);
+    let Some(Answer::Submitted(results)) = shards[1].answer(given_up) else { panic!("no answer") };
+    assert!(matches!(results[0], Err(Refusal::KeyHomeSilent { .. })), "{results:?}");
+    shards[1].shard_messages.clear();
+    shards[1].submit_request(&[job(queue, &key)]);
+    for (_, message) in late {
+        shards[1].input(Input::FromShard { from: ShardId(0), message });
+    }
+    assert_eq!(shards[1].shard.live_jobs(), 0, "the new claim is not answered yet");
+    exchange(&mut shards);
+    assert_eq!(shards[1].shard.live_jobs(), 1);
 }
 
 /// The shard crashes after its claim was recorded: the same request creates the job afterwards, another one conflicts.

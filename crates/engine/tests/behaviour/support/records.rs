@@ -11,7 +11,7 @@ use model::codec;
 use model::dead_letter::DeadLetter;
 use model::id::{Epoch, JobId, QueueId, RunnerId, WorkflowId};
 use model::job::Job;
-use model::key;
+use model::key::{self, Day};
 use model::queue::{Counters, Queue};
 use model::state::State;
 use model::time::Now;
@@ -114,6 +114,9 @@ impl Records {
         }
         for (key, _) in self.table(Keyspace::RejectedMessages) {
             shard.restore_rejected(key);
+        }
+        if let Some(day) = self.table(Keyspace::Keys).last().and_then(|(key, _)| Day::of_key(key)) {
+            shard.restore_newest_key_day(day);
         }
         if self.get(Keyspace::Meta, key::META_NAMES_INDEXED).is_some() {
             shard.restore_names_indexed();

@@ -20,6 +20,7 @@ use crate::key_locks::KeyLocks;
 use crate::keys::blob_key;
 use crate::limits::{IDS_MAX, PIECE_BYTES_MAX};
 use crate::pack::{Packed, Packer};
+use crate::peer::Intake;
 use crate::protection::Protection;
 use crate::reader::Reader;
 use crate::scratch::Scratch;
@@ -50,6 +51,7 @@ pub(crate) struct Shared {
     /// Serialises puts of the same content: the second must not report as durable what the first is still syncing.
     pub put_locks: Arc<KeyLocks<BlobId>>,
     pub uploads: Arc<Uploads>,
+    pub intake: Intake,
     pub cache: Arc<Cache>,
     pub registry: Registry,
     pub collecting: Arc<tokio::sync::Mutex<()>>,
@@ -79,7 +81,7 @@ impl Blobs {
             Ok((lock, scratch, uploads, cache))
         })
         .await?;
-        let storage = Storage::open(&options.location, &scratch).await?;
+        let storage = Storage::open(&options, &scratch).await?;
         let shared = Shared {
             storage,
             scratch,
@@ -87,6 +89,7 @@ impl Blobs {
             damaged: Arc::default(),
             put_locks: Arc::default(),
             uploads: Arc::new(uploads),
+            intake: Intake::new(options.peer_uploads),
             cache: Arc::new(cache),
             registry: Registry::default(),
             collecting: Arc::default(),
@@ -172,6 +175,9 @@ impl Blobs {
         if ids.len() > IDS_MAX {
             return Err(Error::TooMany { what: "blobs in one request", limit: IDS_MAX });
         }
+        if let Some(peer) = self.shared.storage.peer() {
+            return peer.missing(ids).await;
+        }
         let lookups = futures_util::stream::iter(ids.to_vec()).map(|id| async move {
             self.shared.protection.touch(id).await;
             Ok::<_, Error>((!self.has(id).await?).then_some(id))
@@ -184,6 +190,9 @@ impl Blobs {
     }
 
     pub async fn stat(&self, id: BlobId) -> Result<Option<Stat>, Error> {
+        if let Some(peer) = self.shared.storage.peer() {
+            return peer.stat(id).await;
+        }
         let Some((start, stored_bytes)) = self.shared.storage.get_start(&blob_key(id), HEADER_BYTES).await? else {
             return Ok(None);
         };
@@ -191,8 +200,15 @@ impl Blobs {
         Ok(Some(Stat { bytes: header.plain_bytes, stored_bytes }))
     }
 
-    /// Reads the whole content.
+    /// Reads the whole content. Content of a peer is read through the cache, so that it is fetched once.
     pub async fn read(&self, id: BlobId) -> Result<ContentStream, Error> {
+        if self.shared.storage.peer().is_some() {
+            match self.materialise(id).await {
+                Ok(pinned) => return ContentStream::whole_file(pinned).await,
+                Err(Error::CacheFull { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
         Ok(ContentStream::whole(self.reader(id).await?))
     }
 
@@ -212,13 +228,13 @@ impl Blobs {
 
     pub(crate) async fn reader(&self, id: BlobId) -> Result<Reader, Error> {
         self.shared.protection.touch(id).await;
-        let object = self.shared.storage.get(&blob_key(id)).await?.ok_or(Error::NotFound { id })?;
+        let object = self.shared.storage.get_blob(id).await?.ok_or(Error::NotFound { id })?;
         Reader::open(id, object, self.shared.options.blob_bytes_max, &self.shared.damaged).await
     }
 
     /// Whether the blob exists and is not known to be damaged.
     pub(crate) async fn has(&self, id: BlobId) -> Result<bool, Error> {
-        Ok(!self.shared.damaged.contains(id) && self.shared.storage.head(&blob_key(id)).await?.is_some())
+        Ok(!self.shared.damaged.contains(id) && self.shared.storage.has_blob(id).await?)
     }
 
     pub(crate) fn packer(&self, plain_bytes: Option<u64>) -> Result<Packer, Error> {
@@ -259,8 +275,9 @@ impl Blobs {
         let id = packed.id;
         let _guard = self.shared.put_locks.lock(id).await;
         self.shared.protection.touch(id).await;
-        if !self.has(id).await? {
-            self.shared.storage.publish(blob_key(id), packed.body).await?;
+        // A peer finds out by itself whether it has the blob, in the same round trip.
+        if self.shared.storage.peer().is_some() || !self.has(id).await? {
+            self.shared.storage.publish_blob(packed).await?;
             self.shared.damaged.remove(id);
             // The write may have taken longer than the grace period.
             self.shared.protection.touch(id).await;

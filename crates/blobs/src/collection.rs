@@ -47,6 +47,7 @@ pub struct SweepStats {
 impl Blobs {
     /// Begins a collection. Gather the blobs in use only after this call. One collection at a time.
     pub fn begin_collection(&self) -> Result<Collection, Error> {
+        self.shared.storage.require_own_store("collect garbage")?;
         let lock = Arc::clone(&self.shared.collecting).try_lock_owned();
         let lock = lock.map_err(|_| Error::Busy { what: "another garbage collection is in progress".to_owned() })?;
         Ok(Collection { blobs: self.clone(), round: self.shared.protection.begin_collection(), _exclusive: lock })

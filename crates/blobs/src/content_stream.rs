@@ -58,6 +58,13 @@ impl ContentStream {
         Self { bytes, stream: stream.boxed() }
     }
 
+    /// A verified cache file, pinned while it is read.
+    pub(crate) async fn whole_file(pinned: Pinned) -> Result<Self, Error> {
+        let path = pinned.path().to_path_buf();
+        let bytes = blocking(move || Ok(path.metadata().map_err(Error::io("read the size of", &path))?.len())).await?;
+        Ok(Self::range_of_file(pinned, 0..bytes))
+    }
+
     /// Range of a verified cache file, pinned while it is read.
     pub(crate) fn range_of_file(pinned: Pinned, range: Range<u64>) -> Self {
         let bytes = range.end - range.start;

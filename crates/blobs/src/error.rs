@@ -87,6 +87,20 @@ pub enum Error {
     #[error("cannot {action}: {reason}. Check that the blob store is reachable and its credentials are correct")]
     Storage { action: &'static str, reason: String },
 
+    /// The control node did not answer, after all retries. Worth waiting for: the blob may well exist.
+    #[error(
+        "the control node cannot be reached: {reason}. Check that it runs and that the network between this node and \
+         it works, then try again"
+    )]
+    Unreachable { reason: String },
+
+    /// The upload of a runner node was refused and removed.
+    #[error("the upload of {what} was rejected: {why}. Nothing was stored; check the disk and memory of the sender")]
+    Rejected { what: String, why: String },
+
+    #[error("cannot {action} at this node: its blobs live at the control node. Send the request there")]
+    NotAtThisNode { action: &'static str },
+
     #[error("the server is stopping")]
     Stopping,
 }
@@ -115,6 +129,9 @@ impl Error {
             Self::Interrupted { .. } => "interrupted",
             Self::Io { .. } => "io",
             Self::Storage { .. } => "storage",
+            Self::Unreachable { .. } => "control_node_unreachable",
+            Self::Rejected { .. } => "upload_rejected",
+            Self::NotAtThisNode { .. } => "not_at_this_node",
             Self::Stopping => "stopping",
         }
     }

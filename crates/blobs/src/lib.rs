@@ -1,7 +1,8 @@
 //! Content-addressed blob store: attachments, outputs and worker bundles.
 //!
 //! A blob's id is the BLAKE3 hash of its plain content. Content is verified against the id on write and on read. It is
-//! stored compressed in an `object_store`: a local directory or an S3-compatible bucket.
+//! stored compressed in an `object_store`: a local directory or an S3-compatible bucket. A runner node has no store of
+//! its own: it fetches from and uploads to the store of the control node through an [`ObjectPeer`](peer::ObjectPeer).
 //!
 //! - [`Blobs::put`] and its variants are durable when they return. A blob with a known id can be
 //!   [uploaded in pieces](Blobs::append); a restart does not lose the pieces.
@@ -32,6 +33,7 @@ mod options;
 mod outputs;
 mod pack;
 mod paths;
+pub mod peer;
 mod protection;
 mod reader;
 mod remote;
@@ -50,7 +52,7 @@ pub use content_stream::ContentStream;
 pub use error::Error;
 pub use globs::Globs;
 pub use links::{copy_into, link_into};
-pub use options::{Credentials, Location, Options, S3, Secret};
+pub use options::{Credentials, Location, Options, PeerRetry, PeerUploadLimits, S3, Secret};
 pub use outputs::{OutputFile, OutputLimits, Outputs, SkippedFile};
 pub use paths::safe_relative;
 pub use uploads::Progress;

@@ -17,6 +17,25 @@ pub const UPLOAD_ABANDONED_AFTER_DEFAULT: Duration = Duration::from_secs(24 * 36
 /// Time for which a put, read or query protects an unreferenced blob from garbage collection.
 pub const GRACE_DEFAULT: Duration = Duration::from_secs(3600);
 
+/// Unfinished uploads of one runner node.
+pub const PEER_UPLOADS_PER_PEER_MAX_DEFAULT: usize = 64;
+/// Announced bytes of the unfinished uploads of one runner node.
+pub const PEER_UPLOAD_BYTES_PER_PEER_MAX_DEFAULT: u64 = 256 << 30;
+/// Unfinished uploads of all runner nodes.
+pub const PEER_UPLOADS_MAX_DEFAULT: usize = 4096;
+/// Announced bytes of the unfinished uploads of all runner nodes.
+pub const PEER_UPLOAD_BYTES_MAX_DEFAULT: u64 = 1 << 40;
+/// Time without a request after which an upload of a runner node is removed.
+pub const PEER_UPLOAD_ABANDONED_AFTER_DEFAULT: Duration = Duration::from_secs(3600);
+
+/// Failed requests to the control node in a row, without progress, before an operation fails.
+pub const PEER_ATTEMPTS_MAX_DEFAULT: u32 = 10;
+/// Pause after the first failed request; it doubles with every further one.
+pub const PEER_BACKOFF_MIN_DEFAULT: Duration = Duration::from_millis(100);
+pub const PEER_BACKOFF_MAX_DEFAULT: Duration = Duration::from_secs(5);
+/// Time without an answer or a byte after which a request counts as failed.
+pub const PEER_STALL_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
+
 /// Blobs in one query for missing blobs.
 pub const IDS_MAX: usize = 10_000;
 
@@ -47,5 +66,7 @@ pub(crate) const DAMAGED_MAX: usize = 10_000;
 
 /// Packed content up to this size stays in memory.
 pub(crate) const SPILL_BYTES: usize = 1 << 20;
+/// Bytes read from a stored object at once.
+pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 /// Maximum size of a piece of plain content.
 pub(crate) const PIECE_BYTES_MAX: usize = 256 << 10;

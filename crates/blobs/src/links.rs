@@ -19,7 +19,7 @@ pub async fn link_into(pinned: &Pinned, destination: &Path) -> Result<(), Error>
     let (from, to) = paths(pinned, destination);
     blocking(move || match fs::hard_link(&from, &to) {
         Ok(()) => Ok(()),
-        Err(error) if is_link_impossible(error.kind()) => copy(&from, &to),
+        Err(error) if is_link_impossible(error.kind()) => copy(&from, &to, FILE_MODE),
         Err(error) => Err(Error::io("link", &to)(error)),
     })
     .await
@@ -27,8 +27,12 @@ pub async fn link_into(pinned: &Pinned, destination: &Path) -> Result<(), Error>
 
 /// Copies the file, read-only, to `destination`, which must not exist. Shares blocks if the file system supports it.
 pub async fn copy_into(pinned: &Pinned, destination: &Path) -> Result<(), Error> {
+    copy_with_mode(pinned, destination, FILE_MODE).await
+}
+
+pub(crate) async fn copy_with_mode(pinned: &Pinned, destination: &Path, mode: u32) -> Result<(), Error> {
     let (from, to) = paths(pinned, destination);
-    blocking(move || copy(&from, &to)).await
+    blocking(move || copy(&from, &to, mode)).await
 }
 
 fn paths(pinned: &Pinned, destination: &Path) -> (PathBuf, PathBuf) {
@@ -40,14 +44,14 @@ fn is_link_impossible(kind: io::ErrorKind) -> bool {
     matches!(kind, CrossesDevices | TooManyLinks | PermissionDenied | Unsupported)
 }
 
-fn copy(from: &Path, to: &Path) -> Result<(), Error> {
+fn copy(from: &Path, to: &Path, mode: u32) -> Result<(), Error> {
     let mut source = File::open(from).map_err(Error::io("open", from))?;
     let mut options = OpenOptions::new();
     let mut target =
         options.write(true).create_new(true).mode(0o600).open(to).map_err(Error::io("create the file", to))?;
     let copied = clone_blocks(&source, &target)
         .or_else(|_| io::copy(&mut source, &mut target).map(drop))
-        .and_then(|()| target.set_permissions(Permissions::from_mode(FILE_MODE)));
+        .and_then(|()| target.set_permissions(Permissions::from_mode(mode)));
     copied.map_err(|error| {
         tree::remove_or_warn(to);
         Error::io("write", to)(error)

@@ -15,6 +15,14 @@ use crate::limits::PIECE_BYTES_MAX;
 use crate::scratch::TempFile;
 use crate::{Blobs, Error, tree};
 
+/// Downloads of one blob before its damage is reported.
+const DAMAGED_DOWNLOADS_MAX: usize = 3;
+
+struct PartialFile {
+    file: TempFile,
+    reservation: Reservation,
+}
+
 impl Blobs {
     /// Returns a plain, read-only file with verified content, pinned by the guard. Concurrent calls for one blob create
     /// the file once.
@@ -52,23 +60,21 @@ impl Blobs {
         .await
     }
 
+    /// Repeats a download from a peer that arrived damaged, since it may have been damaged on the way.
     async fn create_file(&self, id: BlobId, guard: KeyLockGuard<CacheKey>) -> Result<Pinned, Error> {
-        struct PartialFile {
-            file: TempFile,
-            reservation: Reservation,
-        }
-        let reader = self.reader(id).await?;
-        let bytes = footprint(reader.plain_bytes());
-        let (cache, scratch) = (Arc::clone(&self.shared.cache), Arc::clone(&self.shared.scratch));
-        let partial = blocking(move || {
-            let reservation = cache.reserve(bytes)?;
-            Ok(PartialFile { file: scratch.file()?, reservation })
-        })
-        .await?;
-        let write = |partial: &mut PartialFile, piece: &[u8]| {
-            partial.file.file.write_all(piece).map_err(Error::io("write", &partial.file.path))
+        let mut downloads = 1;
+        let partial = loop {
+            match self.unpack_to_scratch(id).await {
+                Err(error @ Error::Damaged { .. })
+                    if self.shared.storage.peer().is_some() && downloads < DAMAGED_DOWNLOADS_MAX =>
+                {
+                    tracing::warn!("download {downloads} of {id} from the control node failed: {error}");
+                    downloads += 1;
+                }
+                partial => break partial?,
+            }
         };
-        let PartialFile { file, reservation } = reader.drain(partial, write).await?;
+        let PartialFile { file, reservation } = partial;
         let cache = Arc::clone(&self.shared.cache);
         blocking(move || {
             // Held until the file is in the cache, so that no other call creates it.
@@ -81,6 +87,22 @@ impl Blobs {
             cache.insert(CacheKey::Blob(id), path, reservation)
         })
         .await
+    }
+
+    /// Verified content in a scratch file.
+    async fn unpack_to_scratch(&self, id: BlobId) -> Result<PartialFile, Error> {
+        let reader = self.reader(id).await?;
+        let bytes = footprint(reader.plain_bytes());
+        let (cache, scratch) = (Arc::clone(&self.shared.cache), Arc::clone(&self.shared.scratch));
+        let partial = blocking(move || {
+            let reservation = cache.reserve(bytes)?;
+            Ok(PartialFile { file: scratch.file()?, reservation })
+        })
+        .await?;
+        let write = |partial: &mut PartialFile, piece: &[u8]| {
+            partial.file.file.write_all(piece).map_err(Error::io("write", &partial.file.path))
+        };
+        reader.drain(partial, write).await
     }
 }
 

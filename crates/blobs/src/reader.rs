@@ -6,15 +6,17 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
-use futures_util::stream::BoxStream;
 use model::blob::BlobId;
-use object_store::{GetResult, GetResultPayload};
+
+use tokio::sync::mpsc::error::TryRecvError;
 
 use crate::Error;
 use crate::blocking::blocking;
 use crate::damaged_blobs::DamagedBlobs;
 use crate::format::{HEADER_BYTES, Header};
 use crate::limits::PIECE_BYTES_MAX;
+use crate::peer::Pieces;
+use crate::storage::{Object, ObjectStream, Payload};
 use crate::unpack::{Step, Unpacker};
 
 /// Pieces unpacked per blocking call; a dropped caller is noticed between calls.
@@ -25,25 +27,27 @@ pub(crate) struct Reader {
     source: Source,
     input: Bytes,
     unpacker: Unpacker,
-    damaged: Arc<DamagedBlobs>,
+    /// `None` for content received from a peer, which may have been damaged on the way.
+    damaged: Option<Arc<DamagedBlobs>>,
 }
 
 enum Source {
     File(File),
-    Stream(BoxStream<'static, object_store::Result<Bytes>>),
+    Stream(ObjectStream),
+    Pieces(Pieces),
     Ended,
 }
 
 impl Reader {
     pub async fn open(
         id: BlobId,
-        object: GetResult,
+        object: Object,
         plain_bytes_max: u64,
         damaged: &Arc<DamagedBlobs>,
     ) -> Result<Self, Error> {
-        let stored_bytes = object.meta.size;
+        let stored_bytes = object.stored_bytes;
         let (source, input) = match object.payload {
-            GetResultPayload::File(mut file, path) => {
+            Payload::File(mut file, path) => {
                 blocking(move || {
                     let mut start = Vec::with_capacity(HEADER_BYTES);
                     let read = (&mut file).take(HEADER_BYTES as u64).read_to_end(&mut start);
@@ -52,19 +56,33 @@ impl Reader {
                 })
                 .await?
             }
-            GetResultPayload::Stream(mut stream) => {
+            Payload::Stream(mut stream) => {
                 let mut start = BytesMut::new();
                 while start.len() < HEADER_BYTES
                     && let Some(more) = stream.next().await
                 {
-                    start.extend_from_slice(&more.map_err(Error::storage("read an object"))?);
+                    start.extend_from_slice(&more?);
                 }
                 (Source::Stream(stream), start.freeze())
             }
+            Payload::Pieces(mut pieces) => {
+                let mut start = pieces.recv().await.transpose()?.unwrap_or_default();
+                // Rarely more than one piece, so that the first is not copied.
+                while start.len() < HEADER_BYTES
+                    && let Some(more) = pieces.recv().await
+                {
+                    start = [start, more?].concat().into();
+                }
+                (Source::Pieces(pieces), start)
+            }
         };
-        let header = damaged.record(id, Header::decode(&input, stored_bytes, id))?;
+        let damaged = match &source {
+            Source::Pieces(_) => None,
+            Source::File(_) | Source::Stream(_) | Source::Ended => Some(Arc::clone(damaged)),
+        };
+        let header = record(damaged.as_ref(), id, Header::decode(&input, stored_bytes, id))?;
         let unpacker = Unpacker::new(id, header, plain_bytes_max)?;
-        Ok(Self { id, source, input: input.slice(HEADER_BYTES..), unpacker, damaged: Arc::clone(damaged) })
+        Ok(Self { id, source, input: input.slice(HEADER_BYTES..), unpacker, damaged })
     }
 
     pub fn plain_bytes(&self) -> u64 {
@@ -121,18 +139,21 @@ impl Reader {
         if !self.input.is_empty() {
             return Ok(());
         }
-        if let Source::Stream(stream) = &mut self.source {
-            match stream.next().await {
-                Some(more) => self.input = more.map_err(Error::storage("read an object"))?,
-                None => self.source = Source::Ended,
-            }
+        let more = match &mut self.source {
+            Source::Stream(stream) => stream.next().await,
+            Source::Pieces(pieces) => pieces.recv().await,
+            Source::File(_) | Source::Ended => return Ok(()),
+        };
+        match more.transpose()? {
+            Some(more) => self.input = more,
+            None => self.source = Source::Ended,
         }
         Ok(())
     }
 
     fn step(&mut self) -> Result<Step, Error> {
         let step = self.try_step();
-        self.damaged.record(self.id, step)
+        record(self.damaged.as_ref(), self.id, step)
     }
 
     fn try_step(&mut self) -> Result<Step, Error> {
@@ -143,6 +164,12 @@ impl Reader {
             }
             match &mut self.source {
                 Source::Stream(_) => return Ok(Step::NeedsInput),
+                // What has arrived meanwhile is unpacked without a change of threads.
+                Source::Pieces(pieces) => match pieces.try_recv() {
+                    Ok(more) => self.input = more?,
+                    Err(TryRecvError::Empty) => return Ok(Step::NeedsInput),
+                    Err(TryRecvError::Disconnected) => self.source = Source::Ended,
+                },
                 Source::Ended => return Err(self.unpacker.truncated()),
                 Source::File(file) => {
                     let mut more = Vec::with_capacity(PIECE_BYTES_MAX);
@@ -155,5 +182,12 @@ impl Reader {
                 }
             }
         }
+    }
+}
+
+fn record<T>(damaged: Option<&Arc<DamagedBlobs>>, id: BlobId, result: Result<T, Error>) -> Result<T, Error> {
+    match damaged {
+        Some(damaged) => damaged.record(id, result),
+        None => result,
     }
 }

@@ -294,10 +294,11 @@ impl Blobs {
         blocking(move || uploads.cancel(id)).await
     }
 
-    /// Removes uploads without an append for too long and returns their number. To be called periodically.
+    /// Removes uploads without an append for too long, also of runner nodes, and returns their number. To be called periodically.
     pub async fn remove_abandoned_uploads(&self, now: SystemTime) -> Result<usize, Error> {
         let uploads = Arc::clone(&self.shared.uploads);
-        blocking(move || uploads.remove_abandoned(now)).await
+        let shared = Arc::clone(&self.shared);
+        blocking(move || Ok(uploads.remove_abandoned(now)? + shared.intake.remove_abandoned(now))).await
     }
 
     async fn finish_upload(&self, writer: Writer) -> Result<Progress, Error> {

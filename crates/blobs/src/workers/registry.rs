@@ -94,6 +94,7 @@ impl Worker {
 impl Blobs {
     /// Registers a bundle whose blobs all exist, durably when this returns. Idempotent.
     pub async fn register(&self, manifest: Manifest) -> Result<WorkerId, Error> {
+        self.shared.storage.require_own_store("register a worker")?;
         let bytes_max = self.shared.options.bundle_bytes_max;
         let (manifest, canonical) = blocking(move || {
             manifest.validate(bytes_max)?;
@@ -154,6 +155,7 @@ impl Blobs {
     /// Removes a worker unless an attempt runs from it. The caller must check that no job refers to it. Its blobs are
     /// left to the next garbage collection.
     pub async fn remove_worker(&self, id: WorkerId) -> Result<(), Error> {
+        self.shared.storage.require_own_store("remove a worker")?;
         let guard = self.shared.cache.locks.lock(CacheKey::Worker(id)).await;
         if self.shared.storage.head(&worker_key(id)).await?.is_none() {
             return Err(Error::WorkerNotFound { id });
@@ -183,12 +185,7 @@ impl Blobs {
     }
 
     async fn find_worker(&self, id: WorkerId) -> Result<Option<Worker>, Error> {
-        let Some(object) = self.shared.storage.get(&worker_key(id)).await? else { return Ok(None) };
-        if object.meta.size > MANIFEST_BYTES_MAX as u64 {
-            return Err(Error::damaged(id, "it exceeds the maximum size of a manifest"));
-        }
-        let registered_at = u64::try_from(object.meta.last_modified.timestamp_millis()).unwrap_or_default();
-        let bytes = object.bytes().await.map_err(Error::storage("read an object"))?;
+        let Some((bytes, registered_at)) = self.shared.storage.manifest(id).await? else { return Ok(None) };
         let shared = Arc::clone(&self.shared);
         blocking(move || {
             if WorkerId::of(&bytes) != id {

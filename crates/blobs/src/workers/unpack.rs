@@ -14,6 +14,7 @@ use super::manifest::{Manifest, ManifestEntry};
 use crate::blocking::blocking;
 use crate::cache::{CacheKey, FILE_MODE, Pinned, footprint};
 use crate::key_locks::KeyLockGuard;
+use crate::links::copy_with_mode;
 use crate::materialise::is_intact;
 use crate::walk::{self, FileKind};
 use crate::{Blobs, Error, tree};
@@ -25,6 +26,8 @@ const PARTIAL_DIRECTORY_MODE: u32 = 0o755;
 
 /// Files unpacked concurrently.
 const FILES_CONCURRENT_MAX: usize = 4;
+/// Files fetched from a peer concurrently: small files take a round trip each.
+const FILES_FETCHED_CONCURRENT_MAX: usize = 16;
 
 /// Unpacked worker, pinned in the cache.
 #[derive(Debug)]
@@ -125,7 +128,10 @@ impl Blobs {
         let files: Vec<(PathBuf, BlobId, bool)> = files_of(manifest, &partial.path).collect();
         let written = futures_util::stream::iter(files)
             .map(|(path, blob, executable)| self.unpack_file(path, blob, executable))
-            .buffer_unordered(FILES_CONCURRENT_MAX);
+            .buffer_unordered(match self.shared.storage.peer() {
+                None => FILES_CONCURRENT_MAX,
+                Some(_) => FILES_FETCHED_CONCURRENT_MAX,
+            });
         // Awaits all files even if one fails: no file may be created after the directory is removed.
         written.collect::<Vec<Result<(), Error>>>().await.into_iter().collect::<Result<(), Error>>()?;
         let (cache, scratch, manifest) =
@@ -149,6 +155,15 @@ impl Blobs {
     }
 
     async fn unpack_file(&self, path: PathBuf, blob: BlobId, executable: bool) -> Result<(), Error> {
+        let mode = if executable { EXECUTABLE_MODE } else { FILE_MODE };
+        // Content of a peer goes through the cache of files, so that bundles with common files fetch them once.
+        if self.shared.storage.peer().is_some() {
+            match self.materialise(blob).await {
+                Ok(pinned) => return copy_with_mode(&pinned, &path, mode).await,
+                Err(Error::CacheFull { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
         let reader = self.reader(blob).await?;
         let (file, path) = blocking(move || {
             let file = File::create_new(&path).map_err(Error::io("create the file", &path))?;
@@ -158,11 +173,8 @@ impl Blobs {
         let write =
             |(file, path): &mut (File, PathBuf), piece: &[u8]| file.write_all(piece).map_err(Error::io("write", path));
         let (file, path) = reader.drain((file, path), write).await?;
-        blocking(move || {
-            let mode = if executable { EXECUTABLE_MODE } else { FILE_MODE };
-            file.set_permissions(Permissions::from_mode(mode)).map_err(Error::io("make read-only", &path))
-        })
-        .await
+        blocking(move || file.set_permissions(Permissions::from_mode(mode)).map_err(Error::io("make read-only", &path)))
+            .await
     }
 }
 

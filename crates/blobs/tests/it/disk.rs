@@ -113,3 +113,28 @@ async fn materialising_on_a_full_disk_leaves_nothing() {
     let small = blobs.put(noise(1_000_000, 1)).await.unwrap();
     blobs.materialise(small).await.unwrap();
 }
+
+#[tokio::test]
+async fn an_upload_of_a_runner_node_on_a_full_disk_leaves_nothing() {
+    use blobs::peer::{ObjectPeer, PeerError, PeerUpload, PutOffset};
+    use futures_util::{StreamExt, stream};
+    let Some(disk) = SmallDisk::new(8) else { return };
+    let blobs = disk.open().await;
+    let free = disk.free();
+    let original = noise(20_000_000, 1);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let id = Blobs::open(options_at(elsewhere.path())).await.unwrap().put(original).await.unwrap();
+    let object = std::fs::read(crate::support::stored_at(elsewhere.path(), id)).unwrap();
+    let total = object.len() as u64;
+    let service = blobs.serve_peer(model::id::NodeId(1));
+    for round in 0..3 {
+        let content: Vec<_> = object.chunks(300_000).map(|piece| Ok(bytes::Bytes::copy_from_slice(piece))).collect();
+        let upload = PeerUpload { stored_bytes: total, offset: 0, content: stream::iter(content).boxed() };
+        let error = service.put(id, upload).await.unwrap_err();
+        assert!(matches!(&error, PeerError::Failed { reason } if reason.contains("no space left")), "{error}");
+        assert_eq!(disk.free(), free, "round {round}");
+        assert_eq!(service.put_offset(id, total).await.unwrap(), PutOffset::At(0));
+    }
+    assert_eq!(blobs.peer_upload_stats().unfinished, 0);
+    blobs.put(noise(1_000_000, 2)).await.unwrap();
+}

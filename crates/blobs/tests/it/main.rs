@@ -9,6 +9,7 @@ mod crash;
 mod damage;
 mod disk;
 mod outputs;
+mod peers;
 mod round_trip;
 mod s3;
 mod scan;

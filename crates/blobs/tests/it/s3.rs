@@ -165,3 +165,30 @@ async fn secrets_do_not_appear_in_debug_output() {
     let blobs = remote.open().await;
     assert!(!format!("{blobs:?}").contains("hush"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_control_node_serves_runner_nodes_from_a_bucket() {
+    use blobs::peer::ObjectPeer;
+    use futures_util::TryStreamExt;
+    let remote = Remote::new().await;
+    let control = remote.open().await;
+    let service = control.serve_peer(model::id::NodeId(1));
+    let directory = tempfile::tempdir().unwrap();
+    let location = Location::Peer(Arc::new(service.clone()));
+    let runner = Blobs::open(Options::new(location, directory.path())).await.unwrap();
+    let (fetched, sent) = (noise(3_000_000, 1), noise(9_000_000, 2));
+    let id = control.put(fetched.clone()).await.unwrap();
+    assert!(content(&runner, id).await.unwrap() == fetched);
+    let stored = remote.bucket.objects.lock().await[&Remote::key(id)].clone();
+    for offset in [0, 1, 31, 1_000_000, stored.len() - 1, stored.len()] {
+        let object = service.get(id, offset as u64).await.unwrap().unwrap();
+        let rest: Vec<Bytes> = object.content.try_collect().await.unwrap();
+        assert_eq!(object.stored_bytes, stored.len() as u64);
+        assert!(rest.concat() == stored[offset..], "{offset}");
+    }
+    assert!(service.get(id, stored.len() as u64 + 1).await.is_err());
+    let id = runner.put(sent.clone()).await.unwrap();
+    assert!(remote.bucket.objects.lock().await.contains_key(&Remote::key(id)));
+    assert!(content(&control, id).await.unwrap() == sent);
+    assert_eq!(files_below(&remote.work.path().join("scratch")), [] as [&Path; 0]);
+}

@@ -7,7 +7,7 @@ use std::time::Instant;
 use engine::{Config, Effect, Input, RequestId, Shard, Step, Submission};
 use model::id::{Incarnation, NodeId, RunnerId, ShardId, Shards};
 use model::job::{End, Outcome};
-use model::message::{AttemptRef, Capacity, FromRunner, Profile, RunnerMessage, ShardMessage};
+use model::message::{AttemptRef, Capacity, FromRunner, Profile, RunnerHeader, RunnerMessage, ShardMessage, ToRunner};
 use model::spec::{EchoRun, ExecutorKind, JobSpec, Run};
 use model::time::{Millis, Now};
 use store::{Embedded, FencingToken, Options, ShardOwner, Store};
@@ -31,6 +31,8 @@ struct Bench {
     store: Option<(Embedded, FencingToken)>,
     sequences: Vec<u64>,
     messages: VecDeque<(RunnerId, RunnerMessage)>,
+    /// Acknowledgements of the messages of the last step, one for each runner.
+    headers: BTreeMap<RunnerId, RunnerHeader>,
     /// Started attempts; they end in the next step.
     running: Vec<(RunnerId, AttemptRef)>,
     attempts_never_end: bool,
@@ -55,6 +57,7 @@ impl Bench {
             store,
             sequences: vec![0; runners as usize],
             messages: VecDeque::new(),
+            headers: BTreeMap::new(),
             running: Vec::new(),
             attempts_never_end: false,
             placed: 0,
@@ -80,6 +83,9 @@ impl Bench {
     /// One step: runner messages first, then new jobs up to the limit of inputs. Returns the number of inputs.
     fn step(&mut self, jobs: &mut impl Iterator<Item = Submission>) -> anyhow::Result<usize> {
         let mut inputs = 0;
+        for header in std::mem::take(&mut self.headers).into_values() {
+            self.shard.handle(Now::both(START), Input::RunnerHeader(header), &mut self.step);
+        }
         while inputs < INPUTS_PER_STEP {
             let request = RequestId(inputs as u64);
             let input = match self.next_message() {
@@ -108,13 +114,15 @@ impl Bench {
             self.messages.push_back((runner, RunnerMessage::Ended { attempt_ref, outcome }));
         }
         for effect in &self.step.effects {
-            if let Effect::Send { runner, message, .. } = effect
-                && let Some(ShardMessage::Run { attempt_ref, .. }) = message.message()
-            {
+            let Effect::Send { runner, incarnation, message } = effect else { continue };
+            let ToRunner::Message { session, sequence, message, .. } = message else { continue };
+            let (runner, incarnation, session, received) = (*runner, *incarnation, *session, *sequence);
+            self.headers.insert(runner, RunnerHeader { runner, incarnation, session, received, at: START });
+            if let ShardMessage::Run { attempt_ref, .. } = message {
                 self.placed += 1;
                 if !self.attempts_never_end {
-                    self.messages.push_back((*runner, RunnerMessage::Started { attempt_ref: *attempt_ref, at: START }));
-                    self.running.push((*runner, *attempt_ref));
+                    self.messages.push_back((runner, RunnerMessage::Started { attempt_ref: *attempt_ref, at: START }));
+                    self.running.push((runner, *attempt_ref));
                 }
             }
         }

@@ -1,10 +1,12 @@
 //! Nodes of the cluster.
 
-use api::{NodeView, Page};
+use api::{CordonNode, DrainNode, NodeView, Page};
+use hyper::Method;
 use model::id::NodeId;
 
-use crate::client::Client;
+use crate::client::{Client, JSON, to_json};
 use crate::error::Error;
+use crate::transport::ApiRequest;
 
 impl Client {
     pub async fn nodes(&self) -> Result<Page<NodeView>, Error> {
@@ -13,5 +15,22 @@ impl Client {
 
     pub async fn node(&self, id: NodeId) -> Result<NodeView, Error> {
         self.get(format!("/v1/nodes/{id}")).await
+    }
+
+    /// Gives a node no new work.
+    pub async fn cordon_node(&self, id: NodeId, request: &CordonNode) -> Result<NodeView, Error> {
+        let path = format!("/v1/nodes/{id}/cordon");
+        self.request_json(&ApiRequest::new(Method::POST, path).body(JSON, to_json(request)?)).await
+    }
+
+    /// Ends the cordon or drain of a node.
+    pub async fn uncordon_node(&self, id: NodeId) -> Result<NodeView, Error> {
+        self.post(format!("/v1/nodes/{id}/uncordon")).await
+    }
+
+    /// Gives a node no new work and lets its work end.
+    pub async fn drain_node(&self, id: NodeId, request: &DrainNode) -> Result<NodeView, Error> {
+        let path = format!("/v1/nodes/{id}/drain");
+        self.request_json(&ApiRequest::new(Method::POST, path).body(JSON, to_json(request)?)).await
     }
 }

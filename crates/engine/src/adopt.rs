@@ -6,7 +6,8 @@
 //! records in steps of bounded size. A crash in between is harmless: a job whose record names an earlier incarnation is
 //! an orphan, and the next registration or inventory of its runner decides about it again.
 
-use model::id::{Incarnation, JobId, RunnerId};
+use model::audit::Action;
+use model::id::{Incarnation, JobId, NodeId, RunnerId};
 use model::job::Job;
 use model::machine::{Event, Fault};
 use model::message::{AttemptRef, RunnerCursor};
@@ -20,6 +21,11 @@ use crate::step::Step;
 /// The fault of an attempt that was lost together with its runner.
 fn fault_when_lost(job: &Job) -> Fault {
     if job.executor.restarts_free_of_charge() { Fault::NotTheJob } else { Fault::Unknown }
+}
+
+/// Message of the audit entry of an attempt that is taken back because its node is drained.
+pub fn drained_message(node: NodeId) -> String {
+    format!("{node} is drained")
 }
 
 impl Shard {
@@ -96,6 +102,21 @@ impl Shard {
         self.confirm_lost(id, incarnation, step);
     }
 
+    /// Takes all attempts of a runner back; their jobs go to other runners and use no retry. Attempts whose fate is being
+    /// decided are left out: the shell repeats the input until none is left.
+    pub(crate) fn retract_all(&mut self, id: RunnerId) {
+        for job in self.on_runner(id, |_| true) {
+            let Some(entry) = self.jobs.get_mut(job) else {
+                self.anomalies.note(Anomaly::MissingJob(job), "retract all");
+                continue;
+            };
+            if entry.pending().is_none() && !entry.job.is_to_stop() {
+                entry.set_pending(Some(PendingDecision::Retract));
+                self.backlog.push_attempt(job);
+            }
+        }
+    }
+
     /// Applies the pending decision about the attempt of a job, if there still is one.
     pub(crate) fn apply_pending(&mut self, id: JobId, step: &mut Step) {
         let Some(entry) = self.jobs.get(id) else { return };
@@ -105,6 +126,17 @@ impl Shard {
             Some(PendingDecision::Lose(fault)) => {
                 let attempt = entry.job.attempt;
                 let _ = self.fire(id, Event::Lost { attempt, fault }, step);
+            }
+            Some(PendingDecision::Retract) => {
+                let node = entry.job.runner().map(|(runner, _)| NodeId(runner.0));
+                if let Some(entry) = self.jobs.get_mut(id) {
+                    entry.set_pending(None);
+                }
+                // Ignored if the job is being cancelled.
+                if self.fire(id, Event::Retract, step).is_ok() {
+                    let message = node.map(drained_message);
+                    self.audit_job(Action::Retracted, id, &None, message, step);
+                }
             }
         }
     }

@@ -36,6 +36,8 @@ pub struct Config {
     pub setup_timeout: Millis,
     /// Maximum time for a runner to confirm a stop.
     pub stop_timeout: Millis,
+    /// After a restart of the shard, a runner that is not heard for this time is lost, with its attempts in flight.
+    pub runner_grace: Millis,
     /// A runner is forgotten after this time without a message, if nothing waits for it.
     pub runner_expiry: Millis,
     /// An interactive job that waits this long is promoted to critical.
@@ -102,6 +104,7 @@ impl Config {
             dispatch_timeout: Millis::from_secs(60),
             setup_timeout: Millis::from_secs(15 * 60),
             stop_timeout: Millis::from_secs(60),
+            runner_grace: Millis::from_secs(120),
             runner_expiry: Millis::from_secs(24 * 3600),
             interactive_ages_after: Millis::from_secs(30),
             batch_ages_after: Millis::from_secs(120),

@@ -309,6 +309,10 @@ pub enum Input {
         runner: RunnerId,
         incarnation: Incarnation,
     },
+    /// Take back all attempts of a runner that is drained or abandoned. Repeated until none is left.
+    RetractAll {
+        runner: RunnerId,
+    },
     Fetched(Fetched),
     /// Timers may be due.
     Tick,

@@ -81,6 +81,8 @@ pub(crate) enum PendingDecision {
     /// A newer incarnation of the runner has the attempt in flight. Its slot counts as taken from the decision on.
     Adopt(Incarnation),
     Lose(Fault),
+    /// Its runner is drained: the attempt is taken back.
+    Retract,
 }
 
 impl LiveJob {
@@ -121,7 +123,7 @@ impl LiveJob {
         let (runner, known) = self.job.runner()?;
         match self.pending {
             Some(PendingDecision::Adopt(newer)) => Some((runner, newer)),
-            Some(PendingDecision::Lose(_)) | None => Some((runner, known)),
+            Some(PendingDecision::Lose(_) | PendingDecision::Retract) | None => Some((runner, known)),
         }
     }
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use model::audit::{Action, AuditEntry};
-use model::id::JobId;
+use model::id::{JobId, RunnerId};
 use model::job::Job;
 use model::machine::{Event, FAIL_OPEN_RULE, is_approved};
 use model::state::State;
@@ -32,6 +32,8 @@ impl Shard {
             self.resume_leases();
         }
         let before = std::mem::replace(&mut self.settings, settings);
+        let changed: Vec<RunnerId> = before.cordoned.symmetric_difference(&self.settings.cordoned).copied().collect();
+        changed.into_iter().for_each(|runner| self.runner_changed_by_id(runner));
         if before.policy != self.settings.policy {
             let policy = match self.settings.policy {
                 PolicyMode::Disabled => None,

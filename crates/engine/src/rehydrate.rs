@@ -26,7 +26,7 @@ const RESUME_EFFECTS_MAX: usize = 10_000;
 /// The next thing that [`Shard::resume`] does.
 #[derive(Debug)]
 pub(crate) enum Resuming {
-    /// Counters and expiry of queues. Nothing is written.
+    /// The next id; counters and expiry of queues. Nothing is written.
     Queues,
     /// Index entries that earlier versions did not write.
     QueueName(QueueId),
@@ -131,6 +131,9 @@ impl Shard {
     fn resume_next(&mut self, next: Resuming, step: &mut Step) {
         match next {
             Resuming::Queues => {
+                if self.epoch.generation() > 0 {
+                    self.ids.skip_lost(self.now, self.epoch);
+                }
                 for queue in self.queues.resume() {
                     self.arm_expiry(queue);
                 }

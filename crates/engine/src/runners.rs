@@ -104,8 +104,12 @@ impl Runner {
         self.in_flight[executor as usize]
     }
 
-    pub fn availability(&self) -> [Availability; ExecutorKind::ALL.len()] {
-        ExecutorKind::ALL.map(|executor| Availability::new(executor, self.capacity, &self.in_flight, self.load))
+    pub fn availability(&self, is_cordoned: bool) -> [Availability; ExecutorKind::ALL.len()] {
+        let availability = |executor| Availability::new(executor, self.capacity, &self.in_flight, self.load);
+        ExecutorKind::ALL.map(|executor| match is_cordoned {
+            true => availability(executor).cordoned(),
+            false => availability(executor),
+        })
     }
 
     /// Counts a dispatched attempt.
@@ -212,6 +216,12 @@ impl Shard {
         self.runner_changed(index);
     }
 
+    /// Attempts in flight of the runners that have any.
+    pub fn in_flight(&self) -> impl Iterator<Item = (RunnerId, u32)> {
+        let counts = self.runners.iter().map(|(id, runner)| (*id, runner.in_flight.iter().sum::<u32>()));
+        counts.filter(|(_, in_flight)| *in_flight > 0)
+    }
+
     /// A new session with a runner.
     pub(crate) fn new_session(&mut self) -> Session {
         Session { epoch: self.epoch, number: self.runners.next_session() }
@@ -273,11 +283,12 @@ impl Shard {
 
     /// Updates placement and the next check after a change of a runner.
     pub(crate) fn runner_changed(&mut self, index: RunnerIndex) {
-        let Some((_, runner)) = self.runners.get(index) else {
+        let Some((id, runner)) = self.runners.get(index) else {
             return self.anomalies.note(Anomaly::MissingRunnerIndex(index.0), "runner changed");
         };
         let is_connected = runner.is_connected;
-        self.ready.runner_availability(index, runner.availability(), runner.in_flight);
+        let is_cordoned = !self.settings.cordoned.is_empty() && self.settings.cordoned.contains(id);
+        self.ready.runner_availability(index, runner.availability(is_cordoned), runner.in_flight);
         if !is_connected {
             self.ready.runner_leaves(index);
         }
@@ -360,33 +371,37 @@ impl Shard {
             // The runner retransmits because it missed the acknowledgement.
             return self.acknowledge(id, RunnerCursor { incarnation, sequence: applied }, step);
         }
-        // A gap can be filled by retransmission only if the runner still has the next message.
-        let unfillable =
-            matches!(message.message, RunnerMessage::Register { oldest_kept, .. } if oldest_kept > applied + 1);
         if known.is_none_or(|(current, _)| incarnation > current) {
             self.admit_incarnation(id, incarnation);
         }
-        if message.sequence > applied + 1 && !unfillable {
+        let applied = match message.message {
+            // The messages before are gone. Those that the runner still has are applied first, when they come again.
+            RunnerMessage::Register { oldest_kept, .. } => applied.max(oldest_kept.saturating_sub(1)),
+            RunnerMessage::Accepted { .. } | RunnerMessage::Started { .. } | RunnerMessage::Ended { .. } => applied,
+        };
+        if message.sequence > applied + 1 {
             self.stats.gaps += 1;
+            self.advance_cursor(id, applied);
             return self.request_inventory(id, incarnation, step);
         }
-        if let Some(index) = self.runners.index(id) {
-            if let Some(runner) = self.runners.get_mut(index) {
-                runner.sequence = message.sequence;
-            }
-            self.runners.mark_dirty(index);
-        }
+        self.advance_cursor(id, message.sequence);
         match message.message {
             RunnerMessage::Register { capacity, profile, in_flight, request, .. } => {
                 let mut attempts: Vec<AttemptRef> = in_flight.iter().map(|reported| reported.attempt_ref).collect();
                 attempts.sort_unstable();
                 self.register(id, capacity, &attempts, request, step);
                 for reported in in_flight {
-                    self.resume_runtime_limit(reported);
+                    if !self.is_elsewhere(id, reported.attempt_ref) {
+                        self.resume_runtime_limit(reported);
+                    }
                 }
                 self.apply_profile(id, profile);
             }
+            RunnerMessage::Accepted { attempt_ref } if self.is_elsewhere(id, attempt_ref) => {}
             RunnerMessage::Accepted { attempt_ref } => self.accepted(id, attempt_ref),
+            RunnerMessage::Started { attempt_ref, .. } if self.is_elsewhere(id, attempt_ref) => {
+                self.send_to_runner(id, incarnation, ShardMessage::Stop { attempt_ref }, step);
+            }
             RunnerMessage::Started { attempt_ref, at } => {
                 let started = self.fire(attempt_ref.job, Event::Started { attempt: attempt_ref.attempt, at }, step);
                 if let Err(Ignored::Terminal | Ignored::StaleAttempt) = started {
@@ -399,6 +414,10 @@ impl Shard {
                     && runner.release_lingering(attempt_ref)
                 {
                     self.runner_changed_by_id(id);
+                }
+                if self.is_elsewhere(id, attempt_ref) {
+                    self.ignore(Ignored::StaleAttempt);
+                    return;
                 }
                 let outcome = match outcome.beyond_limits() {
                     None => outcome,
@@ -416,8 +435,25 @@ impl Shard {
                     }
                 };
                 self.ended(attempt_ref, outcome, step);
-                self.confirm_stopped(attempt_ref, step);
+                self.confirm_stopped(id, attempt_ref, step);
             }
+        }
+    }
+
+    /// Whether the attempt is in flight on another runner. The store has lost the record of its dispatch to this one, and
+    /// its number was used again.
+    fn is_elsewhere(&self, id: RunnerId, attempt_ref: AttemptRef) -> bool {
+        self.jobs.get(attempt_ref.job).is_some_and(|entry| {
+            entry.job.attempt == attempt_ref.attempt && entry.job.runner().is_some_and(|(runner, _)| runner != id)
+        })
+    }
+
+    /// Notes the last applied message of a runner.
+    fn advance_cursor(&mut self, id: RunnerId, sequence: u64) {
+        let Some(index) = self.runners.index(id) else { return };
+        if let Some(runner) = self.runners.get_mut(index).filter(|runner| runner.sequence < sequence) {
+            runner.sequence = sequence;
+            self.runners.mark_dirty(index);
         }
     }
 
@@ -557,6 +593,7 @@ impl Shard {
             let Some(index) = self.runners.pop_check(self.steady) else { break };
             self.check_dispatched(index, step);
             self.check_inventory(index, step);
+            self.check_grace(index, step);
             self.retransmit(index, step);
             self.expire_runner(index, step);
             let next = self.runners.get(index).and_then(|(_, runner)| runner.next_check(&self.config));
@@ -630,6 +667,16 @@ impl Shard {
         let (id, incarnation) = (*id, runner.incarnation);
         if runner.next_inventory(self.config.stop_timeout).is_some_and(|at| at <= self.steady) {
             self.request_inventory(id, incarnation, step);
+        }
+    }
+
+    /// A runner of which this owner of the shard has heard nothing for the grace period is lost.
+    fn check_grace(&mut self, index: RunnerIndex, step: &mut Step) {
+        let Some((id, runner)) = self.runners.get(index) else {
+            return self.anomalies.note(Anomaly::MissingRunnerIndex(index.0), "check grace");
+        };
+        if runner.is_unregistered && runner.silent_since + self.config.runner_grace <= self.steady {
+            self.runner_lost(*id, runner.incarnation, step);
         }
     }
 

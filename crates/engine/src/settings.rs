@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use model::id::RunnerId;
 use model::verdict::PolicyVersion;
 
 /// Default number of dispatch tries of a job without an eligible runner.
@@ -93,6 +94,8 @@ pub struct Settings {
     pub tenants: BTreeMap<String, TenantLimits>,
     /// For tenants not in `tenants`.
     pub other_tenants: TenantLimits,
+    /// Runners that get no new attempts.
+    pub cordoned: BTreeSet<RunnerId>,
 }
 
 impl Default for Settings {
@@ -104,6 +107,7 @@ impl Default for Settings {
             pools: BTreeMap::new(),
             tenants: BTreeMap::new(),
             other_tenants: TenantLimits::default(),
+            cordoned: BTreeSet::new(),
         }
     }
 }

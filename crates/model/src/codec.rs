@@ -30,6 +30,25 @@ pub fn decode<'b, T: Decode<'b, ()>>(bytes: &'b [u8]) -> Result<T, DecodeError> 
     minicbor::decode(bytes).map_err(|error| DecodeError::Malformed(error.to_string()))
 }
 
+/// Field of shared bytes.
+pub(crate) mod shared_bytes {
+    use bytes::Bytes;
+    use minicbor::{Decoder, Encoder};
+
+    pub fn encode<C, W: minicbor::encode::Write>(
+        bytes: &Bytes,
+        e: &mut Encoder<W>,
+        _: &mut C,
+    ) -> Result<(), minicbor::encode::Error<W::Error>> {
+        e.bytes(bytes)?;
+        Ok(())
+    }
+
+    pub fn decode<'b, C>(d: &mut Decoder<'b>, _: &mut C) -> Result<Bytes, minicbor::decode::Error> {
+        Ok(Bytes::copy_from_slice(d.bytes()?))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

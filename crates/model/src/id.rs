@@ -80,6 +80,27 @@ impl Shards {
 #[cbor(transparent)]
 pub struct Epoch(#[n(0)] pub u64);
 
+/// Epochs of one generation.
+const EPOCHS_PER_GENERATION_BITS: u32 = 32;
+
+impl Epoch {
+    /// Number of failovers of the store before this epoch began. 0 for a store that loses nothing.
+    pub fn generation(self) -> u64 {
+        self.0 >> EPOCHS_PER_GENERATION_BITS
+    }
+
+    /// Position of this epoch within its generation.
+    pub fn within_generation(self) -> u64 {
+        self.0 & ((1 << EPOCHS_PER_GENERATION_BITS) - 1)
+    }
+
+    /// The epoch of the next owner. Larger than every epoch of an earlier generation, including those that a failover
+    /// has lost.
+    pub fn next(self, generation: u64) -> Self {
+        Self((self.0 + 1).max((generation << EPOCHS_PER_GENERATION_BITS) + 1))
+    }
+}
+
 /// Id generator of one shard. Ids increase strictly, even if the clock stops or goes back.
 #[derive(Debug, Clone, Default)]
 pub struct IdSource {
@@ -102,6 +123,16 @@ impl IdSource {
 /// The timestamp within an id of an [`IdSource`]. Never earlier than the time of issue.
 pub fn time_of(number: u64) -> Millis {
     Millis((number >> (SLOT_BITS + COUNTER_BITS)) + ID_EPOCH_MS)
+}
+
+/// The difference of ids whose timestamps differ that much.
+pub fn span(time: Millis) -> u64 {
+    time.0 << (SLOT_BITS + COUNTER_BITS)
+}
+
+/// The first id with this timestamp.
+pub fn first_at(time: Millis) -> u64 {
+    span(time.saturating_sub(Millis(ID_EPOCH_MS)))
 }
 
 /// Error of parsing an id.
@@ -271,6 +302,8 @@ mod tests {
         }
         assert!(IdSource::after(last.0).next(Millis(0), slot) > last.0);
         assert_eq!(time_of(last.0), Millis(ID_EPOCH_MS + 900), "the clock went back, the id did not");
+        assert_eq!(time_of(last.0 + span(Millis(7))), Millis(ID_EPOCH_MS + 907));
+        assert_eq!(time_of(first_at(Millis(ID_EPOCH_MS + 5))), Millis(ID_EPOCH_MS + 5));
     }
 
     #[test]
@@ -278,6 +311,16 @@ mod tests {
         let queue = QueueId(9).to_string();
         assert!(matches!(queue.parse::<JobId>(), Err(ParseIdError::WrongKind(..))));
         assert!(matches!("job_1".parse::<JobId>(), Err(ParseIdError::Malformed(..))));
+    }
+
+    #[test]
+    fn epochs_increase_within_and_across_generations() {
+        let (mut last, mut epochs) = (Epoch(0), Vec::new());
+        for generation in [0, 0, 1, 1, 3, 2] {
+            last = last.next(generation);
+            epochs.push((last.generation(), last.within_generation()));
+        }
+        assert_eq!(epochs, [(0, 1), (0, 2), (1, 1), (1, 2), (3, 1), (3, 2)]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 mod size;
 
 use bytes::Bytes;
-use minicbor::{Decode, Decoder, Encode, Encoder};
+use minicbor::{Decode, Encode, Encoder};
 use serde::{Deserialize, Serialize};
 
 use crate::blob::{BlobId, named_in};
@@ -615,9 +615,7 @@ mod inline_spec {
         Ok(())
     }
 
-    pub fn decode<'b, C>(d: &mut Decoder<'b>, _: &mut C) -> Result<Bytes, minicbor::decode::Error> {
-        Ok(Bytes::copy_from_slice(d.bytes()?))
-    }
+    pub use crate::codec::shared_bytes::decode;
 }
 
 #[cfg(test)]

@@ -432,6 +432,10 @@ fn lost(job: &Job, attempt: Attempt, fault: Fault) -> StepResult {
     }
     Ok(match fault {
         Fault::NotTheJob => Transition::to(State::Scheduled).because(ReasonCode::RunnerLost),
+        // One lost machine is no sign of a bad job: the first time it is placed again at once.
+        Fault::Unknown if job.infrastructure_failures == 0 => {
+            Transition { wait: Wait::No, ..infrastructure(job, ReasonCode::RunnerLost, None) }
+        }
         Fault::Unknown => infrastructure(job, ReasonCode::RunnerLost, None),
     })
 }

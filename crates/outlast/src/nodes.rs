@@ -1,15 +1,17 @@
-//! `outlast nodes`: nodes with their capacity and protections.
+//! `outlast nodes`: nodes with their capacity and protections; cordon and drain.
+
+use std::time::Duration;
 
 use anyhow::Result;
-use api::{NodeView, Page};
+use api::{CordonNode, DrainNode, NodeView, Page};
 use clap::{Args, Subcommand};
 
 use crate::context::Context;
 use crate::paint::{Paint, Tone};
 use crate::table::{Align, Cell, Pairs, Table};
-use crate::{exit, ids, size};
+use crate::{duration, exit, ids, size};
 
-/// List and inspect nodes.
+/// List, inspect, cordon and drain nodes.
 #[derive(Args)]
 pub struct Options {
     #[command(subcommand)]
@@ -25,6 +27,31 @@ enum Command {
         /// Node id.
         id: String,
     },
+    /// Give a node no new work. What runs on it goes on.
+    Cordon {
+        /// Node id.
+        id: String,
+        /// Reason, shown to other operators.
+        #[arg(long)]
+        reason: Option<String>,
+    },
+    /// End the cordon or drain of a node: it gets work again.
+    Uncordon {
+        /// Node id.
+        id: String,
+    },
+    /// Give a node no new work and let its work end.
+    Drain {
+        /// Node id.
+        id: String,
+        /// Time for running work to end, such as 10m. Then it is taken back, and its jobs run elsewhere without using a
+        /// retry. Without it, running work may take as long as it likes.
+        #[arg(long, value_parser = duration::parse)]
+        deadline: Option<Duration>,
+        /// Reason, shown to other operators.
+        #[arg(long)]
+        reason: Option<String>,
+    },
 }
 
 pub async fn run(options: Options, context: &Context) -> Result<u8> {
@@ -37,13 +64,41 @@ pub async fn run(options: Options, context: &Context) -> Result<u8> {
             let node = context.client.node(ids::node(&id)?).await?;
             context.printer.print(&node, page)?;
         }
+        Command::Cordon { id, reason } => {
+            let node = context.client.cordon_node(ids::node(&id)?, &CordonNode { reason }).await?;
+            context.printer.print(&node, changed)?;
+        }
+        Command::Uncordon { id } => {
+            let node = context.client.uncordon_node(ids::node(&id)?).await?;
+            context.printer.print(&node, changed)?;
+        }
+        Command::Drain { id, deadline, reason } => {
+            let deadline_ms = deadline.map(|deadline| deadline.as_millis() as u64);
+            let node = context.client.drain_node(ids::node(&id)?, &DrainNode { reason, deadline_ms }).await?;
+            context.printer.print(&node, changed)?;
+        }
     }
     Ok(exit::DONE)
+}
+
+/// The node after a change.
+fn changed(node: &NodeView, paint: Paint) -> String {
+    let state = paint.apply(tone_of(&node.state), &node.state);
+    match node.in_flight {
+        0 => format!("{} is {state}", node.id),
+        running => format!("{} is {state}, {running} running", node.id),
+    }
+}
+
+fn tone_of(state: &str) -> Tone {
+    if state == "ready" { Tone::Good } else { Tone::Bad }
 }
 
 fn table(nodes: &[NodeView], paint: Paint) -> String {
     let mut table = Table::new(&[
         ("ID", Align::Left),
+        ("STATE", Align::Left),
+        ("RUNNING", Align::Right),
         ("VERSION", Align::Left),
         ("INCARNATION", Align::Right),
         ("PROCESSES", Align::Right),
@@ -58,6 +113,8 @@ fn table(nodes: &[NodeView], paint: Paint) -> String {
         let tone = if in_force == all { Tone::Good } else { Tone::Bad };
         table.row([
             Cell::new(node.id),
+            Cell::new(&node.state).tone(tone_of(&node.state)),
+            Cell::new(node.in_flight),
             Cell::new(&node.version),
             Cell::new(node.incarnation),
             Cell::new(node.capacity.process),
@@ -73,6 +130,14 @@ fn table(nodes: &[NodeView], paint: Paint) -> String {
 fn page(node: &NodeView, paint: Paint) -> String {
     let mut pairs = Pairs::default();
     pairs.add_cell("id", Cell::new(node.id).tone(Tone::Strong));
+    pairs.add_cell("state", Cell::new(&node.state).tone(tone_of(&node.state)));
+    if let Some(cordon) = &node.cordon {
+        pairs.add("since", cordon.at);
+        pairs.add_option("by", cordon.by.as_ref());
+        pairs.add_option("reason", cordon.reason.as_ref());
+        pairs.add_option("deadline", cordon.drain_deadline);
+    }
+    pairs.add("running", node.in_flight);
     pairs.add("version", &node.version);
     pairs.add("incarnation", node.incarnation);
     pairs.add("processes", format!("{} at a time", node.capacity.process));
@@ -103,6 +168,9 @@ mod tests {
             id: NodeId(1),
             incarnation: 3,
             version: "0.1.0".to_owned(),
+            state: "ready".to_owned(),
+            cordon: None,
+            in_flight: 2,
             capacity: CapacityView { process: 4, wasm: 64, echo: 1000 },
             memory_available_bytes: Some(1 << 30),
             protections: vec![protection("files", true, "landlock"), protection("memory", false, "no cgroups")],

@@ -75,6 +75,7 @@ fn classify(error: Error) -> anyhow::Error {
         | Error::BlobStore(_) => Usage(error.to_string()).into(),
         Error::Listen { .. }
         | Error::Store(_)
+        | Error::Document { .. }
         | Error::Signing(_)
         | Error::Blobs(_)
         | Error::Spawner(_)

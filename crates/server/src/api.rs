@@ -15,9 +15,9 @@ mod health;
 mod jobs;
 mod list;
 mod logs;
-mod merge;
 mod metrics;
 mod nodes;
+mod pages;
 mod parameters;
 mod path;
 mod permit;
@@ -49,6 +49,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::inbox::Inbox;
+use crate::node_control::NodeControl;
 use crate::options::Options;
 use crate::plans::Plans;
 use crate::policy::PolicyChecks;
@@ -72,6 +73,7 @@ pub(crate) struct Core {
     pub plans: Arc<Plans>,
     /// Signs checkpoints of the audit log.
     pub audit_key: Arc<signing::Key>,
+    pub nodes: Arc<NodeControl>,
     /// Changes with every commit.
     pub commits: watch::Receiver<()>,
 }
@@ -234,6 +236,9 @@ fn router(app: Arc<App>) -> Router {
         .route("/v1/workers/{id}", get(workers::show).delete(workers::remove))
         .route("/v1/nodes", get(nodes::list))
         .route("/v1/nodes/{id}", get(nodes::show))
+        .route("/v1/nodes/{id}/cordon", post(nodes::cordon))
+        .route("/v1/nodes/{id}/uncordon", post(nodes::uncordon))
+        .route("/v1/nodes/{id}/drain", post(nodes::drain))
         .route("/v1/events", get(events::stream))
         .route("/v1/ws", get(events::socket))
         .route("/healthz", get(health::alive))

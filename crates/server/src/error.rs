@@ -46,6 +46,9 @@ pub enum Error {
     #[error(transparent)]
     Shard(#[from] shard::Error),
 
+    #[error("the document `{name}` of the store cannot be read: {source}")]
+    Document { name: &'static str, source: model::codec::DecodeError },
+
     #[error("the server cannot continue: {0}")]
     Io(#[from] std::io::Error),
 
@@ -70,6 +73,7 @@ impl Error {
             | Self::Blobs(_)
             | Self::Spawner(_)
             | Self::Store(_)
+            | Self::Document { .. }
             | Self::Io(_) => false,
         }
     }

@@ -1,11 +1,12 @@
 //! Inbox of a shard: one queue of messages, many senders.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
 use engine::{Answer, Input, RequestId, Stats, TopicStats};
-use model::id::{Epoch, JobId, WorkflowId};
+use model::id::{Epoch, JobId, RunnerId, WorkflowId};
 use model::job::{Job, SpilledResult};
 use model::message::{AttemptRef, RunnerFrame};
 use model::spec::ExecutorKind;
@@ -84,6 +85,8 @@ pub(crate) struct Status {
     pub suspended_workflows: usize,
     pub open_scans: usize,
     pub runners: u32,
+    /// Attempts in flight of each runner, updated twice a second.
+    pub in_flight: BTreeMap<RunnerId, u32>,
     pub ready: [usize; ExecutorKind::ALL.len()],
     pub with_runners: [u32; ExecutorKind::ALL.len()],
     pub commits: u64,

@@ -11,6 +11,7 @@ mod inbox;
 mod janitor;
 mod measures;
 mod node;
+mod node_control;
 mod options;
 mod plans;
 mod policy;

@@ -22,6 +22,7 @@ use crate::error::Error;
 use crate::fetcher::{self, FetchSender};
 use crate::inbox::{Inbox, InboxReceiver};
 use crate::janitor;
+use crate::node_control::NodeControl;
 use crate::options::Options;
 use crate::plans::Plans;
 use crate::policy::PolicyChecks;
@@ -74,6 +75,7 @@ struct ApiParts {
     policy: PolicyChecks,
     plans: Arc<Plans>,
     audit_key: Arc<signing::Key>,
+    nodes: Arc<NodeControl>,
 }
 
 /// Reports the first failure of any thread to the node.
@@ -106,6 +108,10 @@ impl Node {
         let shards = shard_count(store.as_ref(), options.shards)?;
         let (inboxes, receivers): (Vec<Inbox>, Vec<InboxReceiver>) = shards.all().map(|_| Inbox::new()).unzip();
         let policy = PolicyChecks::open(&options, inboxes.clone())?;
+        let (control_store, control_policy, control_inboxes) = (store.clone(), policy.clone(), inboxes.clone());
+        let nodes =
+            tokio::task::spawn_blocking(move || NodeControl::open(control_store, control_policy, control_inboxes));
+        let nodes = Arc::new(nodes.await.map_err(|error| Error::Panicked(error.to_string()))??);
         let scanning = Scanning::start(scanning::ScanContext {
             store: store.clone(),
             blobs: blobs.clone(),
@@ -160,12 +166,12 @@ impl Node {
                 return Err(node.failed().await);
             }
         }
-        node.open_api(&options, ApiParts { shards, blobs, policy, plans, audit_key });
+        node.open_api(&options, ApiParts { shards, blobs, policy, plans, audit_key, nodes });
         Ok(node)
     }
 
     fn open_api(&self, options: &Options, parts: ApiParts) {
-        let ApiParts { shards, blobs, policy, plans, audit_key } = parts;
+        let ApiParts { shards, blobs, policy, plans, audit_key, nodes } = parts;
         let (sender, commits) = watch::channel(());
         self.store.on_commit(Box::new(move || {
             sender.send_replace(());
@@ -181,9 +187,11 @@ impl Node {
             policy: policy.clone(),
             plans,
             audit_key,
+            nodes: nodes.clone(),
             commits,
         };
         tokio::spawn(policy.reload_periodically(self.stopping.subscribe()));
+        tokio::spawn(nodes.enforce(self.stopping.subscribe()));
         self.app.open(core);
         tokio::spawn(janitor::run_janitor(janitor::Janitor {
             store: Arc::downgrade(&(self.store.clone() as Arc<dyn Store>)),

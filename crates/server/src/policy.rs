@@ -3,6 +3,7 @@
 //! Shards request a check after the commit of a job and receive the decision as an input. A cached decision is attached
 //! to the submit and makes the check unnecessary.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -12,7 +13,7 @@ use bytes::Bytes;
 use engine::{Actor, Input, PolicyMode, Settings};
 use hashbrown::HashMap;
 use model::codec;
-use model::id::{Epoch, JobId, ShardId};
+use model::id::{Epoch, JobId, RunnerId, ShardId};
 use model::machine::FAIL_OPEN_RULE;
 use model::spec::JobSpec;
 use model::time::Millis;
@@ -231,11 +232,22 @@ impl PolicyChecks {
         }
         *settings = Arc::new(Settings { policy: PolicyMode::Enforced(version), ..(**settings).clone() });
         tracing::info!(%version, "policy changed");
-        // Under the lock, so that every shard receives the versions in order.
+        self.send_settings(&settings);
+        true
+    }
+
+    /// Sets the runners that get no new attempts.
+    pub fn cordon(&self, cordoned: BTreeSet<RunnerId>) {
+        let mut settings = self.0.settings.write();
+        *settings = Arc::new(Settings { cordoned, ..(**settings).clone() });
+        self.send_settings(&settings);
+    }
+
+    /// Called under the lock of the settings, so that every shard receives them in order.
+    fn send_settings(&self, settings: &Arc<Settings>) {
         for inbox in &self.0.inboxes {
             let _ = inbox.post(Message::Input(Box::new(Input::Settings(settings.clone()))));
         }
-        true
     }
 
     fn send_unavailable(&self, shard: ShardId, job: JobId, message: String) {

@@ -13,7 +13,7 @@ use model::job::{Job, Outcome};
 use model::json::Json;
 use model::message::{AttemptRef, Load, RunnerFrame, ToRunner};
 use model::spec::ExecutorKind;
-use model::time::Now;
+use model::time::{Millis, Now};
 use shard::Owner;
 use store::Store;
 use tokio::sync::oneshot;
@@ -34,6 +34,9 @@ pub(crate) const ROUND_BYTES_MAX: usize = 8 << 20;
 /// Longest sleep, so that a forward jump of the clock is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
 
+/// Interval of the counts of attempts in flight by runner.
+const COUNT_INTERVAL: Millis = Millis(500);
+
 type Map<K, V> = HashMap<K, V, foldhash::fast::FixedState>;
 
 struct Reply {
@@ -53,6 +56,8 @@ pub(crate) struct ShardLoop<'a> {
     to_runner: Vec<ToRunner>,
     commits: u64,
     published_commits: u64,
+    /// When the attempts in flight of all runners were counted last.
+    counted_at: Millis,
     /// Clocks of this round. Reading the clock for each message would cost more than handling some of them.
     now: Now,
 }
@@ -96,6 +101,7 @@ impl<'a> ShardLoop<'a> {
             to_runner: Vec::new(),
             commits: 0,
             published_commits: 0,
+            counted_at: Millis(0),
             now: clock::read(),
         }
     }
@@ -311,6 +317,10 @@ impl<'a> ShardLoop<'a> {
         status.suspended_workflows = shard.suspended_workflows();
         status.open_scans = shard.open_scans();
         status.runners = shard.connected_runners();
+        if self.now.steady >= self.counted_at + COUNT_INTERVAL {
+            self.counted_at = self.now.steady;
+            status.in_flight = shard.in_flight().collect();
+        }
         status.commits += self.commits - std::mem::replace(&mut self.published_commits, self.commits);
         status.stale_replies += stale_replies;
         for executor in ExecutorKind::ALL {

@@ -22,6 +22,7 @@ impl Error {
             Self::Store(error) => match error {
                 store::Error::Fenced { .. }
                 | store::Error::Diverged { .. }
+                | store::Error::FailedOver { .. }
                 | store::Error::TooLarge { .. }
                 | store::Error::Failed { .. } => true,
                 store::Error::Stopped { .. }
@@ -46,7 +47,7 @@ impl Error {
     }
 
     /// A record that cannot be decoded.
-    pub(crate) fn record(shard: model::id::ShardId, source: model::codec::DecodeError) -> Self {
+    pub fn record(shard: model::id::ShardId, source: model::codec::DecodeError) -> Self {
         Self::Record { shard: shard.0, source }
     }
 }

@@ -9,10 +9,14 @@ use model::job::{End, Job, Outcome, SpilledResult};
 use model::json::Json;
 use model::message::{AttemptRef, FromRunner, RunnerFrame, RunnerMessage};
 use model::time::{Millis, Now};
-use store::{FencingToken, ShardOwner, Store};
+use store::{Durability, FencingToken, ShardOwner, Store};
 
 use crate::rehydrate::{self, Rehydrated};
 use crate::{Error, PlanCache, spill};
+
+/// An owner on a store that may lose commits confirms at least this often that it is current. Otherwise an idle one would
+/// not notice that work of its past is undone.
+const CONFIRM_INTERVAL: Millis = Millis::from_secs(5);
 
 /// What an owner needs from its node to take the end of an attempt.
 pub trait Outcomes {
@@ -49,6 +53,10 @@ pub struct Owner {
     messages: VecDeque<FromRunner>,
     /// The large result of the first of them is being stored; messages are applied in order.
     is_spilling: bool,
+    /// When the ownership has to be confirmed, on the steady clock. Absent if the store loses nothing.
+    confirm_at: Option<Millis>,
+    /// Start of this round, on the steady clock.
+    now: Millis,
     /// A read from the store failed: the shard cannot go on without its answer.
     read_failure: Option<String>,
     stale_replies: u64,
@@ -75,6 +83,8 @@ impl Owner {
             is_resuming: true,
             messages: VecDeque::new(),
             is_spilling: false,
+            confirm_at: (store.durability() == Durability::MayLoseSuffix).then(|| now.steady + CONFIRM_INTERVAL),
+            now: now.steady,
             read_failure: None,
             stale_replies: 0,
             unreadable,
@@ -116,7 +126,11 @@ impl Owner {
     /// How long a node may sleep without an input. 0: there is work left.
     pub fn idle_for(&self, now: Now) -> Millis {
         let has_work = self.is_resuming || (self.has_messages() && !self.is_spilling) || !self.step.batch.is_empty();
-        if has_work { Millis(0) } else { self.shard.tick_in(now) }
+        if has_work {
+            return Millis(0);
+        }
+        let confirm_in = self.confirm_at.map(|at| at.saturating_sub(now.steady));
+        confirm_in.into_iter().fold(self.shard.tick_in(now), Millis::min)
     }
 
     /// Whether this round has reached its limit of bytes.
@@ -126,6 +140,7 @@ impl Owner {
 
     /// Begins a round with the work left from earlier ones, so that new inputs cannot starve it.
     pub fn begin_round(&mut self, now: Now, outcomes: &mut dyn Outcomes) {
+        self.now = now.steady;
         if self.is_resuming {
             self.is_resuming = !self.shard.resume(now, &mut self.step);
             return;
@@ -243,10 +258,13 @@ impl Owner {
         }
         if self.has_writes() {
             store.commit(&mut self.token, &self.step.batch)?;
-        } else if !self.step.effects.is_empty() {
+        } else if !self.step.effects.is_empty() || self.confirm_at.is_some_and(|at| at <= self.now) {
             // Whatever the effects say is only true if nobody else owns the shard.
             store.confirm(&self.token)?;
+        } else {
+            return Ok(());
         }
+        self.confirm_at = self.confirm_at.map(|_| self.now + CONFIRM_INTERVAL);
         Ok(())
     }
 

@@ -10,6 +10,7 @@ use model::queue::QueueRef;
 use model::state::State;
 
 use crate::coverage::Fault;
+use crate::failover::CommitFate;
 use crate::invariants::{self, Checked};
 use crate::scenario::{SECOND, Time};
 use crate::workflow_clients::WorkflowOperation;
@@ -142,6 +143,8 @@ pub struct Clients {
     open: BTreeMap<RequestId, OpenRequest>,
     /// Jobs that were acknowledged.
     pub jobs: Vec<JobId>,
+    /// What was submitted, to submit it again.
+    submitted: BTreeMap<JobId, (usize, Submission)>,
     /// Queues with their tenants.
     pub queues: Vec<(QueueRef, String)>,
     pub keys: u64,
@@ -151,7 +154,24 @@ impl Clients {
     pub fn new(clients: usize, operations: u64) -> Self {
         let operations_left = vec![operations.div_ceil(clients as u64); clients];
         let keys = operations / 4 + 1;
-        Self { operations_left, requests: 0, open: BTreeMap::new(), jobs: Vec::new(), queues: Vec::new(), keys }
+        Self {
+            operations_left,
+            requests: 0,
+            open: BTreeMap::new(),
+            jobs: Vec::new(),
+            submitted: BTreeMap::new(),
+            queues: Vec::new(),
+            keys,
+        }
+    }
+
+    fn note_submitted(&mut self, open: &OpenRequest, results: &[Result<engine::Accepted, engine::Refusal>]) {
+        let Operation::Submit { jobs } = &open.operation else { return };
+        for (job, result) in jobs.iter().zip(results) {
+            if let Ok(accepted) = result {
+                self.submitted.insert(accepted.id, (open.shard, job.clone()));
+            }
+        }
     }
 
     pub fn unanswered(&self) -> Vec<String> {
@@ -183,11 +203,7 @@ impl World {
         if self.rng.chance(self.scenario.outputs.unrequested) {
             self.scan_some_result();
         }
-        if self.rng.one_in(4)
-            && let Some(job) = self.rng.pick(&self.clients.jobs).copied()
-        {
-            self.begin_read(job);
-        }
+        self.begin_reads(None);
         match self.rng.below(100) {
             0..=44 => self.submit_one(),
             45..=54 => self.submit_many(),
@@ -230,6 +246,7 @@ impl World {
         if let Some(action) = operation.action() {
             self.ledger.record_request(job, action);
         }
+        self.begin_reads(Some(job));
         let shard = usize::from(self.scenario.shards.owner(job.slot()).0);
         self.send(shard, operation, false, 0);
     }
@@ -266,9 +283,12 @@ impl World {
         let known_job = |id| ledger.jobs.get(&id).map(|known| &known.record);
         let known_workflow = |id| ledger.workflows.known.contains_key(&id);
         let known_queue = |id| ledger.has_queue(id);
-        invariants::invariant_answers_follow_commits(&answer, known_job, known_queue, known_workflow)?;
-        if let (Answer::Job(job), Some(open)) = (&answer, self.clients.open.get(&request)) {
-            self.check_answered(job, open.since)?;
+        // An answer to a lost commit was true when it was committed.
+        if self.commit_fate != CommitFate::Lost {
+            invariants::invariant_answers_follow_commits(&answer, known_job, known_queue, known_workflow)?;
+            if let (Answer::Job(job), Some(open)) = (&answer, self.clients.open.get(&request)) {
+                self.check_answered(job, open.since.max(self.answered_after()))?;
+            }
         }
         if self.rng.chance(self.scenario.lose_request) {
             self.coverage.count_fault(Fault::ReplyLost);
@@ -280,11 +300,10 @@ impl World {
     }
 
     pub(crate) fn client_receives(&mut self, request: RequestId, answer: Answer) {
-        if self.clients.open.remove(&request).is_none() {
-            return;
-        }
+        let Some(open) = self.clients.open.remove(&request) else { return };
         match answer {
             Answer::Submitted(results) => {
+                self.clients.note_submitted(&open, &results);
                 for result in results {
                     match result {
                         Ok(accepted) if accepted.deduplicated => self.coverage.count("deduplicated"),
@@ -298,7 +317,12 @@ impl World {
                 let named = names.into_iter().flatten().map(|name| (name, queue.tenant.clone()));
                 self.clients.queues.extend(named);
             }
-            Answer::Refused(refusal) => self.coverage.count(refusal_name(&refusal)),
+            Answer::Refused(refusal) => {
+                self.coverage.count(refusal_name(&refusal));
+                if let engine::Refusal::UnknownJob(job) = refusal {
+                    self.submit_again(job);
+                }
+            }
             Answer::Removed => self.coverage.count("answered: removed"),
             Answer::QueueRemoved => self.coverage.count("answered: queue removed"),
             Answer::QueueExists(_) => self.coverage.count("answered: queue exists"),
@@ -308,6 +332,16 @@ impl World {
             Answer::Progressed => self.coverage.count("answered: progressed"),
             Answer::Workflow(_) | Answer::Schedule(_) => {}
             Answer::Job(_) | Answer::Why(_) => {}
+        }
+    }
+
+    /// A client that finds a job lost by a failover submits it again, once.
+    fn submit_again(&mut self, job: JobId) {
+        if self.ledger.losses.jobs.contains(&job)
+            && let Some((shard, submission)) = self.clients.submitted.remove(&job)
+        {
+            self.coverage.count("lost jobs submitted again");
+            self.send(shard, Operation::Submit { jobs: vec![submission] }, false, 0);
         }
     }
 

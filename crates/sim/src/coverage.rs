@@ -39,6 +39,11 @@ faults! {
     CommitLate = "commit given up, still under way";
     LateCommitLanded = "late commit landed";
     LateCommitRefused = "late commit refused";
+    StoreFailedOver = "store failed over";
+    CommitLost = "acknowledged commit lost by a failover";
+    CommitLostBeforeEffects = "commit lost before its effects";
+    CommitsLostWithCrash = "commits lost together with a crash";
+    OwnerOfBeforeRefused = "owner of before a failover refused";
     ReadFailed = "read failed";
     RehydrationFailed = "rehydration failed";
     SpillFailed = "large result could not be stored";
@@ -74,6 +79,8 @@ faults! {
     PolicyUnavailable = "policy unavailable";
     PolicyFailedOpen = "job allowed while the policy was unavailable";
     OldDecisionAttached = "submit with a decision of an old policy version";
+    RunnerCordoned = "runner cordoned";
+    RunnerDrained = "attempts of a runner taken back";
     OutputRulesChanged = "output rules changed";
     ApprovalOfOtherContent = "approval of other content";
     ApprovalOfOtherRule = "approval for another rule";
@@ -159,7 +166,11 @@ const REQUIRED: &[&str] = &[
     "answered: workflow removed",
     "answered: progressed",
     "jobs read",
+    "lost jobs submitted again",
+    "attempts whose dispatch was lost started again",
     "jobs read: unknown",
+    "lists read",
+    "jobs that ended or were retried while listed",
     "large results stored",
     "runs with 16 shards and 32 runners",
     "workflow_cancelled",

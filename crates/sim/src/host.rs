@@ -16,12 +16,12 @@ use model::time::Now;
 use shard::Owner;
 use store::{Error, ShardOwner};
 
-use commits::RoundFault;
-pub use commits::{LateCommit, StoreFaults};
+pub use commits::{LateCommit, RoundFault, StoreFaults};
 use process::Node;
 pub use process::Process;
 
 use crate::coverage::Fault;
+use crate::failover::CommitFate;
 use crate::invariants::{self, Checked, Violation};
 use crate::partitions::Direction;
 use crate::sabotage::Sabotage;
@@ -254,6 +254,13 @@ impl World {
         }
     }
 
+    /// Crashes all processes of a shard.
+    pub(crate) fn crash_shard(&mut self, shard: usize) {
+        for process in std::mem::take(&mut self.hosts[shard].processes) {
+            self.process_died(shard, &process);
+        }
+    }
+
     /// A process has crashed. Schedules a restart unless another process has taken over.
     fn process_died(&mut self, shard: usize, process: &Process) {
         trace!(self, "shard {shard} process {} died", process.number);
@@ -281,7 +288,13 @@ impl World {
         } else {
             let is_owner =
                 if has_writes { self.commit(shard, process, round_fault)? } else { self.confirm(shard, process)? };
-            is_owner && self.perform_effects(shard, process, round_fault)?
+            let round_fault = match is_owner && has_writes {
+                true => self.maybe_fail_over_before_effects(shard, round_fault)?,
+                false => round_fault,
+            };
+            let alive = is_owner && self.perform_effects(shard, process, round_fault)?;
+            self.commit_fate = CommitFate::Current;
+            alive
         };
         process.end_round();
         Ok(alive)
@@ -306,6 +319,9 @@ impl World {
     /// Any other error than an injected one is a violation.
     fn expect_transient(&mut self, shard: usize, process: &Process, error: &shard::Error) -> Checked {
         trace!(self, "shard {shard} process {} fails: {error}", process.number);
+        if let shard::Error::Store(Error::Diverged { .. } | Error::FailedOver { .. }) = error {
+            self.coverage.count_fault(Fault::OwnerOfBeforeRefused);
+        }
         invariants::invariant_errors_are_transient(error)
     }
 
@@ -340,7 +356,10 @@ impl World {
         match effect {
             Effect::Answer { request, answer } => {
                 let newest = self.ledger.newest_epoch(self.shard_id(shard));
-                invariants::invariant_only_the_owner_answers(epoch, newest)?;
+                // The owner cannot know yet that the store has failed over since its commit.
+                if self.commit_fate == CommitFate::Current {
+                    invariants::invariant_only_the_owner_answers(epoch, newest)?;
+                }
                 return self.answer(request, answer);
             }
             Effect::CheckPolicy { job, .. } => {
@@ -365,7 +384,10 @@ impl World {
             }
             Effect::Send { runner, incarnation, message } => {
                 let message = self.sabotaged_message(message);
-                if let Some(ShardMessage::Run { attempt_ref, constraints, .. }) = message.message() {
+                // Of a lost commit there is no record to compare with.
+                if let Some(ShardMessage::Run { attempt_ref, constraints, .. }) = message.message()
+                    && self.commit_fate != CommitFate::Lost
+                {
                     let record = self.ledger.jobs.get(&attempt_ref.job).map(|known| &known.record);
                     invariants::invariant_runners_receive_the_constraints(
                         *attempt_ref,

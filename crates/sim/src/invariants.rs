@@ -16,9 +16,12 @@ pub use output_policy::*;
 pub use tasks::*;
 pub use workflows::*;
 
-use engine::{Anomaly, Answer, Fetched, TenantLimits};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use engine::{Anomaly, Answer, Fetched, Settings, TenantLimits};
 use model::batch::Keyspace;
-use model::id::{Epoch, Incarnation, JobId, ShardId, Shards};
+use model::id::{Epoch, Incarnation, JobId, RunnerId, ShardId, Shards};
 use model::job::Job;
 use model::json::Json;
 use model::key::{CreatedObject, KeyEntry};
@@ -72,6 +75,13 @@ pub fn invariant_reads_are_linearizable(id: JobId, since: u64, observed: Option<
         let observed = observed.map_or_else(|| "unknown".to_owned(), describe);
         format!("{id} was never like this since commit {since}: {observed}")
     })
+}
+
+/// A list has each job at most once, as it was at some time between request and answer of its page, and every job that
+/// matched the filter all the time.
+pub fn invariant_lists_are_linearizable(defect: Option<String>) -> Checked {
+    let holds = defect.is_none();
+    require(holds, "invariant_lists_are_linearizable", || defect.unwrap_or_default())
 }
 
 /// Whatever was committed can be read by the owner that comes after.
@@ -331,6 +341,20 @@ pub fn invariant_queues_stay_within_their_limits(
     require(holds, NAME, || format!("{started_after_cancel:?} started although {} is cancelled", queue.id))
 }
 
+/// 5: no attempt is dispatched to a runner that was cordoned all the time.
+pub fn invariant_cordoned_runners_get_no_attempts(
+    before: Option<&Job>,
+    after: &Job,
+    settings: &[Arc<Settings>],
+) -> Checked {
+    let Some(newest) = after.last_attempt() else { return Ok(()) };
+    let is_new = before.is_none_or(|before| before.attempt < newest.attempt);
+    let cordoned = !settings.is_empty() && settings.iter().all(|settings| settings.cordoned.contains(&newest.runner));
+    require(!is_new || !cordoned, "invariant_cordoned_runners_get_no_attempts", || {
+        format!("{newest:?} was dispatched to a cordoned runner: {}", describe(after))
+    })
+}
+
 /// An attempt is dispatched to one runner. Only a newer incarnation of the same runner may adopt it.
 pub fn invariant_an_attempt_stays_with_its_runner(before: &Job, after: &Job) -> Checked {
     let (Some(known), Some(now)) = (before.last_attempt(), after.last_attempt()) else { return Ok(()) };
@@ -350,6 +374,18 @@ pub fn invariant_registered_attempts_are_not_lost(
     require(!registered, "invariant_registered_attempts_are_not_lost", || {
         format!("{lost:?}, but {newest:?} has registered it with the shard")
     })
+}
+
+/// A result comes from the runner of its attempt, not from another one whose dispatch was lost.
+pub fn invariant_results_come_from_their_runner(attempt_ref: AttemptRef, runner: RunnerId, reported: bool) -> Checked {
+    require(reported, "invariant_results_come_from_their_runner", || {
+        format!("{}/{} did not succeed on {runner}", attempt_ref.job, attempt_ref.attempt)
+    })
+}
+
+/// The id of a job that a failover has lost never belongs to another job.
+pub fn invariant_lost_ids_are_not_issued_again(job: &Job, lost: &BTreeSet<JobId>) -> Checked {
+    require(!lost.contains(&job.id), "invariant_lost_ids_are_not_issued_again", || describe(job))
 }
 
 /// No owner that was superseded answers a request, whether it has something to commit or not.

@@ -3,6 +3,7 @@
 
 mod audit;
 mod changes;
+mod failover;
 pub mod workflows;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +32,8 @@ use crate::invariants::{self, Checked, DispatchSnapshot, Violation};
 use crate::policy::Policy;
 use crate::scanner::Scanner;
 use audit::AuditLogs;
-use changes::{count_start, count_states, is_adoption, lost_attempt};
+use changes::{count_start, count_states, is_adoption, lost_attempt, new_result};
+use failover::Losses;
 use workflows::{Tables, TouchedWorkflows, Workflows};
 
 /// A job that was ever committed.
@@ -106,12 +108,15 @@ pub struct Ledger {
     clocks_agree: bool,
     /// Attempts given up by the newest commit.
     pub lost_attempts: Vec<LostAttempt>,
+    /// Results recorded by the newest commit, with the runner of their attempt.
+    pub results: Vec<(AttemptRef, RunnerId)>,
     /// Attempts adopted by a newer incarnation of their runner.
     adopted: BTreeSet<AttemptRef>,
     pub audit: AuditLogs,
     pub workflows: Workflows,
     /// Usage of tenants over all shards.
     tenant_usage: BTreeMap<String, TenantUsage>,
+    pub losses: Losses,
     /// All answers of approvers, by job.
     approvals: BTreeMap<JobId, Vec<ApprovalDecision>>,
 }
@@ -167,8 +172,15 @@ impl Ledger {
         let owner = self.owners.get(&(commit.shard, commit.epoch)).copied();
         let epochs = (commit.epoch, newest);
         invariants::invariant_only_the_owner_commits(commit.shard, epochs, (commit.process, owner))?;
+        self.apply(commit, context, coverage)
+    }
+
+    /// Applies a commit of the owner.
+    pub fn apply(&mut self, commit: Commit<'_>, context: CheckContext<'_>, coverage: &mut Coverage) -> Checked {
+        self.losses.record(commit);
         let mut touched = Touched::default();
         self.lost_attempts.clear();
+        self.results.clear();
         self.audit.begin_commit();
         let config = context.config;
         for op in ops(commit.batch.as_bytes()) {
@@ -209,7 +221,9 @@ impl Ledger {
         let tables = Tables { shard: commit.shard, all: &self.tables };
         let audit = &self.audit;
         self.workflows.check_schedules(&touched_workflows, &changed, &tables, |name| audit.is_pause_changed(name))?;
-        for (tenant, limits) in context.tenants {
+        // A home that has lost its record of a grant, or a holder that has lost the end of a job, exceeds the limit.
+        let tenants = context.tenants.iter().filter(|_| !self.losses.is_uneven);
+        for (tenant, limits) in tenants {
             let usage = self.tenant_usage.get(tenant).copied().unwrap_or_default();
             invariants::invariant_tenants_stay_within_their_limits(tenant, *limits, usage)?;
         }
@@ -244,7 +258,8 @@ impl Ledger {
             let before = self.keys.insert((shard, hash), entry);
             invariants::invariant_a_key_creates_one_object(before.as_ref(), &entry, config.key_lifetime)?;
             let home = config.shards.owner(hash.slot());
-            if home != shard && self.clocks_agree {
+            // A home that has lost its record of a claim cannot know that the key is in use.
+            if home != shard && self.clocks_agree && !self.losses.is_uneven {
                 invariants::invariant_keys_are_claimed(shard, &entry, self.keys.get(&(home, hash)))?;
             }
         }
@@ -328,7 +343,10 @@ impl Ledger {
         count_states(before.map(|known| &known.record), &job, coverage);
         let (max_retries, not_before) = match before {
             Some(known) => (known.max_retries, known.not_before),
-            None => self.check_new_job(commit.shard, &job)?,
+            None => {
+                invariants::invariant_lost_ids_are_not_issued_again(&job, &self.losses.jobs)?;
+                self.check_new_job(commit.shard, &job)?
+            }
         };
         let record = before.map(|known| &known.record);
         if let Some(record) = record {
@@ -343,6 +361,7 @@ impl Ledger {
                 coverage.count("results of adopted attempts");
             }
         }
+        self.results.extend(new_result(record, &job));
         invariants::invariant_retry_budgets_hold(record, &job, max_retries)?;
         invariants::invariant_nothing_starts_early(&job, not_before)?;
         invariants::invariant_dispatch_tries_stay_within_their_limit(&job, context.dispatch_tries_max)?;
@@ -350,6 +369,7 @@ impl Ledger {
         self.check_dead_letter(commit.shard, id, Some(&job))?;
         invariants::invariant_every_operation_has_one_audit_entry(record, &job, &self.audit.of_job(id))?;
         touched.queues.insert(job.queue);
+        invariants::invariant_cordoned_runners_get_no_attempts(record, &job, commit.settings)?;
         if job.attempt > record.map_or(Attempt::NONE, |record| record.attempt) {
             touched.dispatched.entry(job.queue).or_insert(id);
         }

@@ -10,6 +10,7 @@ mod client;
 mod coverage;
 mod crash;
 mod definitions;
+mod failover;
 mod host;
 pub mod invariants;
 mod ledger;

@@ -1,12 +1,13 @@
 //! The nemesis: injects faults that do not belong to a message or a commit.
 
 use crate::coverage::Fault;
+use crate::invariants::Checked;
 use crate::world::{Event, World, trace};
 
 impl World {
-    pub(crate) fn nemesis_acts(&mut self) {
+    pub(crate) fn nemesis_acts(&mut self) -> Checked {
         if self.is_healed() {
-            return;
+            return Ok(());
         }
         let nemesis = self.scenario.nemesis;
         for runner in 0..self.runners.len() {
@@ -26,6 +27,9 @@ impl World {
         if self.rng.chance(nemesis.change_outputs) {
             self.change_outputs();
         }
+        if self.rng.chance(nemesis.cordon) {
+            self.cordon_or_uncordon();
+        }
         if self.rng.chance(nemesis.policy_outage) {
             self.start_policy_outage();
         }
@@ -43,6 +47,7 @@ impl World {
             }
         }
         self.after(nemesis.every, Event::NemesisActs);
+        self.maybe_fail_over()
     }
 
     fn jump_clock(&mut self, shard: usize) {

@@ -1,16 +1,18 @@
-//! Operators: they change the policy version and the output rules at any time. New settings reach each shard with its
-//! own delay.
+//! Operators: they change the policy version and the output rules and cordon runners at any time. New settings reach each
+//! shard with its own delay.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use engine::{FailMode, OutputRules, PolicyMode, Settings, Topic};
+use model::audit::Action;
+use model::id::{NodeId, RunnerId};
 use model::verdict::PolicyVersion;
 
 use crate::coverage::Fault;
 use crate::rng::Rng;
 use crate::scenario::{PolicyUse, Scenario};
-use crate::world::{Event, World, trace};
+use crate::world::{Event, Inbound, World, trace};
 
 /// Topics of the jobs.
 pub const TOPICS: [&str; 3] = ["default", "build", "report"];
@@ -116,6 +118,37 @@ impl World {
         self.publish_settings(Settings { topics, ..Settings::clone(&self.operators.newest_settings()) });
     }
 
+    /// Cordons a runner or ends its cordon. A cordoned runner may be drained: its attempts are taken back.
+    pub(crate) fn cordon_or_uncordon(&mut self) {
+        let index = self.rng.index(self.runners.len());
+        let runner = self.runners[index].id;
+        let mut cordoned = self.operators.newest_settings().cordoned.clone();
+        if cordoned.remove(&runner) {
+            return self.publish_cordons(cordoned);
+        }
+        self.coverage.count_fault(Fault::RunnerCordoned);
+        cordoned.insert(runner);
+        self.publish_cordons(cordoned);
+        if self.rng.one_in(2) {
+            self.coverage.count_fault(Fault::RunnerDrained);
+            self.ledger.audit.record_named_request(engine::drained_message(NodeId(runner.0)), Action::Retracted);
+            for shard in 0..self.hosts.len() {
+                let delay = self.rng.below(2 * self.scenario.settings_delay_max);
+                self.after(delay, Event::Deliver { shard, inbound: Inbound::RetractAll { runner } });
+            }
+        }
+    }
+
+    pub(crate) fn uncordon_all(&mut self) {
+        if !self.operators.newest_settings().cordoned.is_empty() {
+            self.publish_cordons(BTreeSet::new());
+        }
+    }
+
+    fn publish_cordons(&mut self, cordoned: BTreeSet<RunnerId>) {
+        self.publish_settings(Settings { cordoned, ..Settings::clone(&self.operators.newest_settings()) });
+    }
+
     fn publish_settings(&mut self, settings: Settings) {
         self.operators.settings.push(Arc::new(settings));
         let number = self.operators.newest();
@@ -132,7 +165,7 @@ impl World {
         let processes: Vec<u64> = self.hosts[shard].processes.iter().map(|process| process.number).collect();
         for process in processes {
             let settings = settings.clone();
-            self.enqueue(shard, process, crate::world::Inbound::Settings { number, settings });
+            self.enqueue(shard, process, Inbound::Settings { number, settings });
         }
     }
 }

@@ -38,6 +38,8 @@ pub struct Runner {
     pub links: BTreeMap<usize, Link>,
     /// Ends of attempts that ran here and whose end is not known to be committed.
     pub ends: BTreeMap<AttemptRef, End>,
+    /// Attempts that ever succeeded here.
+    pub succeeded: BTreeSet<AttemptRef>,
     /// Attempts left to the spawner, by shard.
     pub orphans: BTreeMap<usize, BTreeMap<AttemptRef, Orphan>>,
     /// Attempts this incarnation recovered at its start.
@@ -68,6 +70,7 @@ impl Runner {
             next_capacity_change: 0,
             links: BTreeMap::new(),
             ends: BTreeMap::new(),
+            succeeded: BTreeSet::new(),
             orphans: BTreeMap::new(),
             recovered: BTreeSet::new(),
         }
@@ -212,8 +215,12 @@ impl World {
 
     fn runner_accepts(&mut self, index: usize, shard: usize, attempt_ref: AttemptRef) -> Checked {
         let record = self.ledger.jobs.get(&attempt_ref.job).map(|known| &known.record);
-        invariants::invariant_dispatches_are_on_record(attempt_ref, record)?;
-        if !self.runners[index].was_lost() {
+        let is_lost = self.ledger.losses.dispatches.contains(&attempt_ref);
+        // A failover may have lost the record of the dispatch.
+        if !is_lost {
+            invariants::invariant_dispatches_are_on_record(attempt_ref, record)?;
+        }
+        if !is_lost && !self.runners[index].was_lost() {
             invariants::invariant_no_dispatch_is_accepted_after_it_was_given_up(attempt_ref, record)?;
         }
         let executor = record.map_or(ExecutorKind::Echo, |job| job.executor);
@@ -268,7 +275,12 @@ impl World {
         }
         link.send_started(now, attempt_ref, Millis(0));
         let is_first = self.alive.insert(attempt_ref) && !self.ended_before.contains(&attempt_ref);
-        invariants::invariant_an_attempt_starts_once(attempt_ref, is_first)?;
+        // The number of an attempt is used again if a failover has lost its dispatch.
+        let is_lost = self.ledger.losses.dispatches.contains(&attempt_ref);
+        if is_lost && !is_first {
+            self.coverage.count("attempts whose dispatch was lost started again");
+        }
+        invariants::invariant_an_attempt_starts_once(attempt_ref, is_first || is_lost)?;
         self.check_compensation_runs_alone(attempt_ref)?;
         self.send_due(index, shard);
         self.schedule_end(index, incarnation, shard, attempt_ref);
@@ -276,7 +288,7 @@ impl World {
     }
 
     /// 6: while a compensation starts, no attempt of the task that it compensates runs, but on runners that were
-    /// declared lost.
+    /// declared lost, and but those whose dispatch a failover has lost.
     fn check_compensation_runs_alone(&self, attempt_ref: AttemptRef) -> Checked {
         let origin = |it: AttemptRef| self.ledger.jobs.get(&it.job).and_then(|known| known.record.origin.as_deref());
         let Some(own) = origin(attempt_ref).filter(|origin| origin.compensation) else { return Ok(()) };
@@ -299,7 +311,8 @@ impl World {
             let mut running = attempts.filter(|(_, it)| *it.value() != AttemptPhase::Waiting).map(|(it, _)| it);
             // Processes of an incarnation that was declared lost may outlive it: the next one adopts them.
             let was_given_up = |it: &AttemptRef| runner.lost_before.is_some() && runner.recovered.contains(it);
-            let beside = running.find(|it| is_beside(*it) && !was_given_up(it));
+            let is_lost = |it: &AttemptRef| self.ledger.losses.dispatches.contains(it);
+            let beside = running.find(|it| is_beside(*it) && !was_given_up(it) && !is_lost(it));
             invariants::invariant_no_compensation_beside_its_task(attempt_ref, beside)?;
         }
         Ok(())
@@ -385,6 +398,9 @@ impl World {
         let (now, outcome) = (self.steady(index), self.outcome(attempt_ref, end));
         let runner = &mut self.runners[index];
         runner.ends.insert(attempt_ref, end);
+        if end == End::Succeeded {
+            runner.succeeded.insert(attempt_ref);
+        }
         if let Some(link) = runner.links.get_mut(&shard) {
             link.send_ended(now, attempt_ref, outcome);
         }

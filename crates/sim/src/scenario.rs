@@ -10,7 +10,7 @@ use model::machine::Backoff;
 use model::time::Millis;
 
 use crate::definitions::{self, Shape};
-use crate::rng::{Rate, Rng};
+use crate::rng::{Rate, Rng, mix};
 
 /// Virtual milliseconds since the start.
 pub type Time = u64;
@@ -53,6 +53,33 @@ pub struct StoreRates {
     pub fail_spill: Rate,
 }
 
+/// Rates of failovers of a store that may lose acknowledged commits.
+#[derive(Debug, Clone, Copy)]
+pub struct LossRates {
+    /// Per activation of the nemesis.
+    pub at_any_time: Rate,
+    /// Per commit, before its effects.
+    pub before_effects: Rate,
+    /// Share of failovers together with a crash.
+    pub with_crash: Rate,
+    /// Most writes that a failover loses.
+    pub writes_max: u64,
+}
+
+impl LossRates {
+    /// One of twelve seeds has a store that may lose commits. Drawn from a sequence of their own, so that all other
+    /// seeds are as without them.
+    pub fn draw(seed: u64) -> Option<Self> {
+        let mut rng = Rng::new(mix(seed.rotate_left(29)));
+        rng.one_in(12).then(|| Self {
+            at_any_time: Rate(rng.between(50, 1_000) as u32),
+            before_effects: Rate(rng.between(1, 20) as u32),
+            with_crash: Rate(rng.between(1_000, 6_000) as u32),
+            writes_max: if rng.one_in(3) { 3 } else { rng.between(5, 80) },
+        })
+    }
+}
+
 /// Rates of faults per activation of the nemesis.
 #[derive(Debug, Clone, Copy)]
 pub struct NemesisRates {
@@ -72,6 +99,8 @@ pub struct NemesisRates {
     pub change_policy: Rate,
     /// Operators change the output rules.
     pub change_outputs: Rate,
+    /// Operators cordon, drain or uncordon a runner.
+    pub cordon: Rate,
     /// The policy is unavailable for a while.
     pub policy_outage: Rate,
 }
@@ -206,6 +235,8 @@ pub struct Scenario {
     pub network: Network,
     pub commits: CommitRates,
     pub store: StoreRates,
+    /// Present if the store may lose commits.
+    pub losses: Option<LossRates>,
     /// Limit of the results of tasks; larger ones are stored apart.
     pub result_bytes_max: usize,
     pub nemesis: NemesisRates,
@@ -282,8 +313,9 @@ impl Scenario {
                 slow_max: rng.between(SECOND, 15 * SECOND),
             },
             commits: commits(rng),
-            store: StoreRates { fail_read: rate(rng, 20), fail_spill: rate(rng, 500) },
-            result_bytes_max: if rng.one_in(6) { rng.between(10, 60) as usize } else { TASK_RESULT_BYTES_MAX },
+            store: StoreRates { fail_read: rate(rng, 20), fail_spill: rate(rng, 5_000) },
+            losses: None,
+            result_bytes_max: if rng.one_in(4) { rng.between(10, 60) as usize } else { TASK_RESULT_BYTES_MAX },
             nemesis: nemesis(rng),
             attempts: attempts(rng),
             verdicts: verdicts(rng),
@@ -350,6 +382,7 @@ impl Scenario {
             crash_during_effects: never,
         };
         self.store = StoreRates { fail_read: never, fail_spill: never };
+        self.losses = None;
         self.attempts.hang = never;
         self.capacity_changes = never;
         self.attempts.slow_start = never;
@@ -392,6 +425,7 @@ fn nemesis(rng: &mut Rng) -> NemesisRates {
         },
         change_policy: rate(rng, 4_000),
         change_outputs: rate(rng, 1_500),
+        cordon: rate(rng, 1_500),
         policy_outage: rate(rng, 1_000),
     }
 }

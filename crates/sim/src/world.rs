@@ -16,6 +16,7 @@ use store::ModelStore;
 use crate::client::{Clients, Operation};
 use crate::coverage::{Coverage, Fault};
 use crate::crash::Crash;
+use crate::failover::CommitFate;
 use crate::host::{Host, LateCommit, StoreFaults};
 use crate::invariants::{Checked, Violation};
 use crate::ledger::Ledger;
@@ -23,11 +24,12 @@ use crate::operators::Operators;
 use crate::partitions::Cuts;
 use crate::plans::Plans;
 use crate::policy::Policy;
+use crate::readers::{Listing, Readers};
 use crate::rng::{Rate, Rng, mix};
 use crate::runner::Runner;
 use crate::sabotage::Sabotage;
 use crate::scanner::Scanner;
-use crate::scenario::{DAY, MINUTE, SECOND, Scenario, Time};
+use crate::scenario::{DAY, LossRates, MINUTE, SECOND, Scenario, Time};
 use crate::trace::Trace;
 use crate::workflow_clients::WorkflowClients;
 
@@ -63,6 +65,10 @@ pub enum Inbound {
     RunnerLost {
         runner: RunnerId,
         incarnation: Incarnation,
+    },
+    /// The deadline of a drained runner has passed.
+    RetractAll {
+        runner: RunnerId,
     },
 }
 
@@ -105,6 +111,10 @@ pub enum Event {
     ReadEnds {
         job: JobId,
         since: u64,
+    },
+    /// A client gets a page of a list.
+    PageEnds {
+        listing: Box<Listing>,
     },
     ToRunner {
         runner: usize,
@@ -178,6 +188,7 @@ pub struct World {
     pub(crate) policy: Policy,
     pub(crate) operators: Operators,
     pub(crate) scanner: Scanner,
+    pub(crate) readers: Readers,
     pub(crate) ledger: Ledger,
     pub(crate) coverage: Coverage,
     pub(crate) trace: Trace,
@@ -187,6 +198,14 @@ pub struct World {
     pub(crate) commits: u64,
     /// Commits that were given up and are under way, oldest first.
     pub(crate) late_commits: VecDeque<LateCommit>,
+    /// Number of failovers of the store.
+    pub(crate) failovers: u64,
+    /// Number of commits at the last one.
+    pub(crate) failed_over_at: u64,
+    /// Number of commits at the one before.
+    pub(crate) failed_over_before: u64,
+    /// Of the commit whose effects are performed.
+    pub(crate) commit_fate: CommitFate,
     pub(crate) cuts: Cuts,
     pub(crate) crash: Option<Crash>,
     /// Seed of the only workflow, in a calm run.
@@ -211,7 +230,9 @@ pub(crate) use trace;
 impl World {
     pub fn new(seed: u64, print: bool, sabotage: Option<Sabotage>) -> Self {
         let mut rng = Rng::new(seed);
-        let scenario = Scenario::draw(&mut rng);
+        let mut scenario = Scenario::draw(&mut rng);
+        // The sabotages violate rules of a store that keeps everything.
+        scenario.losses = LossRates::draw(seed).filter(|_| sabotage.is_none());
         Self::with(seed, rng, scenario, print, sabotage)
     }
 
@@ -223,7 +244,9 @@ impl World {
     }
 
     fn with(seed: u64, mut rng: Rng, scenario: Scenario, print: bool, sabotage: Option<Sabotage>) -> Self {
-        let store = ModelStore::new();
+        let store = if scenario.losses.is_some() { ModelStore::lossy() } else { ModelStore::new() };
+        let ledger = Ledger::new(scenario.nemesis.jump_clock == Rate::NEVER);
+        let ledger = if scenario.losses.is_some() { ledger.of_lossy_store() } else { ledger };
         let store_faults = StoreFaults::install(&store, mix(seed));
         let mut drift = || rng.between(0, 2 * scenario.drift_ppm_max) as i64 - scenario.drift_ppm_max as i64;
         let hosts = scenario.shards.all().map(|_| Host::new(drift())).collect();
@@ -233,6 +256,7 @@ impl World {
             policy: Policy::new(seed, scenario.verdicts),
             operators: Operators::new(&scenario, &mut rng),
             scanner: Scanner::new(seed, scenario.outputs),
+            readers: Readers::new(seed, &store),
             clients: Clients::new(scenario.clients, scenario.operations),
             workflow_clients: WorkflowClients::default(),
             plans: Plans::default(),
@@ -242,13 +266,17 @@ impl World {
             store_faults,
             hosts,
             runners,
-            ledger: Ledger::new(scenario.nemesis.jump_clock == Rate::NEVER),
+            ledger,
             coverage: Coverage::default(),
             trace: Trace::new(print),
             sabotage,
             processes: 0,
             commits: 0,
             late_commits: VecDeque::new(),
+            failovers: 0,
+            failed_over_at: 0,
+            failed_over_before: 0,
+            commit_fate: CommitFate::Current,
             cuts: Cuts::default(),
             crash: None,
             chain: None,
@@ -328,6 +356,7 @@ impl World {
             Event::ReadStore { shard, epoch, fetch } => return self.read_store(shard, epoch, fetch),
             Event::CommitArrives => return self.commit_arrives(),
             Event::ReadEnds { job, since } => return self.read_ends(job, since),
+            Event::PageEnds { listing } => return self.page_ends(listing),
             Event::ToRunner { runner, incarnation, shard, message } => {
                 return self.runner_receives(runner, incarnation, shard, message);
             }
@@ -346,7 +375,7 @@ impl World {
             Event::Reply { request, answer } => self.client_receives(request, answer),
             Event::ApproversAct => self.approvers_act(),
             Event::DeliverSettings { shard, number } => self.deliver_settings(shard, number),
-            Event::NemesisActs => self.nemesis_acts(),
+            Event::NemesisActs => return self.nemesis_acts(),
             Event::CompareStore => return self.compare_store(),
             Event::StartChain => self.start_chain(self.chain.unwrap_or_default()),
             Event::Sabotage => return self.do_sabotage(),
@@ -423,6 +452,7 @@ impl World {
             host.set_clock_to_furthest();
         }
         self.end_policy_outage();
+        self.uncordon_all();
         self.heal_cuts();
         self.heal_runners();
         self.heal_clients();

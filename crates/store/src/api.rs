@@ -17,14 +17,21 @@ pub type CommitHook = Box<dyn Fn() + Send + Sync>;
 ///
 /// Positions order the commits of one shard. Nothing follows from the positions of different shards.
 pub trait Store: Send + Sync {
-    /// Identity of the data, the same for every process that uses it.
+    /// Identity of the data, the same for every process that uses it. Changes with each failover of a store that may
+    /// lose commits: cursors of before are rejected, because events after them may be missing.
     fn id(&self) -> StoreId;
+
+    /// What the store promises about acknowledged commits.
+    fn durability(&self) -> Durability;
 
     /// The newest epoch of a shard. 0: the shard was never opened.
     fn newest_epoch(&self, shard: ShardId) -> Result<Epoch, Error>;
 
     /// Makes `owner` the only one that may commit to `shard`, if `expected` is the shard's newest epoch, else
     /// [`Error::Fenced`]. Durable on return: from then on commits of every earlier owner are rejected.
+    ///
+    /// The new epoch is larger than every one ever issued, also if a failover has lost some (see
+    /// [`Durability::MayLoseSuffix`]).
     ///
     /// After an error the outcome is unknown. The same call again, by the same owner, then succeeds whether or not the
     /// first one had an effect, unless another owner has opened the shard.
@@ -39,13 +46,15 @@ pub trait Store: Send + Sync {
     fn commit_bytes_max(&self) -> usize;
 
     /// Makes `batch` durable, completely or not at all, and advances the token. Rejected with [`Error::Fenced`] unless
-    /// the token is that of the newest owner, and with [`Error::Diverged`] unless the shard is at the token's position.
-    /// After these two and [`Error::TooLarge`] nothing was written. After any other error the outcome is unknown until
+    /// the token is that of the newest owner, with [`Error::Diverged`] unless the shard is at the token's position, and
+    /// with [`Error::FailedOver`] if the store has failed over since the token was issued. After these three and
+    /// [`Error::TooLarge`] nothing was written. After any other error the outcome is unknown until
     /// the shard is opened again.
     fn commit(&self, token: &mut FencingToken, batch: &Batch) -> Result<Position, Error>;
 
-    /// Confirms that the token is that of the newest owner, at some time during the call. An owner without anything to
-    /// commit calls it before it answers: an owner that was superseded gets [`Error::Fenced`] and must say nothing.
+    /// Confirms that a commit with this token would be accepted, at some time during the call. An owner without anything
+    /// to commit calls it before it answers: an owner that was superseded gets [`Error::Fenced`], one whose commits were
+    /// lost [`Error::Diverged`] or [`Error::FailedOver`], and must say nothing.
     /// Whatever the owner has read before is current if this succeeds.
     fn confirm(&self, token: &FencingToken) -> Result<(), Error>;
 
@@ -85,7 +94,8 @@ pub trait Store: Send + Sync {
     fn document(&self, name: &str) -> Result<Option<Document>, Error>;
 
     /// Writes a document if its version is still `expected`, else [`Error::DocumentChanged`]. [`Version::NONE`]: it
-    /// must not exist. `None` deletes it. Returns the new version; versions of a name are never used again.
+    /// must not exist. `None` deletes it. Returns the new version; versions of a name are never used again, also not
+    /// those that a failover has lost.
     fn put_document(&self, name: &str, expected: Version, value: Option<&[u8]>) -> Result<Version, Error>;
 
     /// Gives `holder` the lease `name` for a time, or extends it. False while another holder has it. Time counts on the
@@ -94,6 +104,19 @@ pub trait Store: Send + Sync {
 
     /// Ends a lease early, if `holder` has it.
     fn release_lease(&self, name: &str, holder: u64) -> Result<(), Error>;
+}
+
+/// What a store promises about acknowledged commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// It keeps all of them.
+    #[default]
+    Durable,
+    /// A failover may lose the newest ones, together with openings, documents and leases: the promoted replica lacks
+    /// them. What it keeps is a state that the store had. Each failover begins a new **generation**, whose number comes
+    /// from whatever elects the replica and not from the data, so that it is never lost. Owners of earlier generations
+    /// are rejected, and epochs, document versions and cursors of earlier generations are never issued again.
+    MayLoseSuffix,
 }
 
 /// Identity of a store's data.

@@ -36,8 +36,8 @@ pub use tables::Verification;
 use crate::key::{FullKey, full_range};
 use crate::leases::Leases;
 use crate::{
-    CommitHook, Cursor, Document, Error, EventReader, FencingToken, Key, Order, Position, Range, ShardOwner, Store,
-    StoreId, Version,
+    CommitHook, Cursor, Document, Durability, Error, EventReader, FencingToken, Key, Order, Position, Range,
+    ShardOwner, Store, StoreId, Version,
 };
 use directory::DataDirectory;
 use overlay::{FullRange, ValueOrTombstone};
@@ -280,6 +280,10 @@ impl Store for Embedded {
         Ok(FencingToken { shard, epoch, nonce: owner.nonce, position: head.position })
     }
 
+    fn durability(&self) -> Durability {
+        Durability::Durable
+    }
+
     fn commit_bytes_max(&self) -> usize {
         // The rest is for the head of the entry.
         journal::ENTRY_BYTES_MAX - 64
@@ -302,7 +306,8 @@ impl Store for Embedded {
     fn confirm(&self, token: &FencingToken) -> Result<(), Error> {
         let head = self.shard_head(token.shard);
         let head = head.lock();
-        token.check(head.epoch, head.nonce)
+        token.check(head.epoch, head.nonce)?;
+        token.check_position(head.position)
     }
 
     fn get(&self, shard: ShardId, keyspace: Keyspace, key: &[u8]) -> Result<Option<Bytes>, Error> {

@@ -33,6 +33,11 @@ pub enum Error {
     #[error("shard {shard} is at position {found}, its owner expects {expected}: the commit was rejected")]
     Diverged { shard: ShardId, expected: Position, found: Position },
 
+    /// Nothing was written. Other owners may have been forgotten that were known to runners and shards, so this one
+    /// cannot continue, even if none of its own commits is missing.
+    #[error("the store has failed over since shard {shard} was opened in epoch {}: the commit was rejected", epoch.0)]
+    FailedOver { shard: ShardId, epoch: Epoch },
+
     /// Nothing was written.
     #[error("the document `{name}` was changed meanwhile. Read it again")]
     DocumentChanged { name: String },

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Leases {
     /// Holder and expiry of each lease.
     held: HashMap<String, (u64, Duration)>,

@@ -3,7 +3,9 @@
 //! It is deterministic and never blocks. A clone is another handle to the same data, so that a simulated process can
 //! crash and another one can continue with its data. Unlike in the embedded store, every shard has positions of its own.
 
-use std::collections::{BTreeMap, VecDeque};
+mod failover;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,10 +17,14 @@ use parking_lot::Mutex;
 use crate::key::{FullKey, full_range};
 use crate::leases::Leases;
 use crate::{
-    CommitHook, Committed, Cursor, Document, Error, EventReader, FencingToken, Key, Order, Position, Range, ShardOwner,
-    Store, StoreId, Version,
+    CommitHook, Committed, Cursor, Document, Durability, Error, EventReader, FencingToken, Key, Order, Position, Range,
+    ShardOwner, Store, StoreId, Version,
 };
+use failover::{Suffix, Undo};
 
+pub use failover::Lost;
+
+/// Identity before the first failover.
 const ID: StoreId = StoreId(1);
 
 /// Fault injected into one commit.
@@ -45,16 +51,6 @@ impl Fault {
         }
     }
 }
-
-/// The value of a key from a commit on.
-#[derive(Debug)]
-struct PastValue {
-    commit: u64,
-    value: Option<Bytes>,
-}
-
-/// Keyspaces whose earlier values can be read.
-const HISTORIC: [Keyspace; 3] = [Keyspace::Live, Keyspace::Done, Keyspace::Spec];
 
 type FaultPlan = Box<dyn FnMut(ShardId, &Batch) -> Fault + Send>;
 type ReadFaultPlan = Box<dyn FnMut() -> bool + Send>;
@@ -86,20 +82,27 @@ struct Inner {
     leases: Leases,
     clock: Duration,
     late: Vec<(FencingToken, Batch)>,
-    /// Number of commits so far.
+    /// Number of commits and failovers so far.
     commits: u64,
-    /// Earlier values of keys in [`HISTORIC`].
-    history: BTreeMap<(Keyspace, FullKey), Vec<PastValue>>,
-    /// The next reads see the state after these commits.
-    read_after: VecDeque<u64>,
     fault_plan: Option<FaultPlan>,
     read_fault_plan: Option<ReadFaultPlan>,
     hooks: Vec<Arc<CommitHook>>,
+    durability: Durability,
+    /// Number of failovers. Not part of the data.
+    generation: u64,
+    /// What a failover may lose.
+    suffix: Suffix,
 }
 
 impl ModelStore {
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A store whose failovers may lose acknowledged commits, see [`ModelStore::lose_suffix`].
+    pub fn lossy() -> Self {
+        let inner = Inner { durability: Durability::MayLoseSuffix, ..Inner::default() };
+        Self { inner: Arc::new(Mutex::new(inner)) }
     }
 
     /// Calls `plan` for every following commit to choose its fault.
@@ -133,23 +136,14 @@ impl ModelStore {
         Some(inner.check(&token).map(|()| inner.apply(token.shard, &batch)))
     }
 
-    /// Number of commits so far.
+    /// Number of commits and failovers so far.
     pub fn commits(&self) -> u64 {
         self.inner.lock().commits
     }
 
-    /// Runs `read`, whose reads of single keys see the state after these commits, one after the other: as if the others
-    /// were committed in between. Further reads see the newest state.
-    pub fn read_between<T>(&self, commits: impl IntoIterator<Item = u64>, read: impl FnOnce() -> T) -> T {
-        self.inner.lock().read_after = commits.into_iter().collect();
-        let result = read();
-        self.inner.lock().read_after.clear();
-        result
-    }
-
-    /// The value of a key in the state after a commit.
-    pub fn get_after(&self, commit: u64, shard: ShardId, keyspace: Keyspace, key: &[u8]) -> Option<Bytes> {
-        self.inner.lock().value_after(commit, keyspace, &FullKey::of(shard, key))
+    /// The value of a key, for invariant checks: without injected faults.
+    pub fn value(&self, shard: ShardId, keyspace: Keyspace, key: &[u8]) -> Option<Bytes> {
+        self.inner.lock().value(keyspace, &FullKey::of(shard, key))
     }
 
     /// Expires the events of all commits so far.
@@ -193,7 +187,8 @@ impl Inner {
     fn check(&self, token: &FencingToken) -> Result<(), Error> {
         let head = self.head(token.shard);
         token.check(head.epoch, head.owner.map(|owner| owner.nonce))?;
-        token.check_position(head.position)
+        token.check_position(head.position)?;
+        self.check_generation(token)
     }
 
     fn check_read(&mut self) -> Result<(), Error> {
@@ -203,15 +198,8 @@ impl Inner {
         }
     }
 
-    fn note_history(&mut self, keyspace: Keyspace, key: FullKey, value: Option<Bytes>) {
-        if HISTORIC.contains(&keyspace) {
-            self.history.entry((keyspace, key)).or_default().push(PastValue { commit: self.commits, value });
-        }
-    }
-
-    fn value_after(&self, commit: u64, keyspace: Keyspace, key: &FullKey) -> Option<Bytes> {
-        let versions = self.history.get(&(keyspace, *key))?;
-        versions.iter().rev().find(|past| past.commit <= commit)?.value.clone()
+    fn value(&self, keyspace: Keyspace, key: &FullKey) -> Option<Bytes> {
+        self.tables.get(&keyspace)?.get(key).cloned()
     }
 
     /// One position for each shard up to the last one in use.
@@ -221,37 +209,44 @@ impl Inner {
         for (shard, head) in &self.shards {
             positions[usize::from(shard.0)] = position(head);
         }
-        Cursor::new(ID, positions)
+        Cursor::new(self.id(), positions)
     }
 
     fn apply(&mut self, shard: ShardId, batch: &Batch) -> Position {
         let bytes = Bytes::copy_from_slice(batch.as_bytes());
         self.commits += 1;
-        let mut events = Vec::new();
+        let head_before = self.head(shard);
+        let (mut events, mut rows) = (Vec::new(), Vec::new());
         for op in ops(&bytes) {
             match op.expect("a batch in memory decodes") {
                 Op::Put { keyspace, key, value } => {
-                    self.note_history(keyspace, FullKey::of(shard, key), Some(bytes.slice_ref(value)));
                     let table = self.tables.entry(keyspace).or_default();
-                    table.insert(FullKey::of(shard, key), bytes.slice_ref(value));
+                    let before = table.insert(FullKey::of(shard, key), bytes.slice_ref(value));
+                    rows.push((keyspace, FullKey::of(shard, key), before));
                 }
                 Op::Delete { keyspace, key } => {
-                    self.note_history(keyspace, FullKey::of(shard, key), None);
-                    self.tables.entry(keyspace).or_default().remove(&FullKey::of(shard, key));
+                    let before = self.tables.entry(keyspace).or_default().remove(&FullKey::of(shard, key));
+                    rows.push((keyspace, FullKey::of(shard, key), before));
                 }
                 Op::Event { payload } => events.push(bytes.slice_ref(payload)),
             }
         }
         let head = self.shards.entry(shard).or_default();
         head.position = head.position.next();
-        self.log.push(Committed { shard, position: head.position, events, batch: bytes });
-        head.position
+        let position = head.position;
+        self.log.push(Committed { shard, position, events, batch: bytes });
+        self.can_lose(Undo::Commit { shard, head: head_before, rows });
+        position
     }
 }
 
 impl Store for ModelStore {
     fn id(&self) -> StoreId {
-        ID
+        self.inner.lock().id()
+    }
+
+    fn durability(&self) -> Durability {
+        self.inner.lock().durability
     }
 
     fn newest_epoch(&self, shard: ShardId) -> Result<Epoch, Error> {
@@ -262,8 +257,8 @@ impl Store for ModelStore {
 
     fn open_shard(&self, shard: ShardId, owner: ShardOwner, expected: Epoch) -> Result<FencingToken, Error> {
         let mut inner = self.inner.lock();
+        let epoch = expected.next(inner.generation);
         let head = inner.shards.entry(shard).or_default();
-        let epoch = Epoch(expected.0 + 1);
         let is_repeated = head.epoch == epoch && head.owner == Some(owner);
         if head.epoch != expected && !is_repeated {
             return Err(Error::Fenced { shard, stale: expected, current: head.epoch });
@@ -271,9 +266,11 @@ impl Store for ModelStore {
         if !is_repeated {
             // As in the embedded store, opening takes a position, but is no commit.
             let position = head.position.next();
-            *head = ShardHead { epoch, owner: Some(owner), position, expired: head.expired };
+            let opened = ShardHead { epoch, owner: Some(owner), position, expired: head.expired };
+            let before = std::mem::replace(head, opened);
+            inner.can_lose(Undo::Opened { shard, head: before });
         }
-        Ok(FencingToken { shard, epoch, nonce: owner.nonce, position: head.position })
+        Ok(FencingToken { shard, epoch, nonce: owner.nonce, position: inner.head(shard).position })
     }
 
     fn commit_bytes_max(&self) -> usize {
@@ -301,17 +298,13 @@ impl Store for ModelStore {
     }
 
     fn confirm(&self, token: &FencingToken) -> Result<(), Error> {
-        let head = self.inner.lock().head(token.shard);
-        token.check(head.epoch, head.owner.map(|owner| owner.nonce))
+        self.inner.lock().check(token)
     }
 
     fn get(&self, shard: ShardId, keyspace: Keyspace, key: &[u8]) -> Result<Option<Bytes>, Error> {
         let mut inner = self.inner.lock();
         inner.check_read()?;
-        if let Some(commit) = inner.read_after.pop_front() {
-            return Ok(inner.value_after(commit, keyspace, &FullKey::of(shard, key)));
-        }
-        Ok(inner.tables.get(&keyspace).and_then(|table| table.get(&FullKey::of(shard, key))).cloned())
+        Ok(inner.value(keyspace, &FullKey::of(shard, key)))
     }
 
     fn scan(
@@ -338,12 +331,12 @@ impl Store for ModelStore {
         let newest = self.newest_cursor()?;
         let beyond =
             |(index, position): (usize, &Position)| newest.positions().get(index).is_none_or(|at| position > at);
-        if after.store() != ID || after.positions().iter().enumerate().any(beyond) {
+        if after.store() != newest.store() || after.positions().iter().enumerate().any(beyond) {
             return Err(Error::ForeignCursor);
         }
         let mut positions = after.positions().to_vec();
         positions.resize(newest.positions().len(), Position::NONE);
-        let reader = ModelEvents { store: self.clone(), positions, next: 0 };
+        let reader = ModelEvents { store: self.clone(), id: newest.store(), positions, next: 0 };
         reader.check()?;
         Ok(Box::new(reader))
     }
@@ -376,6 +369,8 @@ impl Store for ModelStore {
         }
         inner.document_writes += 1;
         let version = Version(inner.document_writes);
+        let before = inner.documents.get(name).cloned();
+        inner.can_lose(Undo::Document { name: name.to_owned(), before });
         let Some(value) = value else {
             inner.documents.remove(name);
             return Ok(Version::NONE);
@@ -387,17 +382,24 @@ impl Store for ModelStore {
     fn acquire_lease(&self, name: &str, holder: u64, time: Duration) -> Result<bool, Error> {
         let mut inner = self.inner.lock();
         let now = inner.clock;
+        let before = inner.leases.clone();
+        inner.can_lose(Undo::Leases { before });
         Ok(inner.leases.acquire(name, holder, now, time))
     }
 
     fn release_lease(&self, name: &str, holder: u64) -> Result<(), Error> {
-        self.inner.lock().leases.release(name, holder);
+        let mut inner = self.inner.lock();
+        let before = inner.leases.clone();
+        inner.can_lose(Undo::Leases { before });
+        inner.leases.release(name, holder);
         Ok(())
     }
 }
 
 struct ModelEvents {
     store: ModelStore,
+    /// Identity of the store when reading began.
+    id: StoreId,
     /// The last position read of each shard.
     positions: Vec<Position>,
     /// Index of the next entry of the log.
@@ -407,6 +409,9 @@ struct ModelEvents {
 impl ModelEvents {
     fn check(&self) -> Result<(), Error> {
         let expired = self.store.oldest_cursor()?;
+        if expired.store() != self.id {
+            return Err(Error::ForeignCursor);
+        }
         match self.positions.iter().zip(expired.positions()).any(|(read, expired)| read < expired) {
             true => Err(Error::CursorExpired),
             false => Ok(()),
@@ -433,6 +438,6 @@ impl EventReader for ModelEvents {
     }
 
     fn cursor(&self) -> Cursor {
-        Cursor::new(ID, self.positions.clone())
+        Cursor::new(self.id, self.positions.clone())
     }
 }

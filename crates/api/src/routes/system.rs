@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{Builder, EVENTS, JSON, Routes, text};
-use crate::{ChangeKind, ChangeView, HealthView, NodeView};
+use crate::{ChangeKind, ChangeView, CordonNode, DrainNode, HealthView, NodeView};
 
 impl Builder<'_> {
     fn subscribes(self) -> Self {
@@ -21,6 +21,12 @@ pub(super) fn add(routes: &mut Routes) {
     let list = routes.get("/v1/nodes", "list_nodes", "List nodes with their capacity and protections.");
     list.responds_page::<NodeView>("All nodes.");
     routes.get("/v1/nodes/{id}", "get_node", "Get a node.").responds::<NodeView>(200, "The node.");
+    let cordon = routes.post("/v1/nodes/{id}/cordon", "cordon_node", "Give a node no new work.");
+    cordon.acted().optional_body::<CordonNode>().responds::<NodeView>(200, "The node.");
+    let uncordon = routes.post("/v1/nodes/{id}/uncordon", "uncordon_node", "End the cordon or drain of a node.");
+    uncordon.acted().empty_body().responds::<NodeView>(200, "The node.");
+    let drain = routes.post("/v1/nodes/{id}/drain", "drain_node", "Give a node no new work and let its work end.");
+    drain.acted().optional_body::<DrainNode>().responds::<NodeView>(200, "The node.");
 
     routes.tag("events");
     routes.components.reference::<ChangeView>();

@@ -162,7 +162,7 @@ impl Shard {
         }
     }
 
-    fn ignore(&mut self, why: Ignored) -> Ignored {
+    pub(crate) fn ignore(&mut self, why: Ignored) -> Ignored {
         self.stats.ignored[why as usize] += 1;
         why
     }

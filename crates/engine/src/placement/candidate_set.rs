@@ -84,6 +84,11 @@ impl Availability {
             score_milli: 1000 * attempts + 10 * percents,
         }
     }
+
+    /// The same runner while it gets no new attempts. Its jobs wait: it is not overloaded.
+    pub fn cordoned(self) -> Self {
+        Self { free: 0, overloaded: false, ..self }
+    }
 }
 
 /// A runner with a free slot. Ordered: not overloaded first, then by score.

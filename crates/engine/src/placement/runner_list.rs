@@ -9,8 +9,10 @@ use crate::placement::attributes::RunnerIndex;
 use crate::runners::Runner;
 use crate::shard::{Map, Set};
 
-/// Bits of an inventory request's number that count within an epoch: enough for centuries.
-const INVENTORY_BITS: u32 = 40;
+/// Bits of an inventory request's number that count within an epoch: a request per second for 30 years.
+const INVENTORY_BITS: u32 = 30;
+/// Bits that count the epochs within a generation. The rest is for the generation.
+const EPOCH_BITS: u32 = 22;
 
 /// The runners that have sent a message to this shard, until they expire.
 #[derive(Debug, Default)]
@@ -66,7 +68,8 @@ impl Runners {
     /// or from before a runner was forgotten, does not match.
     pub fn next_inventory(&mut self, epoch: Epoch) -> u64 {
         self.inventories += 1;
-        (epoch.0 << INVENTORY_BITS) + self.inventories
+        let epoch = (epoch.generation() << EPOCH_BITS) + epoch.within_generation();
+        (epoch << INVENTORY_BITS) + self.inventories
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &(RunnerId, Runner)> {

@@ -72,6 +72,8 @@ pub enum RunnerVerdict {
         wanted: String,
         has: Option<String>,
     },
+    /// An operator has cordoned it, or it is draining: no new attempts.
+    Cordoned,
     Full,
     /// Chosen last; `excluded`: never chosen.
     Overloaded {
@@ -97,6 +99,7 @@ pub struct WhyCounts {
     pub other_pool: u32,
     pub lack_capability: u32,
     pub other_label: u32,
+    pub cordoned: u32,
     pub full: u32,
     pub overloaded: u32,
     pub failed_before: u32,
@@ -109,6 +112,7 @@ impl WhyCounts {
             RunnerVerdict::OtherPool => &mut self.other_pool,
             RunnerVerdict::LackCapability { .. } => &mut self.lack_capability,
             RunnerVerdict::OtherLabel { .. } => &mut self.other_label,
+            RunnerVerdict::Cordoned => &mut self.cordoned,
             RunnerVerdict::Full => &mut self.full,
             RunnerVerdict::Overloaded { .. } => &mut self.overloaded,
             RunnerVerdict::FailedBefore => &mut self.failed_before,
@@ -193,7 +197,9 @@ impl Shard {
             Ok(()) => {}
         }
         let availability = runner.availability[key.executor as usize];
-        if availability.free == 0 {
+        if self.settings.cordoned.contains(&runner.id) {
+            RunnerVerdict::Cordoned
+        } else if availability.free == 0 {
             RunnerVerdict::Full
         } else if availability.overloaded {
             RunnerVerdict::Overloaded { excluded: key.excludes_overloaded(&runner.profile, &self.ready.settings) }

@@ -179,13 +179,19 @@ impl Shard {
 
     /// The runner reported the end of an attempt.
     #[inline]
-    pub(crate) fn confirm_stopped(&mut self, attempt_ref: AttemptRef, step: &mut Step) {
+    pub(crate) fn confirm_stopped(&mut self, runner: RunnerId, attempt_ref: AttemptRef, step: &mut Step) {
         // Almost always: called for every end of an attempt.
-        if !self.workflows.unconfirmed.attempts.is_empty() {
+        if self.workflows.unconfirmed.attempts.is_empty() {
+            return;
+        }
+        let attempt = self.workflows.unconfirmed.attempts.get(&attempt_ref);
+        // Otherwise it is the end of a dispatch that the store has lost. Its number was used again on another runner.
+        if attempt.is_some_and(|attempt| attempt.runner == runner) {
             self.confirm(attempt_ref, step);
         }
     }
 
+    /// An attempt does not run any more.
     fn confirm(&mut self, attempt_ref: AttemptRef, step: &mut Step) {
         let Some(attempt) = self.workflows.unconfirmed.remove(attempt_ref) else { return };
         let Some((id, task_key)) = attempt.task else { return };
@@ -226,7 +232,7 @@ impl Shard {
             is_complete && in_flight.binary_search(&attempt_ref).is_err()
         });
         for attempt_ref in absent {
-            self.confirm_stopped(attempt_ref, step);
+            self.confirm(attempt_ref, step);
         }
     }
 
@@ -234,7 +240,7 @@ impl Shard {
     pub(crate) fn confirm_lost(&mut self, runner: RunnerId, incarnation: Incarnation, step: &mut Step) {
         let lost = self.workflows.unconfirmed.select(runner, |_, attempt| attempt.incarnation <= incarnation);
         for attempt_ref in lost {
-            self.confirm_stopped(attempt_ref, step);
+            self.confirm(attempt_ref, step);
         }
     }
 

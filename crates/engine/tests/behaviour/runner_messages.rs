@@ -108,10 +108,11 @@ fn a_new_incarnation_without_attempts_loses_the_old_ones() {
     let late = shard.messages(RUNNER, |runner| runner.end(current, End::Succeeded));
     shard.runner(RUNNER, room(2));
     for id in [running, dispatched] {
-        assert_eq!((shard.state(id), shard.job(id).infrastructure_failures), (State::Scheduled, 1));
+        assert_eq!((shard.state(id), shard.job(id).infrastructure_failures), (State::Dispatched, 1));
+        assert_eq!(shard.current(id).attempt.0, 2);
     }
     shard.deliver(late);
-    assert_eq!(shard.state(running), State::Scheduled, "messages of the old incarnation are ignored");
+    assert_eq!(shard.state(running), State::Dispatched, "messages of the old incarnation are ignored");
     shard.finish_all();
     assert_eq!(shard.job(running).result, Some(Json::of(&2)));
 }

@@ -16,10 +16,11 @@ use model::limits;
 use model::state::State;
 use model::time::Millis;
 use shard::reads;
+use shard::reads::merge::Records;
 use store::Order;
 
 use super::actor::actor;
-use super::merge::{self, CursorForm, Records};
+use super::pages::{self, CursorForm};
 use super::parameters::Parameters;
 use super::path::Path;
 use super::problem::{ProblemKind, Refused};
@@ -35,8 +36,8 @@ pub(crate) async fn list(
     let (core, expiry) = (app.core()?, app.approval_expiry);
     let page = core.read(move |core| {
         let (topic, tenant) = (parameters.text("topic"), parameters.text("tenant"));
-        let records = Records::<JobId>::new(core, &[Keyspace::Live], Order::Ascending);
-        merge::page(core, records, &parameters, CursorForm::Short, |shard, _, value| {
+        let records = Records::<JobId>::new(core.store(), &[Keyspace::Live], Order::Ascending);
+        pages::page(core, records, &parameters, CursorForm::Short, |shard, _, value| {
             let Some(waiting) = waiting(core, expiry, shard, value)? else { return Ok(None) };
             let accepted = topic.is_none_or(|topic| topic == waiting.topic)
                 && tenant.is_none_or(|tenant| tenant == waiting.tenant);
@@ -52,7 +53,7 @@ fn waiting(core: &Core, expiry: Millis, shard: ShardId, value: &[u8]) -> Result<
     if job.state != State::ApprovalRequired {
         return Ok(None);
     }
-    let job = reads::complete(core.store(), shard, job)?;
+    let Some(job) = reads::complete(core.store(), shard, job)? else { return Ok(None) };
     let spec = job.decode_spec().map_err(|source| Error::record(shard, source))?;
     let mut shown = ApprovalView::new(&job, &spec, expiry);
     let origin = shown.as_mut().and_then(|shown| shown.origin.as_mut());

@@ -14,10 +14,11 @@ use model::codec;
 use model::dead_letter::{DeadLetter, UnsubmittedCompensation};
 use model::id::{JobId, ShardId, WorkflowId};
 use model::time::Millis;
+use shard::reads::merge::Records;
 use store::Order;
 
 use super::actor::actor;
-use super::merge::{self, CursorForm, Records};
+use super::pages::{self, CursorForm};
 use super::parameters::Parameters;
 use super::path::Path;
 use super::problem::{ProblemKind, Refused};
@@ -36,7 +37,7 @@ fn decode(shard: ShardId, value: &[u8]) -> Result<DeadLetter, Error> {
 }
 
 fn records(core: &Core) -> Records<'_, JobId> {
-    Records::new(core, &[Keyspace::DeadLetters], Order::Ascending)
+    Records::new(core.store(), &[Keyspace::DeadLetters], Order::Ascending)
 }
 
 #[derive(Debug, Default)]
@@ -81,7 +82,7 @@ pub(crate) async fn list(
     let core = app.core()?;
     let page = core.read(move |core| {
         let filter = Filter::from(&parameters)?;
-        merge::page(core, records(core), &parameters, CursorForm::Short, |shard, id, value| {
+        pages::page(core, records(core), &parameters, CursorForm::Short, |shard, id, value| {
             let letter = decode(shard, value)?;
             Ok(filter.accepts(&letter).then(|| DeadLetterView::new(id, letter)))
         })
@@ -168,19 +169,19 @@ pub(crate) async fn purge_many(
         limit => limit.unwrap_or(PURGED_MAX) as usize,
     };
     let read = core.read(move |core| {
-        records(core).merge(core, None).take(limit, READ_MAX, |shard, (id, value)| {
+        records(core).merge(core.shards, None).take(limit, READ_MAX, |shard, (id, value)| {
             let letter = decode(shard, &value)?;
             Ok(filter.accepts(&letter).then(|| (id, letter.compensation.map(|compensation| compensation.workflow))))
         })
     });
-    let (ids, more) = read.await?;
+    let (ids, next) = read.await?;
     let mut purged = 0;
     for some in ids.chunks(PURGED_AT_ONCE) {
         for done in join_all(some.iter().map(|(id, workflow)| purge_one(&core, *id, *workflow, by.clone()))).await {
             purged += u64::from(done?);
         }
     }
-    Ok(JsonBody(PurgedView { purged, more }))
+    Ok(JsonBody(PurgedView { purged, more: next.is_some() }))
 }
 
 /// `workflow`: that of a compensation without a job. False if another request removed or retried the dead letter first.

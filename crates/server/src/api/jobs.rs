@@ -18,15 +18,15 @@ use model::queue::QueueRef;
 use model::spec::ExecutorKind;
 use model::state::State;
 use shard::reads;
+use shard::reads::jobs::Filter;
 
 use super::access;
 use super::actor::actor;
-use super::list::{self, Filter};
 use super::parameters::Parameters;
 use super::path::Path;
 use super::problem::{ProblemKind, Refused};
 use super::workflows::view::complete_origin;
-use super::{App, Core, queues};
+use super::{App, Core, list, queues};
 use crate::error::Error;
 use crate::inbox::Watched;
 use crate::request::{Cancel, ReadOriginal, Release, Remove, Request, Retract, Retry};
@@ -170,7 +170,7 @@ pub(crate) async fn read_page(
 ) -> Result<JsonBody<Page<JobView>>, Refused> {
     let page = core.read(move |core| {
         let queue = queue.map(|queue| queues::id_of(core, queue)).transpose()?;
-        let mut filter = Filter::from(core, &parameters)?;
+        let mut filter = list::filter(core, &parameters)?;
         filter.queue = queue.or(filter.queue);
         narrow(&mut filter);
         list::page(core, &filter, &parameters)

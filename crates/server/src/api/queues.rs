@@ -16,12 +16,13 @@ use model::key;
 use model::limits;
 use model::queue::{Queue, QueueRef, QueueToken};
 use model::spec::{Digest, KeyHash, name};
+use shard::reads::jobs::Filter;
+use shard::reads::merge::Records;
 use store::Order;
 
 use super::actor::actor;
 use super::jobs::{expect_no_form, only_completed, only_running, read_page};
-use super::list::Filter;
-use super::merge::{self, CursorForm, Records};
+use super::pages::{self, CursorForm};
 use super::parameters::Parameters;
 use super::path::Path;
 use super::problem::{ProblemKind, Refused};
@@ -43,7 +44,7 @@ fn decode(shard: ShardId, value: &[u8]) -> Result<Queue, Refused> {
 }
 
 fn records(core: &Core) -> Records<'_, QueueId> {
-    Records::new(core, &[Keyspace::Queues], Order::Ascending)
+    Records::new(core.store(), &[Keyspace::Queues], Order::Ascending)
 }
 
 /// Blocks on the store.
@@ -80,7 +81,7 @@ pub(crate) fn id_of(core: &Core, reference: QueueRef) -> Result<QueueId, Refused
 
 /// Calls `visit` with every queue of all shards. Blocks on the store.
 pub(crate) fn for_each(core: &Core, mut visit: impl FnMut(Queue)) -> Result<(), Refused> {
-    let mut reader = records(core).merge(core, None);
+    let mut reader = records(core).merge(core.shards, None);
     while let Some((shard, (_, value))) = reader.next()? {
         visit(decode(shard, &value)?);
     }
@@ -164,7 +165,7 @@ pub(crate) async fn list(
 ) -> Result<JsonBody<Page<QueueView>>, Refused> {
     let core = app.core()?;
     let page = core.read(move |core| {
-        merge::page(core, records(core), &parameters, CursorForm::Id, |shard, _, value| {
+        pages::page(core, records(core), &parameters, CursorForm::Id, |shard, _, value| {
             Ok(Some(QueueView::new(&decode(shard, value)?)))
         })
     });

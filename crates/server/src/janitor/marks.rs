@@ -14,6 +14,7 @@ use std::sync::{Arc, Weak};
 use model::batch::{Keyspace, Op, ops};
 use model::blob::BlobId;
 use model::id::{ShardId, Shards};
+use shard::reads::has_reached;
 use store::{Committed, Cursor, Order, Store};
 
 use super::ranges::{BlobPrefix, Ranges, ReadRecord, Start};
@@ -222,7 +223,7 @@ impl Marks {
                 Op::Put { keyspace, key, value } => {
                     self.touch(shard, keyspace, key);
                     if values == Values::Mark {
-                        let blobs = blobs_of(store, shard, keyspace, key, value)?;
+                        let blobs = blobs_of(store, shard, keyspace, value)?;
                         self.others.extend(blobs.iter().map(BlobPrefix::of));
                         self.check_limit();
                     }
@@ -273,7 +274,7 @@ impl Marks {
         let page = store.scan(shard, keyspace, bounds, Order::Ascending, PAGE_RECORDS)?;
         let mut records = Vec::with_capacity(page.len());
         for (key, value) in &page {
-            let blobs = blobs_of(&*store, shard, keyspace, key, value)?;
+            let blobs = blobs_of(&*store, shard, keyspace, value)?;
             let mut blobs: Vec<_> = blobs.iter().map(BlobPrefix::of).collect();
             if !self.is_kept {
                 self.others.extend(blobs.drain(..));
@@ -299,11 +300,6 @@ impl Marks {
         }
         self.references = 0;
     }
-}
-
-fn has_reached(cursor: &Cursor, until: &Cursor) -> bool {
-    let positions = cursor.positions();
-    until.positions().iter().enumerate().all(|(index, until)| positions.get(index).is_some_and(|at| at >= until))
 }
 
 #[cfg(test)]

@@ -57,18 +57,13 @@ pub(super) fn blobs_of(
     store: &dyn Store,
     shard: ShardId,
     keyspace: Keyspace,
-    key: &[u8],
     value: &[u8],
 ) -> Result<Vec<BlobId>, Error> {
     match keyspace {
-        Keyspace::Live | Keyspace::Done => {
-            let job = reads::complete(store, shard, reads::decode(shard, value)?)?;
-            // A job that was deleted meanwhile has no spec any more.
-            if job.lacks_spec() && store.get(shard, keyspace, key)?.is_none() {
-                return Ok(Vec::new());
-            }
-            job.blobs().map_err(|source| Error::record(shard, source))
-        }
+        Keyspace::Live | Keyspace::Done => match reads::complete(store, shard, reads::decode(shard, value)?)? {
+            Some(job) => job.blobs().map_err(|source| Error::record(shard, source)),
+            None => Ok(Vec::new()),
+        },
         Keyspace::Workflows
         | Keyspace::WorkflowsDone
         | Keyspace::WorkflowSpecs

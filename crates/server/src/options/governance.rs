@@ -204,6 +204,7 @@ impl super::Options {
                 .collect(),
             tenants: self.tenants.iter().filter(|(name, _)| named(name)).map(|(n, o)| (n.clone(), limits(o))).collect(),
             other_tenants: self.tenants.get(WILDCARD).map(limits).unwrap_or_default(),
+            cordoned: BTreeSet::new(),
         }
     }
 }

@@ -16,6 +16,7 @@ mod http;
 mod idempotency;
 mod jobs;
 mod lists;
+mod nodes;
 mod operations;
 mod outputs;
 mod policy_service;

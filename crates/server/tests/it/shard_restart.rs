@@ -2,17 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
 
-use bytes::Bytes;
-use model::batch::{Batch, Keyspace};
+use model::batch::Batch;
 use model::id::{Epoch, ShardId};
 use serde_json::json;
 use server::StoreWrapper;
-use store::{
-    CommitHook, Cursor, Document, Error, EventReader, FencingToken, Key, Order, Position, Range, ShardOwner, Store,
-    StoreId, Version,
-};
+use store::{Error, FencingToken, Position, ShardOwner, Store, Wrapper};
 
 use crate::support::{Server, echo, shell, text, with};
 
@@ -46,13 +41,9 @@ impl FaultyStore {
     }
 }
 
-impl Store for FaultyStore {
-    fn id(&self) -> StoreId {
-        self.inner.id()
-    }
-
-    fn newest_epoch(&self, shard: ShardId) -> Result<Epoch, Error> {
-        self.inner.newest_epoch(shard)
+impl Wrapper for FaultyStore {
+    fn inner(&self) -> &dyn Store {
+        &*self.inner
     }
 
     fn open_shard(&self, shard: ShardId, owner: ShardOwner, expected: Epoch) -> Result<FencingToken, Error> {
@@ -60,14 +51,6 @@ impl Store for FaultyStore {
             return Err(Error::Failed { reason: "injected".to_owned() });
         }
         self.inner.open_shard(shard, owner, expected)
-    }
-
-    fn confirm(&self, token: &FencingToken) -> Result<(), Error> {
-        self.inner.confirm(token)
-    }
-
-    fn commit_bytes_max(&self) -> usize {
-        self.inner.commit_bytes_max()
     }
 
     fn commit(&self, token: &mut FencingToken, batch: &Batch) -> Result<Position, Error> {
@@ -81,53 +64,6 @@ impl Store for FaultyStore {
             fault if fault == Fault::Panic as u8 => panic!("injected"),
             _ => self.inner.commit(token, batch),
         }
-    }
-
-    fn get(&self, shard: ShardId, keyspace: Keyspace, key: &[u8]) -> Result<Option<Bytes>, Error> {
-        self.inner.get(shard, keyspace, key)
-    }
-
-    fn scan(
-        &self,
-        shard: ShardId,
-        keyspace: Keyspace,
-        range: Range,
-        order: Order,
-        limit: usize,
-    ) -> Result<Vec<(Key, Bytes)>, Error> {
-        self.inner.scan(shard, keyspace, range, order, limit)
-    }
-
-    fn events(&self, after: &Cursor) -> Result<Box<dyn EventReader>, Error> {
-        self.inner.events(after)
-    }
-
-    fn newest_cursor(&self) -> Result<Cursor, Error> {
-        self.inner.newest_cursor()
-    }
-
-    fn oldest_cursor(&self) -> Result<Cursor, Error> {
-        self.inner.oldest_cursor()
-    }
-
-    fn document(&self, name: &str) -> Result<Option<Document>, Error> {
-        self.inner.document(name)
-    }
-
-    fn put_document(&self, name: &str, expected: Version, value: Option<&[u8]>) -> Result<Version, Error> {
-        self.inner.put_document(name, expected, value)
-    }
-
-    fn acquire_lease(&self, name: &str, holder: u64, time: Duration) -> Result<bool, Error> {
-        self.inner.acquire_lease(name, holder, time)
-    }
-
-    fn release_lease(&self, name: &str, holder: u64) -> Result<(), Error> {
-        self.inner.release_lease(name, holder)
-    }
-
-    fn on_commit(&self, hook: CommitHook) {
-        self.inner.on_commit(hook);
     }
 }
 

@@ -15,6 +15,7 @@ use model::workflow::{Schedule, Signal, TaskKey, TaskRecord, Workflow, WorkflowS
 use store::{Key, Order, Range, Store};
 use workflow::Plan;
 
+use super::moves;
 use crate::{Error, PlanCache, load_plan};
 
 /// Rows per page of a scan.
@@ -24,21 +25,17 @@ pub fn decode<'b, T: Decode<'b, ()>>(shard: ShardId, value: &'b [u8]) -> Result<
     codec::decode(value).map_err(|source| Error::record(shard, source))
 }
 
-fn read(store: &dyn Store, shard: ShardId, keyspace: Keyspace, id: WorkflowId) -> Result<Option<Workflow>, Error> {
-    let Some(value) = store.get(shard, keyspace, &id.key())? else { return Ok(None) };
-    let found: Workflow = decode(shard, &value)?;
+fn read(shard: ShardId, record: Option<Bytes>) -> Result<Option<Workflow>, Error> {
+    let Some(record) = record else { return Ok(None) };
+    let found: Workflow = decode(shard, &record)?;
     // A workflow that is being removed counts as deleted, though some rows remain.
     Ok(Some(found).filter(|found| !found.removing))
 }
 
-/// A workflow, live or ended. Both keyspaces are read twice: the workflow may end or be rerun between the reads.
+/// A workflow, live or ended.
 pub fn workflow(store: &dyn Store, shard: ShardId, id: WorkflowId) -> Result<Option<Workflow>, Error> {
-    for keyspace in [Keyspace::Workflows, Keyspace::WorkflowsDone, Keyspace::Workflows, Keyspace::WorkflowsDone] {
-        if let Some(found) = read(store, shard, keyspace, id)? {
-            return Ok(Some(found));
-        }
-    }
-    Ok(None)
+    let keyspaces = [Keyspace::Workflows, Keyspace::WorkflowsDone];
+    read(shard, moves::find(store, shard, keyspaces, &id.key())?)
 }
 
 /// Inputs of a workflow, and its definition or the digest of it.
@@ -89,7 +86,8 @@ pub fn stored(
     shard: ShardId,
     id: WorkflowId,
 ) -> Result<Option<StoredWorkflow>, Error> {
-    let Some(record) = read(store, shard, Keyspace::WorkflowsDone, id)? else { return Ok(None) };
+    let record = store.get(shard, Keyspace::WorkflowsDone, &id.key())?;
+    let Some(record) = read(shard, record)? else { return Ok(None) };
     let Live { spec, plan, tasks, signals } = live(store, plans, shard, id)?;
     Ok(Some(StoredWorkflow { record, spec, plan, tasks, signals }))
 }

@@ -79,7 +79,7 @@ impl StoreFaults {
 
 /// The fault of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RoundFault {
+pub enum RoundFault {
     None,
     CrashBefore,
     Store(store::Fault),
@@ -174,6 +174,7 @@ impl World {
         };
         self.observe(commit)?;
         process.owner.step().batch = batch;
+        self.check_results()?;
         self.check_lost_attempts(shard)
     }
 
@@ -208,6 +209,7 @@ impl World {
         let (settings, dispatched) = (&settings[..], &dispatched);
         let commit = Commit { shard: self.shard_id(shard), epoch, process, batch: &batch, now, settings, dispatched };
         self.observe(commit)?;
+        self.check_results()?;
         self.check_lost_attempts(shard)
     }
 
@@ -225,10 +227,20 @@ impl World {
         self.ledger.observe(commit, context, &mut self.coverage)
     }
 
+    fn check_results(&self) -> Checked {
+        self.ledger.results.iter().try_for_each(|(attempt_ref, id)| {
+            let runner = self.runners.iter().find(|runner| runner.id == *id);
+            let reported = runner.is_some_and(|runner| runner.succeeded.contains(attempt_ref));
+            invariants::invariant_results_come_from_their_runner(*attempt_ref, *id, reported)
+        })
+    }
+
     /// Attempts given up by the newest commit must not be among those their runner recovered and registered with this
-    /// shard. After the runner was declared lost, they may be given up.
+    /// shard. After the runner was declared lost, they may be given up; also if a failover has lost their end.
     fn check_lost_attempts(&self, shard: usize) -> Checked {
-        self.ledger.lost_attempts.iter().try_for_each(|lost| {
+        let found = self.ledger.lost_attempts.iter();
+        let mut lost = found.filter(|lost| !self.ledger.losses.ends.contains(&lost.attempt_ref));
+        lost.try_for_each(|lost| {
             let newest_incarnation = self.ledger.newest_incarnation(self.shard_id(shard), lost.runner);
             let registered = self.runners.iter().any(|runner| {
                 runner.id == lost.runner

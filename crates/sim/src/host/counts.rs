@@ -24,7 +24,8 @@ impl World {
             | Inbound::Request { .. }
             | Inbound::RunnerFrame(_)
             | Inbound::FromShard { .. }
-            | Inbound::RunnerLost { .. } => {}
+            | Inbound::RunnerLost { .. }
+            | Inbound::RetractAll { .. } => {}
         }
     }
 

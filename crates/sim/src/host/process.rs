@@ -92,6 +92,7 @@ impl Process {
             Inbound::RunnerLost { runner, incarnation } => {
                 self.owner.handle(now, Input::RunnerLost { runner, incarnation });
             }
+            Inbound::RetractAll { runner } => self.owner.handle(now, Input::RetractAll { runner }),
         }
         self.inspect_effects();
     }

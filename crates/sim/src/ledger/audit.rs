@@ -25,16 +25,22 @@ pub struct AuditLogs {
     entries: Vec<AuditEntry>,
     /// Requested operations on jobs.
     requested: BTreeSet<(JobId, &'static str)>,
-    /// Requested operations on workflows and schedules, by their name in the log.
+    /// Requested operations on workflows, schedules and nodes, by their message in the log.
     requested_by_name: BTreeSet<(String, &'static str)>,
 }
 
 impl AuditLogs {
+    /// Empty logs with the same requests.
+    pub fn of_requests(other: &Self) -> Self {
+        let (requested, requested_by_name) = (other.requested.clone(), other.requested_by_name.clone());
+        Self { requested, requested_by_name, ..Self::default() }
+    }
+
     pub fn record_request(&mut self, job: JobId, action: Action) {
         self.requested.insert((job, action.as_str()));
     }
 
-    /// Records a request for an operation on a workflow or a schedule.
+    /// Records a request for an operation on a workflow, a schedule or a node.
     pub fn record_named_request(&mut self, name: String, action: Action) {
         self.requested_by_name.insert((name, action.as_str()));
     }

@@ -1,7 +1,8 @@
 //! Classifies and counts the changes between two versions of a record.
 
 use engine::PolicyMode;
-use model::job::Job;
+use model::id::RunnerId;
+use model::job::{End, Job};
 use model::message::AttemptRef;
 use model::state::State;
 use model::verdict::{Decision, Verdict};
@@ -23,6 +24,14 @@ pub fn lost_attempt(before: &Job, after: &Job) -> Option<LostAttempt> {
         runner,
         incarnation,
     })
+}
+
+/// The newest attempt and its runner, if its success is new.
+pub fn new_result(before: Option<&Job>, after: &Job) -> Option<(AttemptRef, RunnerId)> {
+    let succeeded = |job: &Job| job.last_attempt().filter(|attempt| attempt.end == Some(End::Succeeded)).cloned();
+    let newest = succeeded(after)?;
+    let is_new = before.and_then(succeeded).is_none_or(|known| known.attempt != newest.attempt);
+    is_new.then_some((AttemptRef { job: after.id, attempt: newest.attempt }, newest.runner))
 }
 
 /// Whether a newer incarnation of the runner adopted the attempt.

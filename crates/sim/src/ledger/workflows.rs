@@ -164,6 +164,11 @@ pub struct Workflows {
 }
 
 impl Workflows {
+    /// No workflows, with the same requests.
+    pub fn of_requests(other: &Self) -> Self {
+        Self { removal_requested: other.removal_requested.clone(), plans: other.plans.clone(), ..Self::default() }
+    }
+
     /// Applies the workflow records of a commit.
     pub fn apply(
         &mut self,

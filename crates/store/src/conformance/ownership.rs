@@ -92,5 +92,8 @@ pub fn a_commit_follows_the_last_one(fixture: &mut dyn Fixture) {
     let rejected = fixture.store().commit(&mut delayed, &batch);
     assert!(matches!(rejected, Err(Error::Diverged { found, .. }) if found == token.position));
     assert_eq!(get(fixture, Keyspace::Live, b"key"), None, "nothing was written");
+    let unconfirmed = fixture.store().confirm(&delayed);
+    assert!(matches!(unconfirmed, Err(Error::Diverged { .. })), "an owner that lacks a commit must not answer");
+    fixture.store().confirm(&token).expect("the owner is confirmed");
     fixture.store().commit(&mut token, &batch).expect("the owner can commit");
 }

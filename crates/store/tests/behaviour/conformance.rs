@@ -80,4 +80,22 @@ mod model_store {
     }
 
     store::conformance_tests!(InMemory(ModelStore::new()));
+
+    mod lossy {
+        use super::*;
+
+        store::conformance_tests!(InMemory(ModelStore::lossy()));
+    }
+
+    mod after_a_failover {
+        use super::*;
+
+        fn failed_over() -> InMemory {
+            let store = ModelStore::lossy();
+            store.lose_suffix(store::Lost::All, 0);
+            InMemory(store)
+        }
+
+        store::conformance_tests!(failed_over());
+    }
 }

@@ -5,5 +5,6 @@ mod conformance;
 mod crash;
 mod damage;
 mod directory;
+mod failover;
 mod model_store;
 mod support;

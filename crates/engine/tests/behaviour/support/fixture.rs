@@ -253,6 +253,14 @@ impl Fixture {
         self.input_together(Vec::new());
     }
 
+    /// The store fails over to earlier records: a new owner starts in a new generation.
+    pub fn fail_over(&mut self, kept: Records) {
+        self.records = kept;
+        let epoch = Epoch(self.epoch);
+        self.epoch = epoch.next(epoch.generation() + 1).0 - 1;
+        self.crash();
+    }
+
     // Time.
 
     /// The wall clock may be ahead of the steady one, or behind.

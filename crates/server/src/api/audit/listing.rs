@@ -5,13 +5,12 @@ use model::audit::{self, Action, AuditEntry, Link};
 use model::batch::Keyspace;
 use model::id::{JobId, ShardId};
 use model::key;
+use shard::reads::merge::{CHUNK, Chunk, MergeReader, Source, rank};
 use store::{Key, Order, Range, Store};
 
 use super::super::Core;
-use super::super::merge::{CHUNK, Chunk, MergeReader, Source, rank};
 use super::super::parameters::Parameters;
 use super::super::problem::Refused;
-use crate::error::Error;
 
 /// Entries read for one page. A page may be short because of it; its cursor continues there.
 const ENTRIES_READ_MAX: usize = 50_000;
@@ -49,7 +48,7 @@ impl Source for Entries<'_> {
     /// Number of the entry in its shard.
     type Position = u64;
 
-    fn read(&self, shard: ShardId, after: Option<u64>) -> Result<Chunk<(Link, AuditEntry)>, Refused> {
+    fn read(&self, shard: ShardId, after: Option<u64>) -> Result<Chunk<(Link, AuditEntry)>, shard::Error> {
         let range = match (after.map(|number| Key::new(&key::audit(number))), self.order) {
             (None, _) => Range::all(),
             (Some(bound), Order::Ascending) => Range::all().after(&bound),
@@ -58,7 +57,7 @@ impl Source for Entries<'_> {
         let found = self.store.scan(shard, Keyspace::Audit, range, self.order, CHUNK)?;
         let entries = found.iter().map(|(_, stored)| audit::decode(stored));
         let items: Result<Vec<_>, _> = entries.collect();
-        let items = items.map_err(|source| Error::record(shard, source))?;
+        let items = items.map_err(|source| shard::Error::record(shard, source))?;
         Ok(Chunk { is_last: items.len() < CHUNK, items })
     }
 
@@ -77,10 +76,10 @@ pub(super) fn page(core: &Core, parameters: &Parameters) -> Result<Page<AuditEnt
     let order = if parameters.flag("newest_first")? { Order::Descending } else { Order::Ascending };
     let entries = Entries { store: core.store(), order };
     let mut reader = MergeReader::new(entries, start(core, parameters, &filter)?);
-    let (items, more) = reader.take(parameters.limit()?, ENTRIES_READ_MAX, |shard, (link, entry)| {
-        Ok(filter.accepts(&entry).then(|| AuditEntryView::new(shard, link, entry)))
+    let (items, next) = reader.take(parameters.limit()?, ENTRIES_READ_MAX, |shard, (link, entry)| {
+        Ok::<_, Refused>(filter.accepts(&entry).then(|| AuditEntryView::new(shard, link, entry)))
     })?;
-    Ok(Page { items, next_cursor: more.then(|| cursor(reader.positions())) })
+    Ok(Page { items, next_cursor: next.map(|_| cursor(reader.positions())) })
 }
 
 /// The shards to read, with the positions to continue after.

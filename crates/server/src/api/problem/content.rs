@@ -28,6 +28,9 @@ fn kind_of(error: &blobs::Error) -> ProblemKind {
         E::Interrupted { .. } => ProblemKind::Interrupted,
         E::Io { .. } => ProblemKind::Io,
         E::Storage { .. } => ProblemKind::Storage,
+        // Only between a runner node and the control node; the API is served by nodes with a store of their own.
+        E::Unreachable { .. } | E::NotAtThisNode { .. } => ProblemKind::Storage,
+        E::Rejected { .. } => ProblemKind::BlobMismatch,
         E::Stopping => ProblemKind::Stopping,
     }
 }

@@ -7,12 +7,13 @@ use model::batch::Keyspace;
 use model::id::{ScheduleId, ShardId};
 use model::key;
 use model::workflow::Schedule;
+use shard::reads::merge::Records;
 use shard::reads::workflows;
 use store::{Order, Range};
 
 use super::view;
 use crate::api::Core;
-use crate::api::merge::{self, CursorForm, Records};
+use crate::api::pages::{self, CursorForm};
 use crate::api::parameters::Parameters;
 use crate::api::problem::{ProblemKind, Refused};
 
@@ -23,7 +24,7 @@ const CHUNK: usize = 100;
 const SAME_NAME_MAX: usize = 10_000;
 
 fn records(core: &Core) -> Records<'_, ScheduleId> {
-    Records::new(core, &[Keyspace::Schedules], Order::Ascending).chunks_of(CHUNK)
+    Records::new(core.store(), &[Keyspace::Schedules], Order::Ascending).chunks_of(CHUNK)
 }
 
 /// The schedule with an id or a name.
@@ -77,7 +78,7 @@ fn with_name(core: &Core, name: &str) -> Result<Vec<(ShardId, ScheduleId)>, Refu
 /// A page, oldest first. Blocks on the store.
 pub(super) fn page(core: &Core, parameters: &Parameters) -> Result<Page<ScheduleView>, Refused> {
     let tenant = parameters.text("tenant");
-    merge::page(core, records(core), parameters, CursorForm::Id, |shard, _, value| {
+    pages::page(core, records(core), parameters, CursorForm::Id, |shard, _, value| {
         let schedule: Schedule = workflows::decode(shard, value)?;
         Ok(tenant.is_none_or(|tenant| tenant == schedule.tenant).then(|| view(&schedule)))
     })

@@ -8,10 +8,11 @@ use axum::extract::State as Shared;
 use model::batch::Keyspace;
 use model::id::{QueueId, ScheduleId, ShardId, WorkflowId};
 use model::workflow::{Workflow, WorkflowState};
+use shard::reads::merge::{MergeReader, READ_MAX, Records};
 use shard::reads::workflows;
 use store::Order;
 
-use crate::api::merge::{CursorForm, MergeReader, READ_MAX, Records};
+use crate::api::pages::CursorForm;
 use crate::api::parameters::Parameters;
 use crate::api::problem::{ProblemKind, Refused};
 use crate::api::{App, Core};
@@ -64,21 +65,21 @@ impl Filter {
     }
 }
 
-/// A page, newest first. Live workflows are read first: one that ends meanwhile is found among the ended ones, at
-/// worst in both, and then the later record counts.
+/// A page, newest first. Blocks on the store.
 fn page(core: &Core, filter: &Filter, parameters: &Parameters) -> Result<Page<WorkflowView>, Refused> {
     let cursor = CursorForm::Short;
-    let before = parameters.text("cursor").map(|text| cursor.parse(text)).transpose()?;
-    let records = Records::<WorkflowId>::new(core, &[Keyspace::Workflows, Keyspace::WorkflowsDone], Order::Descending);
+    let before = cursor.read(parameters)?;
+    let keyspaces = &[Keyspace::Workflows, Keyspace::WorkflowsDone];
+    let records = Records::<WorkflowId>::new(core.store(), keyspaces, Order::Descending);
     let shards: Vec<ShardId> = match filter.queue {
         Some(queue) => vec![core.shard_of(queue.slot())],
         None => core.shards.all().collect(),
     };
     let mut reader = MergeReader::new(records, shards.into_iter().map(|shard| (shard, before)));
     let now = clock::now();
-    let (items, more) = reader.take(parameters.limit()?, READ_MAX, |shard, (_, value)| {
+    let (items, next) = reader.take(parameters.limit()?, READ_MAX, |shard, (_, value)| {
         let workflow: Workflow = workflows::decode(shard, &value)?;
-        Ok(filter.accepts(&workflow).then(|| WorkflowView::new(&workflow, now)))
+        Ok::<_, Refused>(filter.accepts(&workflow).then(|| WorkflowView::new(&workflow, now)))
     })?;
-    Ok(Page { items, next_cursor: reader.last().filter(|_| more).map(|id| cursor.text(id)) })
+    Ok(Page { items, next_cursor: next.map(|id| cursor.text(id)) })
 }

@@ -1,7 +1,5 @@
 //! Marks against a mark of all records, with changes between and during collections.
 
-mod observed;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -13,10 +11,9 @@ use model::spec::{EchoRun, JobSpec, Run};
 use model::time::Millis;
 use parking_lot::Mutex;
 use proptest::prelude::*;
-use store::{Embedded, FencingToken, ModelStore, ShardOwner};
+use store::{Embedded, FencingToken, ModelStore, Observed, ShardOwner};
 
 use super::*;
-use observed::Observed;
 
 const SHARDS: u16 = 2;
 const OWNER: ShardOwner = ShardOwner { node: NodeId(1), nonce: 1 };
@@ -175,9 +172,8 @@ fn full_mark(store: &dyn Store) -> BTreeSet<BlobPrefix> {
     let mut found = BTreeSet::new();
     for shard in shards().all() {
         for keyspace in MARKED {
-            for (key, value) in store.scan(shard, keyspace, store::Range::all(), Order::Ascending, usize::MAX).unwrap()
-            {
-                found.extend(blobs_of(store, shard, keyspace, &key, &value).unwrap().iter().map(BlobPrefix::of));
+            for (_, value) in store.scan(shard, keyspace, store::Range::all(), Order::Ascending, usize::MAX).unwrap() {
+                found.extend(blobs_of(store, shard, keyspace, &value).unwrap().iter().map(BlobPrefix::of));
             }
         }
     }

@@ -2,37 +2,37 @@
 //!
 //! A [`Source`] reads a chunk of one shard; a [`MergeReader`] merges the shards by rank. All reads block.
 
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
-use ::api::Page;
 use bytes::Bytes;
 use model::batch::Keyspace;
-use model::id::{JobId, QueueId, ScheduleId, ShardId, WorkflowId};
+use model::id::{JobId, QueueId, ScheduleId, ShardId, Shards, WorkflowId};
 use store::{Key, Order, Range, Store};
 
-use super::Core;
-use super::parameters::Parameters;
-use super::problem::Refused;
+use super::moves::written_since;
+use crate::Error;
 
 /// Records read at once.
-pub(crate) const CHUNK: usize = 500;
+pub const CHUNK: usize = 500;
 /// Records read for one page. A page may be short because of it; its cursor continues there.
-pub(crate) const READ_MAX: usize = 20_000;
+pub const READ_MAX: usize = 20_000;
 
 /// Some records of a shard, in order.
-pub(crate) struct Chunk<T> {
+#[derive(Debug, PartialEq, Eq)]
+pub struct Chunk<T> {
     pub items: Vec<T>,
     /// The shard has no more.
     pub is_last: bool,
 }
 
 /// Reads the records of single shards.
-pub(crate) trait Source {
+pub trait Source {
     type Item;
     /// Position of a record in its shard.
     type Position: Copy;
 
-    fn read(&self, shard: ShardId, after: Option<Self::Position>) -> Result<Chunk<Self::Item>, Refused>;
+    fn read(&self, shard: ShardId, after: Option<Self::Position>) -> Result<Chunk<Self::Item>, Error>;
 
     /// Records are merged by rank, lowest first.
     fn rank(&self, item: &Self::Item) -> u64;
@@ -41,7 +41,7 @@ pub(crate) trait Source {
 }
 
 /// The rank of a number in an order.
-pub(crate) fn rank(order: Order, number: u64) -> u64 {
+pub fn rank(order: Order, number: u64) -> u64 {
     match order {
         Order::Ascending => number,
         Order::Descending => !number,
@@ -58,7 +58,7 @@ struct ShardCursor<S: Source> {
 }
 
 /// Merges the records of several shards.
-pub(crate) struct MergeReader<S: Source> {
+pub struct MergeReader<S: Source> {
     source: S,
     shards: Vec<ShardCursor<S>>,
     last: Option<S::Position>,
@@ -75,7 +75,7 @@ impl<S: Source> MergeReader<S> {
     }
 
     /// Index of the shard with the next record; the first of several with the same rank.
-    fn find_next(&mut self) -> Result<Option<usize>, Refused> {
+    fn find_next(&mut self) -> Result<Option<usize>, Error> {
         let mut next: Option<(u64, usize)> = None;
         for (index, cursor) in self.shards.iter_mut().enumerate() {
             if cursor.ahead.peek().is_none() && !cursor.exhausted {
@@ -92,7 +92,8 @@ impl<S: Source> MergeReader<S> {
         Ok(next.map(|(_, index)| index))
     }
 
-    pub fn next(&mut self) -> Result<Option<(ShardId, S::Item)>, Refused> {
+    #[expect(clippy::should_implement_trait, reason = "not an iterator: a read may fail")]
+    pub fn next(&mut self) -> Result<Option<(ShardId, S::Item)>, Error> {
         let Some(index) = self.find_next()? else { return Ok(None) };
         let cursor = &mut self.shards[index];
         let Some(item) = cursor.ahead.next() else { return Ok(None) };
@@ -101,28 +102,24 @@ impl<S: Source> MergeReader<S> {
         Ok(Some((cursor.shard, item)))
     }
 
-    /// Up to `limit` of the items that `pick` makes of the records, of which at most `read_max` are read, and whether
-    /// there are more records.
-    pub fn take<T>(
+    /// Up to `limit` of the items that `pick` makes of the records, of which at most `read_max` are read. Also returns
+    /// the position of the last record read, if there are more.
+    pub fn take<T, E: From<Error>>(
         &mut self,
         limit: usize,
         read_max: usize,
-        mut pick: impl FnMut(ShardId, S::Item) -> Result<Option<T>, Refused>,
-    ) -> Result<(Vec<T>, bool), Refused> {
+        mut pick: impl FnMut(ShardId, S::Item) -> Result<Option<T>, E>,
+    ) -> Result<(Vec<T>, Option<S::Position>), E> {
         let mut items = Vec::new();
         for _ in 0..read_max {
             if items.len() == limit {
                 break;
             }
-            let Some((shard, item)) = self.next()? else { return Ok((items, false)) };
+            let Some((shard, item)) = self.next()? else { return Ok((items, None)) };
             items.extend(pick(shard, item)?);
         }
-        Ok((items, self.find_next()?.is_some()))
-    }
-
-    /// Position of the last returned record.
-    pub fn last(&self) -> Option<S::Position> {
-        self.last
+        let has_more = self.find_next()?.is_some();
+        Ok((items, self.last.filter(|_| has_more)))
     }
 
     /// Position in each shard.
@@ -131,21 +128,21 @@ impl<S: Source> MergeReader<S> {
     }
 }
 
-/// Combines chunks of several indexes of one shard. Beyond the last item of a full chunk the index may have others,
-/// so these items wait for the next read. Of equal items the one of the last index stays.
-pub(crate) fn combine<T>(chunks: Vec<Vec<T>>, chunk_max: usize, rank: impl Fn(&T) -> u64) -> Chunk<T> {
-    let full = chunks.iter().filter(|chunk| chunk.len() == chunk_max);
-    let end = full.filter_map(|chunk| chunk.last()).map(&rank).min();
-    let mut items: Vec<T> = chunks.into_iter().rev().flatten().collect();
+/// Combines chunks of several indexes of one shard. Beyond the last item of a chunk its index may have others, so these
+/// items wait for the next read. Of equal items the one of the last chunk stays.
+pub(super) fn combine<T>(chunks: Vec<Chunk<T>>, rank: impl Fn(&T) -> u64) -> Chunk<T> {
+    let continued = chunks.iter().filter(|chunk| !chunk.is_last);
+    let end = continued.filter_map(|chunk| chunk.items.last()).map(&rank).min();
+    let mut items: Vec<T> = chunks.into_iter().rev().flat_map(|chunk| chunk.items).collect();
     items.retain(|item| end.is_none_or(|end| rank(item) <= end));
-    // The sort is stable: items of later indexes stay first.
+    // The sort is stable: items of later chunks stay first.
     items.sort_by_key(&rank);
     items.dedup_by_key(|item| rank(item));
     Chunk { items, is_last: end.is_none() }
 }
 
 /// An id that is the key of records.
-pub(crate) trait RecordId: Copy + std::fmt::Display + std::str::FromStr {
+pub trait RecordId: Copy + std::fmt::Display + std::str::FromStr {
     const PREFIX: &str;
 
     fn number(self) -> u64;
@@ -175,8 +172,8 @@ macro_rules! record_ids {
 
 record_ids!(JobId, QueueId, ScheduleId, WorkflowId);
 
-/// Records of one or more keyspaces by id. A record that moves to a later keyspace meanwhile is not missed.
-pub(crate) struct Records<'a, I> {
+/// Records of one or more keyspaces by id. A record that moves between the keyspaces meanwhile is not missed.
+pub struct Records<'a, I> {
     store: &'a dyn Store,
     keyspaces: &'static [Keyspace],
     order: Order,
@@ -185,8 +182,8 @@ pub(crate) struct Records<'a, I> {
 }
 
 impl<'a, I: RecordId> Records<'a, I> {
-    pub fn new(core: &'a Core, keyspaces: &'static [Keyspace], order: Order) -> Self {
-        Self { store: core.store(), keyspaces, order, chunk_max: CHUNK, id: PhantomData }
+    pub fn new(store: &'a dyn Store, keyspaces: &'static [Keyspace], order: Order) -> Self {
+        Self { store, keyspaces, order, chunk_max: CHUNK, id: PhantomData }
     }
 
     /// Reads at most this many records of a keyspace at once.
@@ -196,8 +193,20 @@ impl<'a, I: RecordId> Records<'a, I> {
     }
 
     /// Reads all shards after an id, or from the beginning.
-    pub fn merge(self, core: &Core, after: Option<I>) -> MergeReader<Self> {
-        MergeReader::new(self, core.shards.all().map(|shard| (shard, after)))
+    pub fn merge(self, shards: Shards, after: Option<I>) -> MergeReader<Self> {
+        MergeReader::new(self, shards.all().map(|shard| (shard, after)))
+    }
+
+    fn scan(&self, shard: ShardId, keyspace: Keyspace, after: Option<I>) -> Result<Chunk<(I, Bytes)>, Error> {
+        let range = match (after.map(I::store_key), self.order) {
+            (None, _) => Range::all(),
+            (Some(key), Order::Ascending) => Range::all().after(&key),
+            (Some(key), Order::Descending) => Range::all().before(&key),
+        };
+        let found = self.store.scan(shard, keyspace, range, self.order, self.chunk_max)?;
+        let is_last = found.len() < self.chunk_max;
+        let items = found.into_iter().filter_map(|(key, value)| Some((I::of_key(&key)?, value))).collect();
+        Ok(Chunk { items, is_last })
     }
 }
 
@@ -205,18 +214,18 @@ impl<I: RecordId> Source for Records<'_, I> {
     type Item = (I, Bytes);
     type Position = I;
 
-    fn read(&self, shard: ShardId, after: Option<I>) -> Result<Chunk<(I, Bytes)>, Refused> {
-        let range = match (after.map(I::store_key), self.order) {
-            (None, _) => Range::all(),
-            (Some(key), Order::Ascending) => Range::all().after(&key),
-            (Some(key), Order::Descending) => Range::all().before(&key),
-        };
-        let mut chunks = Vec::new();
-        for keyspace in self.keyspaces {
-            let found = self.store.scan(shard, *keyspace, range, self.order, self.chunk_max)?;
-            chunks.push(found.into_iter().filter_map(|(key, value)| Some((I::of_key(&key)?, value))).collect());
+    fn read(&self, shard: ShardId, after: Option<I>) -> Result<Chunk<(I, Bytes)>, Error> {
+        if let [keyspace] = self.keyspaces {
+            return self.scan(shard, *keyspace, after);
         }
-        Ok(combine(chunks, self.chunk_max, |item| self.rank(item)))
+        let since = self.store.newest_cursor()?;
+        let chunks: Result<Vec<_>, Error> =
+            self.keyspaces.iter().map(|keyspace| self.scan(shard, *keyspace, after)).collect();
+        let mut chunks = chunks?;
+        let written = written_since(self.store, shard, self.keyspaces, &since)?;
+        let written = written.into_iter().filter_map(|(key, value)| Some((I::of_key(&key)?, value)));
+        chunks.push(later(written, after, self.order));
+        Ok(combine(chunks, |item| self.rank(item)))
     }
 
     fn rank(&self, (id, _): &(I, Bytes)) -> u64 {
@@ -228,48 +237,23 @@ impl<I: RecordId> Source for Records<'_, I> {
     }
 }
 
-/// A page of records of all shards, oldest first. `cursor` and `parse` are the text form of its cursors.
-pub(crate) fn page<I: RecordId, T>(
-    core: &Core,
-    records: Records<'_, I>,
-    parameters: &Parameters,
-    cursor: CursorForm,
-    mut pick: impl FnMut(ShardId, I, &Bytes) -> Result<Option<T>, Refused>,
-) -> Result<Page<T>, Refused> {
-    let after = parameters.text("cursor").map(|text| cursor.parse(text)).transpose()?;
-    let mut reader = records.merge(core, after);
-    let (items, more) = reader.take(parameters.limit()?, READ_MAX, |shard, (id, value)| pick(shard, id, &value))?;
-    Ok(Page { items, next_cursor: reader.last().filter(|_| more).map(|id| cursor.text(id)) })
-}
-
-/// Text form of cursors that are ids. Cursors are opaque to clients.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CursorForm {
-    /// `c` and the id without its prefix.
-    Short,
-    /// The id itself.
-    Id,
-}
-
-impl CursorForm {
-    pub fn text<I: RecordId>(self, id: I) -> String {
-        match self {
-            Self::Short => format!("c{}", &id.to_string()[I::PREFIX.len()..]),
-            Self::Id => id.to_string(),
-        }
-    }
-
-    pub fn parse<I: RecordId>(self, text: &str) -> Result<I, Refused> {
-        let id = match self {
-            Self::Short => text.strip_prefix('c').and_then(|rest| format!("{}{rest}", I::PREFIX).parse().ok()),
-            Self::Id => text.parse().ok(),
-        };
-        id.ok_or_else(|| Refused::cursor(text))
-    }
+/// The written records after a position, the newest of each, as a chunk.
+pub(super) fn later<I: RecordId, T>(
+    written: impl Iterator<Item = (I, T)>,
+    after: Option<I>,
+    order: Order,
+) -> Chunk<(I, T)> {
+    let rank = |id: I| rank(order, id.number());
+    let newest: BTreeMap<u64, (I, T)> = written
+        .filter(|(id, _)| after.is_none_or(|after| rank(*id) > rank(after)))
+        .map(|(id, value)| (rank(id), (id, value)))
+        .collect();
+    Chunk { items: newest.into_values().collect(), is_last: true }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::Writer;
     use super::*;
 
     /// Numbers of each shard, ascending, read two at a time.
@@ -279,7 +263,7 @@ mod tests {
         type Item = u64;
         type Position = u64;
 
-        fn read(&self, shard: ShardId, after: Option<u64>) -> Result<Chunk<u64>, Refused> {
+        fn read(&self, shard: ShardId, after: Option<u64>) -> Result<Chunk<u64>, Error> {
             let all = &self.0[usize::from(shard.0)];
             let items: Vec<u64> =
                 all.iter().copied().filter(|number| after.is_none_or(|after| *number > after)).take(2).collect();
@@ -314,38 +298,51 @@ mod tests {
 
     #[test]
     fn a_page_ends_at_its_limit_at_the_read_limit_and_at_the_end() {
-        let even = |_, number: u64| Ok(number.is_multiple_of(2).then_some(number));
         let mut reader = reader(&[&[1, 4, 5], &[2, 6]]);
-        assert_eq!(reader.take(1, 100, even).unwrap(), (vec![2], true));
-        assert_eq!(reader.last(), Some(2));
-        assert_eq!(reader.take(100, 2, even).unwrap(), (vec![4], true));
-        assert_eq!(reader.take(1, 100, even).unwrap(), (vec![6], false), "the last page has no cursor");
+        let mut take = |limit, read_max| {
+            let even = |_, number: u64| Ok::<_, Error>(number.is_multiple_of(2).then_some(number));
+            reader.take(limit, read_max, even).unwrap()
+        };
+        assert_eq!(take(1, 100), (vec![2], Some(2)));
+        assert_eq!(take(100, 2), (vec![4], Some(5)));
+        assert_eq!(take(1, 100), (vec![6], None), "nothing follows the last page");
     }
 
     #[test]
-    fn items_beyond_a_full_chunk_wait_and_the_last_index_wins() {
+    fn items_beyond_an_unfinished_chunk_wait_and_the_last_chunk_wins() {
         let rank = |item: &(u64, char)| item.0;
-        let chunk = combine(vec![vec![(1, 'a'), (3, 'a')], vec![(3, 'b')], vec![(2, 'c'), (9, 'c')]], 3, rank);
-        assert_eq!(chunk.items, [(1, 'a'), (2, 'c'), (3, 'b'), (9, 'c')]);
-        assert!(chunk.is_last);
-        let chunk = combine(vec![vec![(1, 'a'), (3, 'a')], vec![(2, 'b'), (9, 'b')]], 2, rank);
-        assert_eq!(chunk.items, [(1, 'a'), (2, 'b'), (3, 'a')]);
-        assert!(!chunk.is_last);
+        let chunk = |items: &[(u64, char)], is_last| Chunk { items: items.to_vec(), is_last };
+        let [first, second] = [chunk(&[(1, 'a'), (3, 'a')], true), chunk(&[(3, 'b')], true)];
+        let combined = combine(vec![first, second, chunk(&[(2, 'c'), (9, 'c')], true)], rank);
+        assert_eq!(combined, chunk(&[(1, 'a'), (2, 'c'), (3, 'b'), (9, 'c')], true));
+        let combined = combine(vec![chunk(&[(1, 'a'), (3, 'a')], false), chunk(&[(2, 'b'), (9, 'b')], true)], rank);
+        assert_eq!(combined, chunk(&[(1, 'a'), (2, 'b'), (3, 'a')], false));
     }
 
     #[test]
-    fn a_cursor_survives_its_text() {
-        for form in [CursorForm::Short, CursorForm::Id] {
-            assert_eq!(form.parse::<JobId>(&form.text(JobId(77))).unwrap(), JobId(77));
-            assert!(form.parse::<JobId>("x").is_err());
+    fn a_record_that_moves_between_keyspaces_is_read_once() {
+        const KEYSPACES: [Keyspace; 2] = [Keyspace::Workflows, Keyspace::WorkflowsDone];
+        let (mut writer, store) = Writer::new();
+        for id in [1, 3] {
+            writer.commit(|batch| batch.put(KEYSPACES[0], &WorkflowId(id).key(), b"stays"));
         }
-        assert!(CursorForm::Id.parse::<JobId>(&CursorForm::Id.text(QueueId(7))).is_err());
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn parsing_any_text_as_a_cursor_does_not_panic(text in ".{0,30}") {
-            let _ = CursorForm::Short.parse::<WorkflowId>(&text);
+        let mut moves = [KEYSPACES, [KEYSPACES[1], KEYSPACES[0]]].into_iter().cycle();
+        store.before_each_read(move || {
+            let [to, from] = moves.next().unwrap();
+            writer.commit(|batch| {
+                batch.delete(from, &WorkflowId(2).key());
+                batch.put(to, &WorkflowId(2).key(), b"moved");
+            });
+        });
+        for order in [Order::Ascending, Order::Descending] {
+            for chunk_max in [1, 2, 3, 10] {
+                let records = Records::<WorkflowId>::new(&*store, &KEYSPACES, order).chunks_of(chunk_max);
+                let take = |_, (id, _): (WorkflowId, Bytes)| Ok::<_, Error>(Some(id.0));
+                let (mut ids, next) = records.merge(Shards::new(1).unwrap(), None).take(10, 100, take).unwrap();
+                ids.sort_unstable();
+                assert_eq!((ids, next), (vec![1, 2, 3], None));
+                store.get(ShardId(0), Keyspace::Meta, b"").unwrap();
+            }
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use model::spec::{ExecutorKind, Run, decode_run};
 use model::time::Millis;
 use parking_lot::Mutex;
 use spawner::protocol::{Command, Protections};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 
 use crate::component::PreparedRun;
 use crate::echo::{self, Delays};
@@ -187,6 +188,17 @@ impl Handle {
     /// Protections of this node's attempts.
     pub fn protections(&self) -> Protections {
         self.0.env.spawner.protections()
+    }
+
+    /// Lets the spawner hold a tether, a connection that shows by its existence that this node's host and spawner live.
+    /// `false`: the running spawner is too old to hold it. It ends with the spawner; see [`Handle::spawner_generation`].
+    pub fn hold_tether(&self, connection: OwnedFd) -> bool {
+        self.0.env.spawner.hold_tether(connection)
+    }
+
+    /// Counts the connections to spawners, from 1. After a change the spawner may be a new one, without tethers.
+    pub fn spawner_generation(&self) -> watch::Receiver<u64> {
+        self.0.env.spawner.generation()
     }
 
     /// Current resource usage of running processes.

@@ -59,6 +59,10 @@ struct Shared {
     samples: watch::Sender<Vec<Sample>>,
     /// Whether the spawner reports the start of programs.
     reports_start: AtomicBool,
+    /// Whether the spawner can hold tethers.
+    holds_tethers: AtomicBool,
+    /// Counts the connections to spawners.
+    generation: watch::Sender<u64>,
 }
 
 /// Attempt of an earlier server, with its future exit.
@@ -114,6 +118,8 @@ impl SpawnerClient {
             protections: Mutex::new(claimed.protections.clone()),
             samples: watch::Sender::new(Vec::new()),
             reports_start: AtomicBool::new(claimed.reports_start),
+            holds_tethers: AtomicBool::new(claimed.holds_tethers),
+            generation: watch::Sender::new(1),
         });
         let ClaimedSpawner { channel, child, in_flight, .. } = claimed;
         let this = Self { commands, shared: shared.clone() };
@@ -151,6 +157,20 @@ impl SpawnerClient {
         let _ = self.commands.send((command, descriptors));
     }
 
+    /// Passes a tether to the spawner. `false` if the spawner cannot hold it.
+    pub fn hold_tether(&self, connection: OwnedFd) -> bool {
+        let can_hold = self.shared.can_hold_tethers();
+        if can_hold {
+            self.send(Command::HoldTether, vec![connection]);
+        }
+        can_hold
+    }
+
+    /// Counts the connections to spawners, from 1.
+    pub fn generation(&self) -> watch::Receiver<u64> {
+        self.shared.generation.subscribe()
+    }
+
     /// Whether attempts are in flight.
     pub fn is_busy(&self) -> bool {
         !self.shared.pending.lock().is_empty()
@@ -162,6 +182,19 @@ impl SpawnerClient {
 
     pub fn samples(&self) -> watch::Receiver<Vec<Sample>> {
         self.shared.samples.subscribe()
+    }
+}
+
+impl Shared {
+    fn can_hold_tethers(&self) -> bool {
+        let can_hold = self.holds_tethers.load(Ordering::Relaxed);
+        if !can_hold {
+            tracing::info!(
+                "the running spawner is of an older version and holds no tether: until it is replaced, the death of \
+                 this node is found by probes only"
+            );
+        }
+        can_hold
     }
 }
 
@@ -215,9 +248,11 @@ async fn reconnect(settings: &SpawnerOptions, node: NodeId, shared: &Shared) -> 
                     false => tracing::warn!("reconnected to the spawner after losing the connection"),
                 }
                 shared.reports_start.store(claimed.reports_start, Ordering::Relaxed);
+                shared.holds_tethers.store(claimed.holds_tethers, Ordering::Relaxed);
                 resolve_pending(shared, claimed.in_flight);
                 *shared.protections.lock() = claimed.protections;
                 reap_in_background(claimed.child);
+                shared.generation.send_modify(|generation| *generation += 1);
                 return claimed.channel;
             }
             Ok(Err(error)) => tracing::error!(%error, "cannot reach or start a spawner, retrying"),
@@ -283,6 +318,10 @@ async fn forward(socket: &AsyncFd<Socket>, inbox: &mut mpsc::UnboundedReceiver<M
             message = inbox.recv() => {
                 let Some((command, descriptors)) = message else { return quit };
                 quit |= command == Command::Quit;
+                // The spawner may have been replaced since the tether was accepted.
+                if command == Command::HoldTether && !shared.can_hold_tethers() {
+                    continue;
+                }
                 if let Err(error) = send_command(socket, &command, &descriptors).await {
                     fail_start(shared, &command);
                     if is_disconnected(&error) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
 
 use crate::channel::Channel;
-use crate::protocol::{self, AttemptKey, Event, Exit, Protections, STARTED_VERSION, VERSION};
+use crate::protocol::{self, AttemptKey, Event, Exit, Protections, STARTED_VERSION, TETHER_VERSION, VERSION};
 use crate::sandbox::root::Directories;
 
 /// First argument of a process that runs as a spawner.
@@ -79,6 +79,8 @@ pub struct ClaimedSpawner {
     pub protections: Protections,
     /// Whether it reports the start of programs.
     pub reports_start: bool,
+    /// Whether it understands [`protocol::Command::HoldTether`].
+    pub holds_tethers: bool,
     /// Attempts of an earlier server.
     pub in_flight: Vec<InFlightAttempt>,
 }
@@ -128,12 +130,14 @@ fn handshake(channel: Channel, child: Option<Child>) -> io::Result<ClaimedSpawne
         pid: 0,
         protections: Protections::default(),
         reports_start: false,
+        holds_tethers: false,
         in_flight: Vec::new(),
     };
     loop {
         match claimed.channel.receive::<Event>()? {
             Some((Event::Welcome { version, pid, protections }, _)) => {
                 claimed.reports_start = version >= STARTED_VERSION;
+                claimed.holds_tethers = version >= TETHER_VERSION;
                 claimed.pid = pid;
                 claimed.protections = protections;
             }

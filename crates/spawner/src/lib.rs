@@ -8,6 +8,7 @@
 //! - `client`: the server's side, finds or starts a spawner.
 //! - `init`: the first process of each attempt, stores its output ([`log`]) and kills leftover processes.
 //! - `program`: from the fork to the exec.
+//! - `tethers`: connections to control nodes that show that the spawner lives.
 //! - `sandbox`: root file system, seccomp filter, landlock; `cgroups`: control groups.
 
 mod cgroups;
@@ -23,6 +24,7 @@ mod report;
 mod sandbox;
 mod spawner;
 mod sys;
+mod tethers;
 
 use std::os::fd::OwnedFd;
 
@@ -31,6 +33,7 @@ pub use client::{ClaimedSpawner, InFlightAttempt, Options, claim, is_requested, 
 pub use sandbox::root::Directories;
 pub use sandbox::seccomp::bytes as seccomp_filter_bytes;
 pub use spawner::ATTEMPTS_MAX;
+pub use tethers::TETHERS_MAX;
 
 /// Runs a spawner until it shuts down; returns its exit code.
 fn run(options: Options, listener: OwnedFd) -> i32 {

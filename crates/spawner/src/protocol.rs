@@ -6,9 +6,11 @@
 use minicbor::{Decode, Encode};
 
 /// Newest protocol version this program supports.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// First version with [`Event::Started`].
 pub const STARTED_VERSION: u32 = 2;
+/// First version with [`Command::HoldTether`].
+pub const TETHER_VERSION: u32 = 3;
 /// Oldest protocol version this program supports.
 pub const OLDEST_VERSION: u32 = 1;
 
@@ -125,6 +127,9 @@ pub enum Command {
     /// Stops all attempts and the spawner.
     #[n(5)]
     Quit,
+    /// Keeps a tether open as long as the spawner lives. One descriptor accompanies it: the connection. Since version 3.
+    #[n(6)]
+    HoldTether,
 }
 
 /// How an attempt ended.

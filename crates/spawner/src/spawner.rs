@@ -23,6 +23,7 @@ use crate::protocol::{
 use crate::report::{self, Report};
 use crate::sandbox::{Mode, Sandbox};
 use crate::sys::{self, Cloned};
+use crate::tethers::Tethers;
 
 /// Attempts at once, including those that have ended and are not forgotten.
 pub const ATTEMPTS_MAX: usize = 4096;
@@ -62,6 +63,7 @@ pub struct Spawner {
     attempts: BTreeMap<AttemptKey, Attempt>,
     /// Attempt of each slot.
     slots: Vec<Option<AttemptKey>>,
+    tethers: Tethers,
     /// Blocked here, and therefore in every init from its start: a stop signal must not be lost before init reads it.
     signals: OwnedFd,
     unclaimed_since: Instant,
@@ -74,6 +76,8 @@ enum Wakeup {
     Reports,
     Signal,
     InitExited(AttemptKey),
+    /// At least one tether has ended.
+    Tether,
 }
 
 impl Spawner {
@@ -98,6 +102,7 @@ impl Spawner {
             report_sender,
             attempts: BTreeMap::new(),
             slots: Vec::new(),
+            tethers: Tethers::default(),
             signals: sys::signals(&[libc::SIGTERM, libc::SIGCHLD, sys::STOP])?,
             unclaimed_since: Instant::now(),
         };
@@ -149,7 +154,7 @@ impl Spawner {
                 match wakeup {
                     // A server that connects during the probe waits: the protections are not known yet.
                     Wakeup::Listener | Wakeup::Server => std::thread::sleep(Duration::from_micros(100)),
-                    Wakeup::Reports | Wakeup::Signal | Wakeup::InitExited(_) => self.handle(&wakeup),
+                    Wakeup::Reports | Wakeup::Signal | Wakeup::InitExited(_) | Wakeup::Tether => self.handle(&wakeup),
                 }
             }
         }
@@ -199,6 +204,10 @@ impl Spawner {
                 wakeups.push(Wakeup::InitExited(attempt.key));
             }
         }
+        for tether in self.tethers.watched() {
+            watched.push(tether);
+            wakeups.push(Wakeup::Tether);
+        }
         let timeout = timeout
             .map(|timeout| Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() });
         if poll(&mut watched, timeout.as_ref()).is_err() {
@@ -215,6 +224,7 @@ impl Spawner {
             Wakeup::Reports => self.receive_reports(),
             Wakeup::Signal => self.receive_signals(),
             Wakeup::InitExited(key) => self.reap(*key),
+            Wakeup::Tether => self.tethers.drop_ended(),
         }
     }
 
@@ -270,6 +280,7 @@ impl Spawner {
             Command::Forget { key } => self.forget(key),
             Command::Sample => self.sample(),
             Command::Quit => self.options.quit = true,
+            Command::HoldTether => descriptors.into_iter().for_each(|connection| self.tethers.hold(connection)),
         }
     }
 
@@ -474,7 +485,7 @@ impl Spawner {
         self.drop_if_done(key);
     }
 
-    /// Stops all attempts, then removes the control groups.
+    /// Stops all attempts, then removes the control groups. Tethers end last, with the spawner.
     fn shut_down(mut self) {
         for attempt in self.attempts.values() {
             if let Some(pidfd) = &attempt.pidfd {

@@ -7,3 +7,4 @@ mod messages;
 mod orphans;
 mod sandboxed;
 mod support;
+mod tethers;

@@ -23,7 +23,8 @@ use tempfile::TempDir;
 use tokio::sync::mpsc;
 
 pub const INCARNATION: Incarnation = Incarnation(3);
-const DEADLINE: Duration = Duration::from_secs(20);
+const SLOTS: Capacity = Capacity { process: 4, echo: 4, wasm: 0 };
+pub const DEADLINE: Duration = Duration::from_secs(20);
 
 struct Recorder(mpsc::UnboundedSender<(ShardId, FromRunner)>);
 
@@ -61,7 +62,15 @@ pub struct Received {
 impl Fixture {
     /// Returns after the registration with both shards.
     pub async fn new(capacity: Capacity) -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        Self::start(tempfile::tempdir().unwrap(), capacity).await
+    }
+
+    /// With the files of this directory.
+    pub async fn in_directory(directory: TempDir) -> Self {
+        Self::start(directory, SLOTS).await
+    }
+
+    async fn start(directory: TempDir, capacity: Capacity) -> Self {
         let options = options(directory.path(), capacity).await;
         let (sender, received) = mpsc::unbounded_channel();
         let blobs = options.blobs.clone();
@@ -85,7 +94,7 @@ impl Fixture {
     }
 
     pub async fn with_slots() -> Self {
-        Self::new(Capacity { process: 4, echo: 4, wasm: 0 }).await
+        Self::new(SLOTS).await
     }
 
     pub fn send(&self, message: ShardMessage) {

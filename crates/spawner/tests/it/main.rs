@@ -6,4 +6,5 @@ mod lifecycle;
 mod limits;
 mod logs;
 mod support;
+mod tethers;
 mod unprivileged;

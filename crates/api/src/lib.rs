@@ -38,7 +38,10 @@ pub use job::{
     AcceptedView, AttemptView, AwaitedView, BatchItem, BatchOrSubmitView, BatchRefusal, BatchSpec, BatchView,
     HistoryView, JobView, LogPieceView, StateView, SubmitBody, SubmitView,
 };
-pub use node::{CapacityView, CordonNode, CordonView, DrainNode, HealthView, NodeView, ProtectionView};
+pub use node::{
+    CapacityView, CordonNode, CordonView, CreateJoinToken, DrainNode, HealthView, JoinTokenView, NewJoinTokenView,
+    NodeEventView, NodeView, ProtectionView,
+};
 pub use page::Page;
 pub use problem::{Problem, ProblemKind};
 pub use queue::{QueueSpec, QueueView};

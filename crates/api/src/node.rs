@@ -1,5 +1,7 @@
 //! Nodes and health.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use model::id::NodeId;
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -10,20 +12,100 @@ use utoipa::ToSchema;
 #[schema(as = Node)]
 pub struct NodeView {
     pub id: NodeId,
-    /// Number of starts of the node.
+    /// For people; not unique.
+    pub name: String,
+    /// `control` (accepts jobs and runs them) or `runner` (runs them).
+    pub role: String,
+    /// Number of starts of the node. 0: it was not connected since this server started.
     pub incarnation: u64,
     pub version: String,
-    /// `ready`, `cordoned` (gets no new work), `draining` (its work is to end as well) or `drained` (it has ended).
+    /// `ready`, `cordoned` (gets no new work), `draining` (its work is to end as well), `drained` (it has ended),
+    /// `disconnected` (its work goes on; it is lost if it does not return) or `lost` (its work was given to others).
     pub state: String,
+    /// What its probes say: `alive`, `probe_failed`, `suspected`, `dead` or `left`. Absent if it is not probed.
+    pub probes: Option<String>,
+    /// Address from which it is connected.
+    pub address: Option<String>,
+    pub connected_since: Option<Timestamp>,
+    /// When it joined the cluster. Absent for control nodes.
+    pub joined_at: Option<Timestamp>,
     /// Why and since when it gets no new work.
     pub cordon: Option<CordonView>,
     /// Attempts on the node.
     pub in_flight: u32,
     pub capacity: CapacityView,
+    /// Why it takes no new work at present, in its own judgement.
+    pub refuses_work: Option<String>,
+    pub pools: BTreeSet<String>,
+    pub capabilities: BTreeSet<String>,
+    pub labels: BTreeMap<String, String>,
+    pub cores: u32,
+    pub memory_bytes: u64,
+    /// Of the file system with its data directory.
+    pub disk_bytes: u64,
+    pub disk_available_bytes: u64,
+    /// Number of GPUs by model.
+    pub gpus: BTreeMap<String, u32>,
     /// Memory that new programs could use without anything being killed.
     pub memory_available_bytes: Option<u64>,
     /// Sandbox mechanisms and limits of the node.
     pub protections: Vec<ProtectionView>,
+    /// What happened to the node, as this server saw it, oldest first. In lists it is empty.
+    pub timeline: Vec<NodeEventView>,
+}
+
+/// A change of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = NodeEvent)]
+pub struct NodeEventView {
+    pub at: Timestamp,
+    /// For example `connected`, `suspected`, `dead` or `lost`.
+    pub event: String,
+    pub detail: Option<String>,
+}
+
+/// Request for a join token. The body is optional.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CreateJoinToken {
+    /// Several nodes may join with it. Default: one.
+    pub reusable: bool,
+    /// Default: one hour. At most a year.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub expires_in_ms: Option<u64>,
+    /// Shown to other operators.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub note: Option<String>,
+}
+
+/// A join token. It contains a secret that is shown once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = NewJoinToken)]
+pub struct NewJoinTokenView {
+    pub id: String,
+    /// For `outlast join --token`.
+    pub token: String,
+    /// Address of this server for `outlast join`.
+    pub address: String,
+    pub expires_at: Option<Timestamp>,
+    pub reusable: bool,
+}
+
+/// A join token without its secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = JoinToken)]
+pub struct JoinTokenView {
+    pub id: String,
+    pub created_at: Timestamp,
+    pub expires_at: Option<Timestamp>,
+    pub reusable: bool,
+    /// Nodes that joined with it.
+    pub used: u32,
+    /// `usable`, `used`, `expired` or `revoked`.
+    pub state: String,
+    pub note: Option<String>,
 }
 
 /// How many jobs of each kind a node runs at the same time.

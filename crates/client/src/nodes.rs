@@ -1,11 +1,12 @@
 //! Nodes of the cluster.
 
-use api::{CordonNode, DrainNode, NodeView, Page};
+use api::{CordonNode, CreateJoinToken, DrainNode, JoinTokenView, NewJoinTokenView, NodeView, Page};
 use hyper::Method;
 use model::id::NodeId;
 
 use crate::client::{Client, JSON, to_json};
 use crate::error::Error;
+use crate::query::segment;
 use crate::transport::ApiRequest;
 
 impl Client {
@@ -32,5 +33,23 @@ impl Client {
     pub async fn drain_node(&self, id: NodeId, request: &DrainNode) -> Result<NodeView, Error> {
         let path = format!("/v1/nodes/{id}/drain");
         self.request_json(&ApiRequest::new(Method::POST, path).body(JSON, to_json(request)?)).await
+    }
+
+    /// Removes a runner node from the cluster.
+    pub async fn remove_node(&self, id: NodeId) -> Result<(), Error> {
+        self.delete(format!("/v1/nodes/{id}")).await
+    }
+
+    /// Creates a token with which a node can join.
+    pub async fn create_join_token(&self, request: &CreateJoinToken) -> Result<NewJoinTokenView, Error> {
+        self.request_json(&ApiRequest::new(Method::POST, "/v1/join-tokens").body(JSON, to_json(request)?)).await
+    }
+
+    pub async fn join_tokens(&self) -> Result<Page<JoinTokenView>, Error> {
+        self.get("/v1/join-tokens".to_owned()).await
+    }
+
+    pub async fn revoke_join_token(&self, id: &str) -> Result<(), Error> {
+        self.delete(format!("/v1/join-tokens/{}", segment(id))).await
     }
 }

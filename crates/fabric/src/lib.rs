@@ -4,6 +4,7 @@
 //!   clock. A member goes from alive to probe failed, suspected and dead; every change has its time and its source.
 //! - [`Driver`] runs it on a UDP socket, in a thread of its own. [`Sealed`] authenticates and encrypts every datagram.
 //! - [`fence`] and [`leadership`] are functions of the member list.
+//! - [`liveness`] decides when a runner node is lost.
 //!
 //! What is promised:
 //!
@@ -23,6 +24,7 @@ mod health;
 mod identity;
 pub mod leadership;
 pub mod limits;
+pub mod liveness;
 mod membership;
 mod options;
 mod packet;

@@ -11,6 +11,7 @@ use minicbor::{Decode, Encode};
 
 use crate::id::{Attempt, Epoch, Incarnation, JobId, RunnerId};
 use crate::job::Outcome;
+use crate::limits;
 use crate::spec::ExecutorKind;
 use crate::time::Millis;
 use crate::verdict::Constraints;
@@ -55,6 +56,19 @@ pub struct Profile {
     pub capabilities: BTreeSet<String>,
     #[n(2)]
     pub labels: BTreeMap<String, String>,
+}
+
+impl Profile {
+    /// Whether the numbers and sizes of its attributes are permitted.
+    pub fn is_within_limits(&self) -> bool {
+        let is_name = |name: &String| name.len() <= limits::NAME_BYTES_MAX;
+        let is_value = |value: &String| value.len() <= limits::LABEL_VALUE_BYTES_MAX;
+        self.pools.len() <= limits::REQUIRES_MAX
+            && self.capabilities.len() <= limits::REQUIRES_MAX
+            && self.labels.len() <= limits::LABELS_MAX
+            && self.pools.iter().chain(&self.capabilities).chain(self.labels.keys()).all(is_name)
+            && self.labels.values().all(is_value)
+    }
 }
 
 /// Utilisation of a runner's machine.

@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::context::Context;
 use crate::output::Format;
 use crate::{
-    approvals, audit, bench, blobs, completions, dlq, doctor, jobs, logs, nodes, policy, queues, run, schedules,
+    approvals, audit, bench, blobs, completions, dlq, doctor, jobs, join, logs, nodes, policy, queues, run, schedules,
     submit, tenants, up, workers, workflows,
 };
 
@@ -41,6 +41,7 @@ pub struct Global {
 #[derive(Subcommand)]
 enum Command {
     Up(up::Options),
+    Join(join::Options),
     Submit(Box<submit::Options>),
     Run(Box<run::Options>),
     Workflows(workflows::Options),
@@ -68,6 +69,7 @@ impl Cli {
             Command::Submit(options) => options.wait,
             Command::Run(options) => options.wait,
             Command::Up(_)
+            | Command::Join(_)
             | Command::Workflows(_)
             | Command::Schedules(_)
             | Command::Jobs(_)
@@ -92,6 +94,7 @@ impl Cli {
         let global = self.global;
         match self.command {
             Command::Up(options) => up::run(options),
+            Command::Join(options) => join::run(options),
             Command::Submit(options) => block_on(submit::run(*options, &Context::new(&global)?)),
             Command::Run(options) => block_on(run::run(*options, &Context::new(&global)?)),
             Command::Workflows(options) => block_on(workflows::run(options, &Context::new(&global)?)),

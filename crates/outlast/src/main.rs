@@ -21,6 +21,7 @@ mod for_each;
 mod ids;
 mod interrupt;
 mod jobs;
+mod join;
 mod logs;
 mod nodes;
 mod output;

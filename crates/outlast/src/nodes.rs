@@ -1,17 +1,17 @@
-//! `outlast nodes`: nodes with their capacity and protections; cordon and drain.
+//! `outlast nodes`: nodes with their capacity and protections; join tokens, cordon and drain.
 
 use std::time::Duration;
 
 use anyhow::Result;
-use api::{CordonNode, DrainNode, NodeView, Page};
+use api::{CordonNode, CreateJoinToken, DrainNode, JoinTokenView, NewJoinTokenView, NodeView, Page};
 use clap::{Args, Subcommand};
 
 use crate::context::Context;
 use crate::paint::{Paint, Tone};
 use crate::table::{Align, Cell, Pairs, Table};
-use crate::{duration, exit, ids, size};
+use crate::{duration, exit, ids, output, size};
 
-/// List, inspect, cordon and drain nodes.
+/// List, inspect, add, cordon, drain and remove nodes.
 #[derive(Args)]
 pub struct Options {
     #[command(subcommand)]
@@ -52,6 +52,30 @@ enum Command {
         #[arg(long)]
         reason: Option<String>,
     },
+    /// Create a token with which a machine can join: see `outlast join`.
+    JoinToken {
+        /// Several nodes may join with it.
+        #[arg(long)]
+        reusable: bool,
+        /// Lifetime of the token [default: 1h]
+        #[arg(long, value_parser = duration::parse)]
+        expires: Option<Duration>,
+        /// Note, shown to other operators.
+        #[arg(long)]
+        note: Option<String>,
+    },
+    /// List join tokens.
+    JoinTokens,
+    /// Revoke a join token. Nodes that have joined with it stay.
+    RevokeToken {
+        /// Token id, as listed by `outlast nodes join-tokens`.
+        id: String,
+    },
+    /// Remove a runner node from the cluster. Its work is given to other nodes.
+    Rm {
+        /// Node id.
+        id: String,
+    },
 }
 
 pub async fn run(options: Options, context: &Context) -> Result<u8> {
@@ -77,6 +101,23 @@ pub async fn run(options: Options, context: &Context) -> Result<u8> {
             let node = context.client.drain_node(ids::node(&id)?, &DrainNode { reason, deadline_ms }).await?;
             context.printer.print(&node, changed)?;
         }
+        Command::JoinToken { reusable, expires, note } => {
+            let expires_in_ms = expires.map(|expires| expires.as_millis() as u64);
+            let request = CreateJoinToken { reusable, expires_in_ms, note };
+            context.printer.print(&context.client.create_join_token(&request).await?, new_token)?;
+        }
+        Command::JoinTokens => {
+            let tokens = context.client.join_tokens().await?;
+            context.printer.print(&tokens, |tokens: &Page<JoinTokenView>, paint| token_table(&tokens.items, paint))?;
+        }
+        Command::RevokeToken { id } => {
+            context.client.revoke_join_token(&id).await?;
+            output::write(format!("{id} revoked\n").as_bytes())?;
+        }
+        Command::Rm { id } => {
+            context.client.remove_node(ids::node(&id)?).await?;
+            output::write(format!("{id} removed\n").as_bytes())?;
+        }
     }
     Ok(exit::DONE)
 }
@@ -94,13 +135,46 @@ fn tone_of(state: &str) -> Tone {
     if state == "ready" { Tone::Good } else { Tone::Bad }
 }
 
-fn table(nodes: &[NodeView], paint: Paint) -> String {
+/// The token with the command that uses it.
+fn new_token(token: &NewJoinTokenView, paint: Paint) -> String {
+    let who = if token.reusable { "any number of machines" } else { "one machine" };
+    let until = token.expires_at.map(|at| format!(" until {at}")).unwrap_or_default();
+    let note = paint.apply(Tone::Quiet, &format!("On {who}{until}, run:"));
+    format!("{note}\noutlast join --token {} {}\n", token.token, token.address)
+}
+
+fn token_table(tokens: &[JoinTokenView], paint: Paint) -> String {
     let mut table = Table::new(&[
         ("ID", Align::Left),
         ("STATE", Align::Left),
+        ("USES", Align::Left),
+        ("USED", Align::Right),
+        ("EXPIRES", Align::Left),
+        ("NOTE", Align::Left),
+    ]);
+    for token in tokens {
+        let tone = if token.state == "usable" { Tone::Good } else { Tone::Quiet };
+        table.row([
+            Cell::new(&token.id),
+            Cell::new(&token.state).tone(tone),
+            Cell::new(if token.reusable { "many" } else { "one" }),
+            Cell::new(token.used),
+            Cell::option(token.expires_at),
+            Cell::option(token.note.as_ref()),
+        ]);
+    }
+    table.render(paint)
+}
+
+fn table(nodes: &[NodeView], paint: Paint) -> String {
+    let mut table = Table::new(&[
+        ("ID", Align::Left),
+        ("NAME", Align::Left),
+        ("ROLE", Align::Left),
+        ("STATE", Align::Left),
+        ("PROBES", Align::Left),
         ("RUNNING", Align::Right),
         ("VERSION", Align::Left),
-        ("INCARNATION", Align::Right),
         ("PROCESSES", Align::Right),
         ("WASM", Align::Right),
         ("ECHO", Align::Right),
@@ -113,10 +187,12 @@ fn table(nodes: &[NodeView], paint: Paint) -> String {
         let tone = if in_force == all { Tone::Good } else { Tone::Bad };
         table.row([
             Cell::new(node.id),
+            Cell::new(&node.name),
+            Cell::new(&node.role),
             Cell::new(&node.state).tone(tone_of(&node.state)),
+            Cell::option(node.probes.as_ref()),
             Cell::new(node.in_flight),
             Cell::new(&node.version),
-            Cell::new(node.incarnation),
             Cell::new(node.capacity.process),
             Cell::new(node.capacity.wasm),
             Cell::new(node.capacity.echo),
@@ -130,6 +206,8 @@ fn table(nodes: &[NodeView], paint: Paint) -> String {
 fn page(node: &NodeView, paint: Paint) -> String {
     let mut pairs = Pairs::default();
     pairs.add_cell("id", Cell::new(node.id).tone(Tone::Strong));
+    pairs.add("name", &node.name);
+    pairs.add("role", &node.role);
     pairs.add_cell("state", Cell::new(&node.state).tone(tone_of(&node.state)));
     if let Some(cordon) = &node.cordon {
         pairs.add("since", cordon.at);
@@ -137,9 +215,24 @@ fn page(node: &NodeView, paint: Paint) -> String {
         pairs.add_option("reason", cordon.reason.as_ref());
         pairs.add_option("deadline", cordon.drain_deadline);
     }
+    pairs.add_option("probes", node.probes.as_ref());
+    pairs.add_option("address", node.address.as_ref());
+    pairs.add_option("connected", node.connected_since);
+    pairs.add_option("joined", node.joined_at);
+    pairs.add_option("refuses work", node.refuses_work.as_ref());
     pairs.add("running", node.in_flight);
     pairs.add("version", &node.version);
     pairs.add("incarnation", node.incarnation);
+    let list = |names: &std::collections::BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
+    let labels: Vec<String> = node.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let gpus: Vec<String> = node.gpus.iter().map(|(model, count)| format!("{count} x {model}")).collect();
+    pairs.add("pools", list(&node.pools));
+    pairs.add_option("capabilities", Some(list(&node.capabilities)).filter(|list| !list.is_empty()));
+    pairs.add_option("labels", Some(labels.join(", ")).filter(|list| !list.is_empty()));
+    pairs.add("cores", node.cores);
+    pairs.add("memory", size::show(node.memory_bytes));
+    pairs.add("free disk", size::show(node.disk_available_bytes));
+    pairs.add_option("GPUs", Some(gpus.join(", ")).filter(|list| !list.is_empty()));
     pairs.add("processes", format!("{} at a time", node.capacity.process));
     pairs.add("wasm", format!("{} at a time", node.capacity.wasm));
     pairs.add("echo", format!("{} at a time", node.capacity.echo));
@@ -150,7 +243,16 @@ fn page(node: &NodeView, paint: Paint) -> String {
         let (status, tone) = if protection.in_force { ("yes", Tone::Good) } else { ("no", Tone::Bad) };
         table.row([Cell::new(&protection.name), Cell::new(status).tone(tone), Cell::new(&protection.how)]);
     }
-    format!("{}\n{}", pairs.render(paint), table.render(paint))
+    let mut shown = format!("{}\n{}", pairs.render(paint), table.render(paint));
+    if !node.timeline.is_empty() {
+        let mut timeline = Table::new(&[("AT", Align::Left), ("EVENT", Align::Left), ("DETAIL", Align::Left)]);
+        for entry in &node.timeline {
+            timeline.row([Cell::new(entry.at), Cell::new(&entry.event), Cell::option(entry.detail.as_ref())]);
+        }
+        shown.push('\n');
+        shown.push_str(&timeline.render(paint));
+    }
+    shown
 }
 
 #[cfg(test)]
@@ -166,6 +268,22 @@ mod tests {
             |name: &str, in_force, how: &str| ProtectionView { name: name.to_owned(), in_force, how: how.to_owned() };
         let node = NodeView {
             id: NodeId(1),
+            name: "build-1".to_owned(),
+            role: "runner".to_owned(),
+            probes: Some("alive".to_owned()),
+            address: None,
+            connected_since: None,
+            joined_at: None,
+            refuses_work: None,
+            pools: ["default".to_owned()].into(),
+            capabilities: ["cuda".to_owned()].into(),
+            labels: [("zone".to_owned(), "a".to_owned())].into(),
+            cores: 8,
+            memory_bytes: 1 << 34,
+            disk_bytes: 1 << 40,
+            disk_available_bytes: 1 << 39,
+            gpus: [("A100".to_owned(), 2)].into(),
+            timeline: Vec::new(),
             incarnation: 3,
             version: "0.1.0".to_owned(),
             state: "ready".to_owned(),
@@ -178,9 +296,6 @@ mod tests {
         let listed = table(std::slice::from_ref(&node), Paint::NONE);
         assert!(listed.lines().nth(1).is_some_and(|line| line.ends_with("1.0 GiB  1 of 2")), "{listed}");
         let shown = page(&node, Paint::NONE);
-        assert!(
-            shown.contains("processes    4 at a time\n") && shown.contains("memory      no        no cgroups\n"),
-            "{shown}"
-        );
+        assert!(shown.contains("4 at a time\n") && shown.contains("memory      no        no cgroups\n"), "{shown}");
     }
 }

@@ -34,6 +34,9 @@ pub struct Options {
     /// Number of shards of a new data directory [default: 1]
     #[arg(long, value_name = "N")]
     shards: Option<u16>,
+    /// Address for other nodes, opened with the first join token [default: 0.0.0.0:7071]
+    #[arg(long, value_name = "ADDR")]
+    cluster_listen: Option<SocketAddr>,
 }
 
 pub fn run(options: Options) -> Result<u8> {
@@ -59,23 +62,32 @@ impl Options {
         if let Some(shards) = self.shards {
             settings.shards = shards;
         }
+        if let Some(listen) = self.cluster_listen {
+            settings.cluster.listen = listen;
+        }
         settings.insecure |= self.insecure;
         Ok(settings)
     }
 }
 
 /// Separates invalid settings (exit code 2) from run-time failures.
-fn classify(error: Error) -> anyhow::Error {
+pub fn classify(error: Error) -> anyhow::Error {
     match error {
         Error::NotLoopback(_)
         | Error::ShardCount { .. }
         | Error::ShardsDiffer { .. }
         | Error::Config { .. }
         | Error::Policy(_)
-        | Error::BlobStore(_) => Usage(error.to_string()).into(),
+        | Error::BlobStore(_)
+        | Error::Cluster(_) => Usage(error.to_string()).into(),
         Error::Listen { .. }
         | Error::Store(_)
         | Error::Document { .. }
+        | Error::ClusterListen { .. }
+        | Error::TooManyTokens
+        | Error::Transport(_)
+        | Error::Membership(_)
+        | Error::Join(_)
         | Error::Signing(_)
         | Error::Blobs(_)
         | Error::Spawner(_)
@@ -99,7 +111,7 @@ fn print_banner(url: &str, data_dir: &str) {
     let _ = output::write(text.as_bytes());
 }
 
-fn start_logging() {
+pub fn start_logging() {
     let filter = EnvFilter::try_from_env("OUTLAST_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     let colours = Paint::for_stderr() != Paint::NONE;
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();

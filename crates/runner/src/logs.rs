@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use bytes::{Bytes, BytesMut};
+use minicbor::{Decode, Encode};
 use model::message::AttemptRef;
 use model::time::Millis;
 pub use spawner::log::Stream;
@@ -53,6 +54,16 @@ pub struct LogChunk {
     pub missing: u64,
 }
 
+/// Where a reader of a log has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
+pub struct Position {
+    #[n(0)]
+    in_file: u64,
+    /// Bytes of stdout and stderr before it, stored or not.
+    #[n(1)]
+    in_streams: [u64; 2],
+}
+
 /// Reads a log that may still be written to.
 #[derive(Debug)]
 pub struct Reader {
@@ -67,11 +78,20 @@ pub struct Reader {
 impl Reader {
     /// `None` if there is no file yet.
     pub fn open(path: &Path) -> io::Result<Option<Self>> {
+        Self::open_at(path, Position::default())
+    }
+
+    /// Continues where an earlier reader of the same file has come to. `None` if there is no file.
+    pub fn open_at(path: &Path, Position { in_file, in_streams }: Position) -> io::Result<Option<Self>> {
         match File::open(path) {
-            Ok(file) => Ok(Some(Self { file, position: 0, buffer: BytesMut::new(), stream_offsets: [0; 2] })),
+            Ok(file) => Ok(Some(Self { file, position: in_file, buffer: BytesMut::new(), stream_offsets: in_streams })),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    pub fn position(&self) -> Position {
+        Position { in_file: self.position, in_streams: self.stream_offsets }
     }
 
     /// Next complete chunk, or `None` if there is none yet.
@@ -190,12 +210,37 @@ pub(crate) fn compact(path: &Path) -> io::Result<Bytes> {
     let mut content = BytesMut::new();
     let Some(mut reader) = Reader::open(path)? else { return Ok(content.freeze()) };
     while let Some(chunk) = reader.next()? {
-        let (len, before) = (chunk.bytes.len() as u32, chunk.before);
-        let header = Header { stream: chunk.stream, len, at: chunk.at.0, before };
-        content.extend_from_slice(&header.to_bytes());
-        content.extend_from_slice(&chunk.bytes);
+        chunk.encode(&mut content);
     }
     Ok(content.freeze())
+}
+
+impl LogChunk {
+    /// Appends the chunk in the format of the file.
+    pub fn encode(&self, content: &mut BytesMut) {
+        let len = self.bytes.len() as u32;
+        let header = Header { stream: self.stream, len, at: self.at.0, before: self.before };
+        content.extend_from_slice(&header.to_bytes());
+        content.extend_from_slice(&self.bytes);
+    }
+}
+
+/// Decodes encoded chunks that follow a position in their log.
+pub fn decode_chunks(mut encoded: Bytes, after: Position) -> io::Result<Vec<LogChunk>> {
+    let (mut chunks, mut seen) = (Vec::new(), after.in_streams);
+    while !encoded.is_empty() {
+        let header = encoded.first_chunk::<HEADER_BYTES>().and_then(Header::from_bytes).ok_or_else(damaged)?;
+        let end = HEADER_BYTES + header.len as usize;
+        if encoded.len() < end {
+            return Err(damaged());
+        }
+        let bytes = encoded.split_to(end).slice(HEADER_BYTES..);
+        let seen = &mut seen[header.stream.index()];
+        let missing = header.before.saturating_sub(*seen);
+        *seen = header.before.saturating_add(u64::from(header.len));
+        chunks.push(LogChunk { stream: header.stream, at: Millis(header.at), bytes, before: header.before, missing });
+    }
+    Ok(chunks)
 }
 
 #[cfg(test)]
@@ -248,6 +293,27 @@ mod tests {
             chunks.iter().map(|p| (p.stream, p.at, p.bytes.clone(), p.missing)).collect::<Vec<_>>()
         };
         assert_eq!(parts(&again), parts(&chunks));
+    }
+
+    #[test]
+    fn a_log_is_read_in_parts_over_a_network() {
+        let (_dir, file) = written(100_000, 100_000, 1000);
+        let whole = all(&mut Reader::open(&file).unwrap().unwrap());
+        let (mut parts, mut position) = (Vec::new(), Position::default());
+        loop {
+            let mut reader = Reader::open_at(&file, position).unwrap().unwrap();
+            let mut encoded = BytesMut::new();
+            for chunk in std::iter::from_fn(|| reader.next().unwrap()).take(3) {
+                chunk.encode(&mut encoded);
+            }
+            if encoded.is_empty() {
+                break;
+            }
+            parts.extend(decode_chunks(encoded.freeze(), position).unwrap());
+            position = reader.position();
+        }
+        assert_eq!(parts, whole);
+        assert!(decode_chunks(Bytes::from_static(b"not a chunk at all, whatever it is"), position).is_err());
     }
 
     #[test]

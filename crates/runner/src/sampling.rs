@@ -53,6 +53,11 @@ impl Sampling {
         self.newest.lock().get(&attempt_ref).map(|measured| measured.usage)
     }
 
+    /// The newest samples of all attempts.
+    pub fn all(&self) -> Vec<(AttemptRef, CurrentUsage)> {
+        self.newest.lock().iter().map(|(attempt_ref, measured)| (*attempt_ref, measured.usage)).collect()
+    }
+
     /// Requests new samples and waits for them, up to a timeout.
     pub async fn refresh(&self) {
         let mut samples = self.spawner.samples();

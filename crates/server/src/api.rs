@@ -13,6 +13,7 @@ mod events;
 mod guard;
 mod health;
 mod jobs;
+mod join_tokens;
 mod list;
 mod logs;
 mod metrics;
@@ -41,18 +42,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::routing::{get, post, put};
+use model::envelope::NodeReport;
 use model::id::{JobId, ShardId, Shards, Slot};
+use model::message::Capacity;
 use model::time::Millis;
 use parking_lot::RwLock;
 use store::Store;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use crate::cluster::Cluster;
 use crate::inbox::Inbox;
+use crate::local_runner;
 use crate::node_control::NodeControl;
-use crate::options::Options;
+use crate::options::{Execution, Options};
 use crate::plans::Plans;
 use crate::policy::PolicyChecks;
+use crate::runner_node::{Hardware, machine_name};
 pub(crate) use blocking::BlockingStore;
 use blocking::blocking;
 use permit::Permits;
@@ -74,6 +80,10 @@ pub(crate) struct Core {
     /// Signs checkpoints of the audit log.
     pub audit_key: Arc<signing::Key>,
     pub nodes: Arc<NodeControl>,
+    pub cluster: Arc<Cluster>,
+    pub hardware: Hardware,
+    pub execution: Execution,
+    pub data_dir: PathBuf,
     /// Changes with every commit.
     pub commits: watch::Receiver<()>,
 }
@@ -91,6 +101,15 @@ impl Core {
     ) -> Result<T, Refused> {
         let core = self.clone();
         blocking(move || read(&core)).await
+    }
+
+    /// What this node reports about itself.
+    pub fn own_report(&self) -> NodeReport {
+        let (count, capacity) = (u32::from(self.shards.count()), self.runner.capacity());
+        let slots =
+            Capacity { process: capacity.process * count, echo: capacity.echo * count, wasm: capacity.wasm * count };
+        let profile = local_runner::profile(&self.execution);
+        self.hardware.report(&machine_name(), &self.data_dir, slots, profile, &self.runner)
     }
 
     pub fn shard_of(&self, slot: Slot) -> ShardId {
@@ -235,10 +254,12 @@ fn router(app: Arc<App>) -> Router {
         .route("/v1/workers/all", get(workers::all))
         .route("/v1/workers/{id}", get(workers::show).delete(workers::remove))
         .route("/v1/nodes", get(nodes::list))
-        .route("/v1/nodes/{id}", get(nodes::show))
+        .route("/v1/nodes/{id}", get(nodes::show).delete(nodes::remove))
         .route("/v1/nodes/{id}/cordon", post(nodes::cordon))
         .route("/v1/nodes/{id}/uncordon", post(nodes::uncordon))
         .route("/v1/nodes/{id}/drain", post(nodes::drain))
+        .route("/v1/join-tokens", post(join_tokens::create).get(join_tokens::list))
+        .route("/v1/join-tokens/{id}", axum::routing::delete(join_tokens::revoke))
         .route("/v1/events", get(events::stream))
         .route("/v1/ws", get(events::socket))
         .route("/healthz", get(health::alive))

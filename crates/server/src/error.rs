@@ -46,6 +46,26 @@ pub enum Error {
     #[error(transparent)]
     Shard(#[from] shard::Error),
 
+    #[error(
+        "cannot listen for nodes on {address}: {source}. Choose another address with `cluster.listen` or --cluster-listen"
+    )]
+    ClusterListen { address: SocketAddr, source: std::io::Error },
+
+    #[error("there are too many join tokens: revoke some with `outlast nodes revoke-token`")]
+    TooManyTokens,
+
+    #[error(transparent)]
+    Transport(#[from] transport::Error),
+
+    #[error(transparent)]
+    Membership(#[from] fabric::StartError),
+
+    #[error(transparent)]
+    Join(#[from] transport::JoinError),
+
+    #[error("{0}")]
+    Cluster(String),
+
     #[error("the document `{name}` of the store cannot be read: {source}")]
     Document { name: &'static str, source: model::codec::DecodeError },
 
@@ -73,6 +93,12 @@ impl Error {
             | Self::Blobs(_)
             | Self::Spawner(_)
             | Self::Store(_)
+            | Self::ClusterListen { .. }
+            | Self::TooManyTokens
+            | Self::Transport(_)
+            | Self::Membership(_)
+            | Self::Join(_)
+            | Self::Cluster(_)
             | Self::Document { .. }
             | Self::Io(_) => false,
         }

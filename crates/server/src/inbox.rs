@@ -12,7 +12,7 @@ use model::message::{AttemptRef, RunnerFrame};
 use model::spec::ExecutorKind;
 use model::workflow::Workflow;
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::measures::{Histogram, Snapshot};
 use crate::request::{self, Request, RequestError};
@@ -32,6 +32,30 @@ pub(crate) type WorkflowWatched = oneshot::Receiver<Arc<Workflow>>;
 pub(crate) enum EndWatch {
     Job(Watch),
     Workflow(WorkflowWatch),
+}
+
+/// A frame of a runner, with the room that it takes until the shard has taken it.
+pub(crate) struct Delivery {
+    frame: RunnerFrame,
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl Delivery {
+    /// Of a runner on another node, whose waiting frames are limited.
+    pub fn with_room(frame: RunnerFrame, room: OwnedSemaphorePermit) -> Self {
+        Self { frame, _room: Some(room) }
+    }
+
+    pub fn into_frame(self) -> RunnerFrame {
+        self.frame
+    }
+}
+
+/// Of the runner of this node, whose slots limit its frames.
+impl From<RunnerFrame> for Delivery {
+    fn from(frame: RunnerFrame) -> Self {
+        Self { frame, _room: None }
+    }
 }
 
 /// Message to the thread of a shard.
@@ -59,7 +83,7 @@ pub(crate) enum Message {
         attempt_ref: AttemptRef,
         spilled: Result<SpilledResult, String>,
     },
-    Runner(RunnerFrame),
+    Runner(Delivery),
     /// The answer to a request of the shard. One to an earlier owner of the shard is dropped.
     Reply {
         epoch: Epoch,

@@ -5,10 +5,13 @@
 
 mod api;
 mod clock;
+mod cluster;
+mod document;
 mod error;
 mod fetcher;
 mod inbox;
 mod janitor;
+mod local_runner;
 mod measures;
 mod node;
 mod node_control;
@@ -17,6 +20,7 @@ mod plans;
 mod policy;
 mod request;
 mod result_spill;
+mod runner_node;
 mod runners;
 mod scanning;
 mod shard_count;
@@ -26,6 +30,7 @@ pub use api::check_view;
 pub use error::Error;
 pub use node::{Address, Node, run};
 pub use options::{
-    Options, OutputOptions, PolicyOptions, PolicyServiceOptions, PoolOptions, RunnerOptions, StoreWrapper,
-    TenantOptions, TopicOptions, WILDCARD,
+    ClusterOptions, MembershipProfile, Options, OutputOptions, PolicyOptions, PolicyServiceOptions, PoolOptions,
+    RunnerOptions, StoreWrapper, TenantOptions, TopicOptions, WILDCARD,
 };
+pub use runner_node::{OnEvent, RunnerNode, RunnerNodeEvent, RunnerNodeOptions, run_runner_node};

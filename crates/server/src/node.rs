@@ -9,7 +9,6 @@ use blobs::Blobs;
 use engine::Fetch;
 use model::id::{Epoch, NodeId, RunnerId, ShardId, Shards};
 use model::limits::TASK_RESULT_BYTES_MAX;
-use model::message::{Capacity, Profile};
 use runner::StopMode;
 use shard::Owner;
 use store::{Embedded, ShardOwner, Store};
@@ -18,15 +17,18 @@ use tokio::sync::{oneshot, watch};
 
 use crate::api::{self, App, BlockingStore, Core};
 use crate::clock;
+use crate::cluster::{Cluster, ControlNode, Peers};
 use crate::error::Error;
 use crate::fetcher::{self, FetchSender};
 use crate::inbox::{Inbox, InboxReceiver};
 use crate::janitor;
+use crate::local_runner::{self, LocalRunner};
 use crate::node_control::NodeControl;
 use crate::options::Options;
 use crate::plans::Plans;
 use crate::policy::PolicyChecks;
 use crate::result_spill::ResultSpiller;
+use crate::runner_node::Hardware;
 use crate::runners::Runners;
 use crate::scanning::{self, Scanning};
 use crate::shard_count::shard_count;
@@ -34,9 +36,6 @@ use crate::shard_loop::{ROUND_BYTES_MAX, ShardContext, ShardLoop, Uplink};
 
 /// Time for open connections to finish when the node stops.
 const CONNECTION_DRAIN: Duration = Duration::from_secs(2);
-
-/// An idle spawner without a server exits after this time.
-const UNCLAIMED_IDLE: Duration = Duration::from_secs(2);
 
 /// Key file in the data directory.
 const AUDIT_KEY: &str = "audit.key";
@@ -59,6 +58,8 @@ pub struct Node {
     app: Arc<App>,
     store: Arc<Embedded>,
     runner: runner::Handle,
+    /// Absent until the node is ready.
+    cluster: Option<Arc<Cluster>>,
     inboxes: Vec<Inbox>,
     threads: Vec<JoinHandle<()>>,
     failure: oneshot::Receiver<Error>,
@@ -76,6 +77,8 @@ struct ApiParts {
     plans: Arc<Plans>,
     audit_key: Arc<signing::Key>,
     nodes: Arc<NodeControl>,
+    cluster: Arc<Cluster>,
+    hardware: Hardware,
 }
 
 /// Reports the first failure of any thread to the node.
@@ -117,7 +120,16 @@ impl Node {
             blobs: blobs.clone(),
             policy: policy.clone(),
         });
-        let runner = start_runner(&options, &store, shards, &blobs, &inboxes).await?;
+        let local = LocalRunner {
+            node: store.node(),
+            incarnation: store.incarnation(),
+            shards,
+            data_dir: &options.data_dir,
+            blobs: &blobs,
+        };
+        let uplink = Arc::new(Uplink { runner: RunnerId(store.node().0), inboxes: inboxes.clone() });
+        let runner = local_runner::start(&options.execution(), local, uplink).await?;
+        let peers = Peers::default();
         let (failures, failure) = failure_channel();
         let (fetches, fetch_requests) = FetchSender::new();
         let plans: Arc<Plans> = Arc::default();
@@ -135,7 +147,7 @@ impl Node {
             let context = ShardContext {
                 store: shared.clone(),
                 inbox,
-                runners: Runners::new(RunnerId(store.node().0), runner.clone()),
+                runners: Runners::new(RunnerId(store.node().0), runner.clone(), peers.clone()),
                 fetches: fetches.clone(),
                 policy: policy.clone(),
                 peers: inboxes.clone(),
@@ -160,18 +172,46 @@ impl Node {
         }
         drop(fetches);
         let stop_timeout = Duration::from_millis(options.stop_grace_ms) + CONNECTION_DRAIN * 5;
-        let mut node = Self { address, app, store, runner, inboxes, threads, failure, stopping, serving, stop_timeout };
+        let cluster = ControlNode {
+            node: store.node(),
+            incarnation: store.incarnation(),
+            data_dir: options.data_dir.clone(),
+            options: options.cluster.clone(),
+            shards,
+            inboxes: inboxes.clone(),
+            blobs: blobs.clone(),
+            peers,
+            store: store.clone(),
+        };
+        let mut node = Self {
+            address,
+            app,
+            store,
+            runner,
+            cluster: None,
+            inboxes,
+            threads,
+            failure,
+            stopping,
+            serving,
+            stop_timeout,
+        };
         for is_ready in ready {
             if is_ready.await.is_err() {
                 return Err(node.failed().await);
             }
         }
-        node.open_api(&options, ApiParts { shards, blobs, policy, plans, audit_key, nodes });
+        let hardware = tokio::task::spawn_blocking(Hardware::detect).await;
+        let hardware = hardware.map_err(|error| Error::Panicked(error.to_string()))?;
+        // Nodes connect only now: their frames find a shard.
+        let cluster = Cluster::open(cluster).await?;
+        node.cluster = Some(cluster.clone());
+        node.open_api(&options, ApiParts { shards, blobs, policy, plans, audit_key, nodes, cluster, hardware });
         Ok(node)
     }
 
     fn open_api(&self, options: &Options, parts: ApiParts) {
-        let ApiParts { shards, blobs, policy, plans, audit_key, nodes } = parts;
+        let ApiParts { shards, blobs, policy, plans, audit_key, nodes, cluster, hardware } = parts;
         let (sender, commits) = watch::channel(());
         self.store.on_commit(Box::new(move || {
             sender.send_replace(());
@@ -188,6 +228,10 @@ impl Node {
             plans,
             audit_key,
             nodes: nodes.clone(),
+            cluster,
+            hardware,
+            execution: options.execution(),
+            data_dir: options.data_dir.clone(),
             commits,
         };
         tokio::spawn(policy.reload_periodically(self.stopping.subscribe()));
@@ -225,12 +269,16 @@ impl Node {
                 self.runner.stop_spawner();
             }
         }
+        if let Some(cluster) = &self.cluster {
+            cluster.stop().await;
+        }
         self.inboxes.iter().for_each(Inbox::stop);
         let threads = self.threads;
         let joined = tokio::task::spawn_blocking(move || threads.into_iter().for_each(|thread| drop(thread.join())));
         joined.await.map_err(|error| Error::Panicked(error.to_string()))?;
         let _ = tokio::time::timeout(CONNECTION_DRAIN, self.serving).await;
         self.app.close();
+        drop(self.cluster);
         let mut store = self.store;
         // Requests in progress may hold the store for a moment.
         for _ in 0..200 {
@@ -269,72 +317,6 @@ async fn open_blobs(options: &Options) -> Result<Blobs, Error> {
     settings.cache_bytes_max = options.cache_bytes_max;
     settings.grace = Duration::from_millis(options.collect_grace_ms);
     Ok(Blobs::open(settings).await?)
-}
-
-async fn start_runner(
-    options: &Options,
-    store: &Embedded,
-    shards: Shards,
-    blobs: &Blobs,
-    inboxes: &[Inbox],
-) -> Result<runner::Handle, Error> {
-    let count = u32::from(shards.count());
-    // The spawner's current directory may be another one.
-    let data = std::path::absolute(&options.data_dir)?;
-    let directories = spawner::Directories {
-        base: data.join("sandbox"),
-        scratch: data.join("scratch"),
-        workers: data.join("work/cache/workers"),
-    };
-    let mut wasm = wasm::Options::new(data.join("wasm"));
-    wasm.slots = options.wasm_threads();
-    let runner_options = runner::Options {
-        id: RunnerId(store.node().0),
-        incarnation: store.incarnation(),
-        node: store.node(),
-        // Slots are divided among the shards, at least one for each.
-        capacity: Capacity {
-            process: (options.process_slots() / count).max(1),
-            echo: (options.echo_slots / count).max(1),
-            wasm: (options.wasm_slots / count).max(1),
-        },
-        profile: Arc::new(Profile {
-            pools: options.runner.pools.clone(),
-            capabilities: options.runner.capabilities.clone(),
-            labels: options.runner.labels.clone(),
-        }),
-        shards,
-        logs: data.join("logs"),
-        scratch: directories.scratch.clone(),
-        stop_grace: Duration::from_millis(options.stop_grace_ms),
-        defaults: runner::Defaults {
-            processes: options.job_processes_max,
-            output_bytes: options.job_output_bytes_max,
-            log_bytes: options.log_bytes_max,
-            tmp_bytes: options.job_tmp_bytes_max,
-            network_topics: options.network_topics.clone(),
-            allow_unsandboxed: options.allow_unsandboxed,
-        },
-        memory_reserve_bytes: options.memory_reserve_bytes(),
-        blobs: blobs.clone(),
-        spawner: runner::SpawnerOptions {
-            options: spawner::Options {
-                directories,
-                node: store.node().to_string(),
-                unclaimed_timeout: Duration::from_millis(options.unclaimed_ms),
-                unclaimed_idle_timeout: UNCLAIMED_IDLE,
-                first_user: options.sandbox_first_user,
-                quit: false,
-            },
-            program: options.spawner_program(),
-            socket: data.join("spawner.sock"),
-            log: data.join("spawner.log"),
-        },
-        wasm,
-        now: clock::now,
-    };
-    let uplink = Arc::new(Uplink { runner: RunnerId(store.node().0), inboxes: inboxes.to_vec() });
-    runner::start(runner_options, uplink).await.map_err(Error::Spawner)
 }
 
 fn start_fetcher(

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::Input;
-use model::codec;
 use model::id::RunnerId;
 use model::node::NodeDecisions;
 use parking_lot::Mutex;
-use store::{Store, Version};
+use store::Store;
 use tokio::sync::watch;
 
 use crate::clock;
+use crate::document::SharedDocument;
 use crate::error::Error;
 use crate::inbox::{Inbox, Message};
 use crate::policy::PolicyChecks;
@@ -23,7 +23,7 @@ const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Decisions of operators about nodes.
 pub(crate) struct NodeControl {
-    store: Arc<dyn Store>,
+    decisions: SharedDocument<NodeDecisions>,
     policy: PolicyChecks,
     inboxes: Vec<Inbox>,
     /// Held while the record and the shards' settings change, so that both change in the same order.
@@ -33,42 +33,26 @@ pub(crate) struct NodeControl {
 impl NodeControl {
     /// Reads the decisions on record and tells the shards. Blocks on the store.
     pub fn open(store: Arc<dyn Store>, policy: PolicyChecks, inboxes: Vec<Inbox>) -> Result<Self, Error> {
-        let control = Self { store, policy, inboxes, changing: Mutex::default() };
+        let decisions = SharedDocument::new(store, DOCUMENT);
+        let control = Self { decisions, policy, inboxes, changing: Mutex::default() };
         control.apply(&control.read()?);
         Ok(control)
     }
 
     /// The decisions on record. Blocks on the store.
     pub fn read(&self) -> Result<NodeDecisions, Error> {
-        Ok(self.read_version()?.0)
-    }
-
-    fn read_version(&self) -> Result<(NodeDecisions, Version), Error> {
-        match self.store.document(DOCUMENT)? {
-            None => Ok((NodeDecisions::default(), Version::NONE)),
-            Some(document) => {
-                let unreadable = |source| Error::Document { name: DOCUMENT, source };
-                Ok((codec::decode(&document.value).map_err(unreadable)?, document.version))
-            }
-        }
+        self.decisions.read()
     }
 
     /// Changes the decisions on record, then tells the shards. Blocks on the store.
     pub fn change(&self, change: impl Fn(&mut NodeDecisions)) -> Result<(), Error> {
         let _changing = self.changing.lock();
-        loop {
-            let (mut decisions, version) = self.read_version()?;
-            change(&mut decisions);
-            match self.store.put_document(DOCUMENT, version, Some(&codec::encode(&decisions))) {
-                Ok(_) => {
-                    self.apply(&decisions);
-                    return Ok(());
-                }
-                // Another node was first.
-                Err(store::Error::DocumentChanged { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let (decisions, ()) = self.decisions.change(|decisions| {
+            change(decisions);
+            Ok::<_, Error>(())
+        })?;
+        self.apply(&decisions);
+        Ok(())
     }
 
     /// Tells the shards which runners get no new attempts.

@@ -1,5 +1,7 @@
 //! Configuration of a node: defaults, YAML file, command line options.
 
+mod cluster;
+mod execution;
 mod governance;
 
 use std::collections::BTreeMap;
@@ -16,6 +18,9 @@ use store::Store;
 
 use crate::error::Error;
 
+pub(crate) use cluster::CLUSTER_PORT;
+pub use cluster::{ClusterOptions, MembershipProfile};
+pub(crate) use execution::Execution;
 pub use governance::{
     OutputOptions, PolicyOptions, PolicyServiceOptions, PoolOptions, RunnerOptions, TenantOptions, TopicOptions,
     WILDCARD,
@@ -109,6 +114,8 @@ pub struct Options {
     /// First host user id of sandboxed processes, if the server runs as root.
     pub sandbox_first_user: u32,
     pub blobs: BlobStore,
+    /// Other nodes: where they reach this one, and when one of them is lost.
+    pub cluster: ClusterOptions,
     /// Size limit of the local cache of uncompressed inputs and workers.
     pub cache_bytes_max: u64,
     /// Interval of garbage collection of blobs, and minimum age of removed blobs.
@@ -164,6 +171,7 @@ impl Default for Options {
             unclaimed_ms: 600_000,
             sandbox_first_user: 2_000_000,
             blobs: BlobStore::default(),
+            cluster: ClusterOptions::default(),
             cache_bytes_max: 20 << 30,
             collect_interval_ms: 3_600_000,
             collect_grace_ms: 3_600_000,
@@ -214,13 +222,6 @@ impl BlobStore {
     }
 }
 
-/// Memory per process slot, for the default number of slots.
-const PROCESS_MEMORY_BYTES: u64 = 256 << 20;
-
-fn cores() -> u32 {
-    std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
-}
-
 impl Options {
     /// Reads a YAML file. Missing keys have their defaults.
     pub fn from_file(file: &Path) -> Result<Self, Error> {
@@ -236,32 +237,25 @@ impl Options {
         Ok(())
     }
 
-    /// Default: two per core, limited by memory.
-    pub(crate) fn process_slots(&self) -> u32 {
-        match self.process_slots {
-            0 => {
-                let memory = runner::pressure::total_memory().unwrap_or(u64::MAX);
-                (2 * cores()).min(u32::try_from(memory / PROCESS_MEMORY_BYTES).unwrap_or(u32::MAX)).max(1)
-            }
-            slots => slots,
+    /// How this node runs attempts.
+    pub(crate) fn execution(&self) -> Execution {
+        Execution {
+            process_slots: self.process_slots,
+            echo_slots: self.echo_slots,
+            wasm_slots: self.wasm_slots,
+            allow_unsandboxed: self.allow_unsandboxed,
+            runner: self.runner.clone(),
+            stop_grace_ms: self.stop_grace_ms,
+            log_bytes_max: self.log_bytes_max,
+            job_output_bytes_max: self.job_output_bytes_max,
+            job_tmp_bytes_max: self.job_tmp_bytes_max,
+            job_processes_max: self.job_processes_max,
+            network_topics: self.network_topics.clone(),
+            memory_reserve_bytes: self.memory_reserve_bytes,
+            unclaimed_ms: self.unclaimed_ms,
+            sandbox_first_user: self.sandbox_first_user,
+            spawner_program: self.spawner_program.clone(),
         }
-    }
-
-    /// Threads of the server that run components. More than cores, since some threads wait.
-    pub(crate) fn wasm_threads(&self) -> u32 {
-        (4 * cores()).min(self.wasm_slots).max(1)
-    }
-
-    pub(crate) fn memory_reserve_bytes(&self) -> u64 {
-        match self.memory_reserve_bytes {
-            0 => runner::pressure::total_memory().unwrap_or(0) / 20,
-            bytes => bytes,
-        }
-    }
-
-    /// Executable of the spawner. Default: this program.
-    pub(crate) fn spawner_program(&self) -> PathBuf {
-        self.spawner_program.clone().unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
     }
 
     pub(crate) fn engine(&self, shard: ShardId, shards: Shards, jitter_key: [u8; 32]) -> Config {

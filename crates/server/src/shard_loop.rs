@@ -188,7 +188,7 @@ impl<'a> ShardLoop<'a> {
             }
             Message::Reply { epoch, input } => self.owner.reply(now, epoch, *input),
             Message::ReadFailed { epoch, reason } => self.owner.fail_read(epoch, reason),
-            Message::Runner(frame) => self.owner.receive(now, frame, &mut &*self.context),
+            Message::Runner(delivery) => self.owner.receive(now, delivery.into_frame(), &mut &*self.context),
             Message::Input(input) => self.owner.handle(now, *input),
             Message::Stop => return true,
         }
@@ -349,7 +349,7 @@ pub(crate) struct Uplink {
 impl runner::Uplink for Uplink {
     fn deliver(&self, shard: ShardId, frame: RunnerFrame) {
         if let Some(inbox) = self.inboxes.get(usize::from(shard.0)) {
-            let _ = inbox.post(Message::Runner(frame));
+            let _ = inbox.post(Message::Runner(frame.into()));
         }
     }
 

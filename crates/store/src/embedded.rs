@@ -30,6 +30,7 @@ use model::batch::{Batch, Keyspace};
 use model::id::{Epoch, Incarnation, NodeId, ShardId};
 use parking_lot::{Mutex, RwLock};
 
+pub use directory::DataDirectory;
 pub use options::Options;
 pub use tables::Verification;
 
@@ -39,7 +40,6 @@ use crate::{
     CommitHook, Cursor, Document, Durability, Error, EventReader, FencingToken, Key, Order, Position, Range,
     ShardOwner, Store, StoreId, Version,
 };
-use directory::DataDirectory;
 use overlay::{FullRange, ValueOrTombstone};
 use pipeline::{FlushLimits, Pipeline};
 use table_id::TableId;
@@ -108,12 +108,12 @@ impl Embedded {
 
     /// ID of this node, stored in the directory.
     pub fn node(&self) -> NodeId {
-        self.directory.node
+        self.directory.node()
     }
 
     /// Number of times the directory has been opened.
     pub fn incarnation(&self) -> Incarnation {
-        self.directory.incarnation
+        self.directory.incarnation()
     }
 
     /// Writes all commits to the tables.
@@ -256,7 +256,7 @@ fn checkpoint(pipeline: &Pipeline, journal: &Journal, applied: Position) -> Resu
 
 impl Store for Embedded {
     fn id(&self) -> StoreId {
-        StoreId(self.directory.node.0)
+        StoreId(self.directory.node().0)
     }
 
     fn newest_epoch(&self, shard: ShardId) -> Result<Epoch, Error> {

@@ -21,7 +21,7 @@ pub use api::{
     FencingToken, Order, Range, ShardOwner, Store, StoreId, Version,
 };
 pub use cursor::Cursor;
-pub use embedded::{Embedded, Options, Verification};
+pub use embedded::{DataDirectory, Embedded, Options, Verification};
 pub use error::Error;
 pub use journal::Position;
 pub use key::Key;

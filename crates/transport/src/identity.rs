@@ -17,11 +17,12 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 
 use crate::authority::Authority;
-use crate::certificate::{self, Validity};
+use crate::certificate::{self, Fingerprint, Validity};
 use crate::{ClusterKey, Error, NodeIdentity, Role, durable_file};
 
-/// Name of the file in the node's data directory.
+/// Names of the files in the node's data directory.
 const FILE: &str = "identity";
+const PENDING: &str = "pending_key";
 
 #[derive(Encode, Decode)]
 struct Stored {
@@ -47,8 +48,24 @@ pub struct PendingKey {
 
 impl PendingKey {
     pub fn generate() -> Result<Self, Error> {
-        let pair = KeyPair::generate().map_err(|_| Error::NoRandomness)?;
-        let request = CertificateParams::default().serialize_request(&pair).map_err(Error::certificate)?;
+        Self::of(&KeyPair::generate().map_err(|_| Error::NoRandomness)?)
+    }
+
+    /// The key of an earlier join whose answer was lost, else a new one, which is kept until [`Identity::create`].
+    pub fn open_or_generate(directory: &Path) -> Result<Self, Error> {
+        let path = directory.join(PENDING);
+        if let Some(bytes) = durable_file::read(&path).map_err(Error::io("read", &path))?
+            && let Ok(pair) = KeyPair::try_from(bytes.as_slice())
+        {
+            return Self::of(&pair);
+        }
+        let key = Self::generate()?;
+        durable_file::write(&path, &key.key).map_err(Error::io("write", &path))?;
+        Ok(key)
+    }
+
+    fn of(pair: &KeyPair) -> Result<Self, Error> {
+        let request = CertificateParams::default().serialize_request(pair).map_err(Error::certificate)?;
         Ok(Self { key: pair.serialize_der(), signing_request: request.der().to_vec() })
     }
 
@@ -113,7 +130,11 @@ impl Identity {
         let bytes = minicbor::to_vec(&stored).map_err(Error::certificate)?;
         let identity = Self::load(path.clone(), stored)?;
         durable_file::write(&path, &bytes).map_err(Error::io("write", &path))?;
-        Ok(identity)
+        let pending = directory.join(PENDING);
+        match std::fs::remove_file(&pending) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io("remove", &pending)(error)),
+            _ => Ok(identity),
+        }
     }
 
     /// The identity of a control node that holds the authority. Issued anew if there is none, or one of another
@@ -158,6 +179,11 @@ impl Identity {
     /// Certificate of the cluster's authority.
     pub fn authority(&self) -> &CertificateDer<'static> {
         &self.shared.authority
+    }
+
+    /// As in the join tokens of the cluster.
+    pub fn authority_fingerprint(&self) -> Result<Fingerprint, Error> {
+        certificate::fingerprint(&self.shared.authority)
     }
 
     pub fn validity(&self) -> Validity {
@@ -250,6 +276,23 @@ mod tests {
         let reopened = Identity::open(directory.path()).unwrap().unwrap();
         assert_eq!(reopened.validity(), clone.validity());
         assert_eq!(reopened.cluster_key(), authority.cluster_key());
+    }
+
+    #[test]
+    fn the_key_of_a_join_without_an_answer_is_used_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = PendingKey::open_or_generate(directory.path()).unwrap();
+        let again = PendingKey::open_or_generate(directory.path()).unwrap();
+        assert_eq!(first.key, again.key);
+        let authority = Authority::open_or_create(directory.path()).unwrap();
+        let node = NodeIdentity { cluster: authority.cluster(), node: NodeId(3), role: Role::Runner };
+        let credentials = Credentials {
+            certificate: authority.issue(again.signing_request(), node, NOW).unwrap(),
+            authority: authority.certificate().clone(),
+            cluster_key: authority.cluster_key().clone(),
+        };
+        Identity::create(directory.path(), again, credentials).unwrap();
+        assert_ne!(PendingKey::open_or_generate(directory.path()).unwrap().key, first.key);
     }
 
     #[test]

@@ -43,4 +43,6 @@ pub use identity::{Credentials, Identity, PendingKey};
 pub use link::{CloseReason, Receiver, SendError, Sender, TrySendError};
 pub use refusal::{Refusal, RefusalKind};
 pub use server::{Action, JoinRequest, Peer, PeerRequests, Server, ServerOptions, Service, Setup};
+/// For implementations of [`Service`] and [`Answers`].
+pub use tonic::async_trait;
 pub use wire::KeepAlive;

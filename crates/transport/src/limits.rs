@@ -9,8 +9,8 @@ pub const CLOCK_SKEW_MAX: Duration = Duration::from_secs(3600);
 /// The file of an authority or identity.
 pub(crate) const SECRET_FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// One gRPC message between members.
-pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
+/// One gRPC message between members. A job's spec and a result have up to 8 MiB.
+pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
 /// One gRPC message of a client without a certificate.
 pub const JOIN_BYTES_MAX: usize = 64 << 10;
 /// One envelope: a message without its frame.

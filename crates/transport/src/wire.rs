@@ -40,7 +40,12 @@ impl Fault {
             }
             _ => false,
         });
-        Self { text: chain(error), is_certificate_rejected }
+        let text = match error.kind() {
+            // rustls adds an address of its documentation.
+            io::ErrorKind::UnexpectedEof => "the peer ended without closing it".to_owned(),
+            _ => chain(error),
+        };
+        Self { text, is_certificate_rejected }
     }
 }
 

@@ -81,6 +81,14 @@ kinds! {
         "There is no such job, or it was deleted.";
     UnknownNode = 404 "unknown_node", "There is no such node",
         "There is no such node.";
+    UnknownToken = 404 "unknown_token", "There is no such join token",
+        "There is no such join token.";
+    NodeNotRemovable = 409 "node_not_removable", "The node cannot be removed",
+        "A control node cannot be removed.";
+    TooManyTokens = 409 "too_many_tokens", "There are too many join tokens",
+        "There are too many join tokens: revoke some.";
+    ClusterUnavailable = 503 "cluster_unavailable", "The server cannot take other nodes at present",
+        "The server cannot listen for other nodes. The detail names the reason.";
     UnknownQueue = 404 "unknown_queue", "There is no such queue",
         "There is no such queue, or it has expired.";
     NoLogs = 404 "no_logs", "There is no such attempt",

@@ -3,7 +3,10 @@
 use serde_json::json;
 
 use super::{Builder, EVENTS, JSON, Routes, text};
-use crate::{ChangeKind, ChangeView, CordonNode, DrainNode, HealthView, NodeView};
+use crate::{
+    ChangeKind, ChangeView, CordonNode, CreateJoinToken, DrainNode, HealthView, JoinTokenView, NewJoinTokenView,
+    NodeView,
+};
 
 impl Builder<'_> {
     fn subscribes(self) -> Self {
@@ -27,6 +30,17 @@ pub(super) fn add(routes: &mut Routes) {
     uncordon.acted().empty_body().responds::<NodeView>(200, "The node.");
     let drain = routes.post("/v1/nodes/{id}/drain", "drain_node", "Give a node no new work and let its work end.");
     drain.acted().optional_body::<DrainNode>().responds::<NodeView>(200, "The node.");
+    let remove = routes.delete("/v1/nodes/{id}", "remove_node", "Remove a runner node from the cluster.");
+    remove
+        .description("Its certificate is not accepted any more, and its work is given to other nodes.")
+        .acted()
+        .responds_empty(204, "Removed.");
+    let create = routes.post("/v1/join-tokens", "create_join_token", "Create a token with which a node can join.");
+    create.acted().optional_body::<CreateJoinToken>().responds::<NewJoinTokenView>(201, "The token.");
+    let tokens = routes.get("/v1/join-tokens", "list_join_tokens", "List join tokens, without their secrets.");
+    tokens.responds_page::<JoinTokenView>("All tokens.");
+    let revoke = routes.delete("/v1/join-tokens/{id}", "revoke_join_token", "Revoke a join token.");
+    revoke.acted().responds_empty(204, "Revoked. Nodes that have joined with it stay.");
 
     routes.tag("events");
     routes.components.reference::<ChangeView>();

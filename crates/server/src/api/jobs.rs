@@ -11,7 +11,7 @@ use axum::extract::State as Shared;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use engine::Actor;
-use model::id::JobId;
+use model::id::{JobId, NodeId};
 use model::job::Job;
 use model::message::AttemptRef;
 use model::queue::QueueRef;
@@ -27,6 +27,7 @@ use super::path::Path;
 use super::problem::{ProblemKind, Refused};
 use super::workflows::view::complete_origin;
 use super::{App, Core, list, queues};
+use crate::cluster::PeerNode;
 use crate::error::Error;
 use crate::inbox::Watched;
 use crate::request::{Cancel, ReadOriginal, Release, Remove, Request, Retract, Retry};
@@ -62,15 +63,34 @@ pub(crate) async fn shown(core: &Arc<Core>, job: impl Borrow<Job> + Send + 'stat
     core.read(move |core| view(core, job.borrow())).await
 }
 
-/// Adds the current resource usage of a job that runs on this node.
+/// The node on which a job runs, if it is another one and connected.
+pub(crate) fn peer_of(core: &Core, job: &Job) -> Option<Arc<PeerNode>> {
+    let (runner, _) = job.runner().filter(|_| job.state.is_on_runner())?;
+    core.cluster.peers().get(NodeId(runner.0))
+}
+
+/// Adds the current resource usage of a running job.
 pub(crate) fn add_usage(core: &Core, job: &Job, shown: &mut JobView) {
     if !job.state.is_on_runner() {
         return;
     }
-    if let Some(current) = core.runner.sampling().of(AttemptRef { job: job.id, attempt: job.attempt }) {
+    let attempt_ref = AttemptRef { job: job.id, attempt: job.attempt };
+    if let Some(current) = core.runner.sampling().of(attempt_ref) {
         shown.cpu_seconds = Some(current.cpu.as_secs_f64());
         shown.cpu_percent = current.cpu_percent;
         shown.memory_peak_bytes = Some(current.memory_bytes);
+    } else if let Some(current) = peer_of(core, job).and_then(|peer| peer.usage_of(attempt_ref)) {
+        shown.cpu_seconds = Some(current.cpu.0 as f64 / 1000.0);
+        shown.cpu_percent = current.cpu_per_mille.map(|share| f64::from(share) / 10.0);
+        shown.memory_peak_bytes = Some(current.memory_bytes);
+    }
+}
+
+/// Samples the usage of a running process anew, on the node on which it runs.
+async fn refresh_usage(core: &Core, job: &Job) {
+    match peer_of(core, job) {
+        Some(peer) => peer.refresh_usage().await,
+        None => core.runner.sampling().refresh().await,
     }
 }
 
@@ -107,7 +127,7 @@ pub(crate) async fn show(
         }
         Some(_) | None => {
             if job.state == State::Running && job.executor == ExecutorKind::Process {
-                core.runner.sampling().refresh().await;
+                refresh_usage(&core, &job).await;
             }
             shown(&core, job).await?
         }

@@ -4,6 +4,7 @@
 
 mod event;
 mod reading;
+mod remote;
 
 use std::sync::Arc;
 

@@ -1,18 +1,18 @@
-//! Nodes of the cluster, currently one: capacity, protections, cordon and drain.
+//! Nodes of the cluster: capacity, protections, liveness, cordon and drain.
 
 use std::sync::Arc;
 
-use ::api::{CapacityView, CordonNode, CordonView, DrainNode, NodeView, Page, ProtectionView};
+use ::api::{CapacityView, CordonNode, CordonView, DrainNode, NodeEventView, NodeView, Page, ProtectionView};
 use axum::Json as JsonBody;
 use axum::body::Body;
 use axum::extract::State as Shared;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, StatusCode};
 use engine::Actor;
+use model::envelope::{NodeReport, ReportedProtection};
 use model::id::{NodeId, RunnerId};
 use model::limits;
 use model::node::{Cordon, Drain, NodeDecisions};
 use model::time::{Millis, Timestamp};
-use runner::Enforcement;
 
 use super::actor::actor;
 use super::jobs::expect_no_form;
@@ -21,9 +21,17 @@ use super::path::Path;
 use super::problem::{ProblemKind, Refused};
 use super::{App, Core, body};
 use crate::clock;
+use crate::cluster::{JoinedNode, TimelineEntry};
 
 pub(crate) async fn list(Shared(app): Shared<Arc<App>>, _: Parameters) -> Result<JsonBody<Page<NodeView>>, Refused> {
-    app.core()?.read(|core| Ok(JsonBody(Page::whole(vec![view(core)?])))).await
+    let core = app.core()?;
+    let nodes = core.read(|core| {
+        let decisions = core.nodes.read()?;
+        let mut nodes = vec![own(core, &decisions)];
+        nodes.extend(core.cluster.nodes().into_iter().map(|(node, joined)| other(core, &decisions, node, joined)));
+        Ok(nodes)
+    });
+    Ok(JsonBody(Page::whole(nodes.await?)))
 }
 
 pub(crate) async fn show(
@@ -32,8 +40,28 @@ pub(crate) async fn show(
     _: Parameters,
 ) -> Result<JsonBody<NodeView>, Refused> {
     let core = app.core()?;
-    find(&core, &id)?;
-    core.read(|core| Ok(JsonBody(view(core)?))).await
+    let node = find(&core, &id)?;
+    core.read(move |core| Ok(JsonBody(view(core, node)?))).await
+}
+
+pub(crate) async fn remove(
+    Shared(app): Shared<Arc<App>>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    _: Parameters,
+) -> Result<StatusCode, Refused> {
+    let core = app.core()?;
+    let (node, by) = (find(&core, &id)?, actor(&headers)?);
+    if node == core.node {
+        return Err(Refused::new(ProblemKind::NodeNotRemovable));
+    }
+    core.read(move |core| {
+        core.cluster.remove(node)?;
+        core.nodes.change(|decisions| decisions.uncordon(node))?;
+        tracing::info!(%node, by = by.as_deref(), "a node was removed from the cluster");
+        Ok(StatusCode::NO_CONTENT)
+    })
+    .await
 }
 
 pub(crate) async fn cordon(
@@ -89,7 +117,7 @@ async fn change(
     let (node, by) = (find(&core, id)?, actor(headers)?);
     core.read(move |core| {
         core.nodes.change(|decisions| change(decisions, node, &by))?;
-        Ok(JsonBody(view(core)?))
+        Ok(JsonBody(view(core, node)?))
     })
     .await
 }
@@ -105,39 +133,105 @@ fn check_reason(reason: Option<&str>) -> Result<(), Refused> {
 }
 
 fn find(core: &Core, id: &str) -> Result<NodeId, Refused> {
-    if core.node.to_string() == id {
-        return Ok(core.node);
-    }
-    Err(Refused::detailed(ProblemKind::UnknownNode, format!("there is no node `{id}`")).at("id"))
+    let node = id.parse::<NodeId>().ok();
+    let known = node.filter(|node| *node == core.node || core.cluster.node(*node).is_some());
+    known.ok_or_else(|| Refused::detailed(ProblemKind::UnknownNode, format!("there is no node `{id}`")).at("id"))
 }
 
-/// Blocks on the store.
-fn view(core: &Core) -> Result<NodeView, Refused> {
-    let shards = u32::from(core.shards.count());
-    let capacity = core.runner.capacity();
-    let protections = core.runner.protections().entries.into_iter().map(|(name, enforcement)| match enforcement {
-        Enforcement::Active { mechanism } => ProtectionView { name, in_force: true, how: mechanism },
-        Enforcement::Missing { reason } => ProtectionView { name, in_force: false, how: reason },
-    });
-    let runner = RunnerId(core.node.0);
+/// A node with its timeline. Blocks on the store.
+fn view(core: &Core, node: NodeId) -> Result<NodeView, Refused> {
+    let decisions = core.nodes.read()?;
+    let mut view = match core.cluster.node(node) {
+        Some(joined) => other(core, &decisions, node, joined),
+        None => own(core, &decisions),
+    };
+    let timeline = core.cluster.watch().timeline(node).into_iter();
+    let event = |entry: TimelineEntry| NodeEventView {
+        at: Timestamp(entry.at),
+        event: entry.what.to_owned(),
+        detail: entry.detail,
+    };
+    view.timeline = timeline.map(event).collect();
+    Ok(view)
+}
+
+/// What a node reports, in the form of the API. The rest is to be filled in.
+fn reported(core: &Core, decisions: &NodeDecisions, node: NodeId, report: NodeReport) -> NodeView {
+    let runner = RunnerId(node.0);
     let counts = core.inboxes.iter().map(|inbox| inbox.status().in_flight.get(&runner).copied().unwrap_or(0));
     let in_flight = counts.sum();
-    let cordon = core.nodes.read()?.cordoned.remove(&core.node);
-    Ok(NodeView {
-        id: core.node,
-        incarnation: core.runner.incarnation().0,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        state: state(cordon.as_ref(), in_flight).to_owned(),
-        cordon: cordon.map(cordon_view),
+    let cordon = decisions.cordoned.get(&node);
+    let protections = report.protections.into_iter();
+    let protection = |ReportedProtection { name, in_force, how }| ProtectionView { name, in_force, how };
+    NodeView {
+        id: node,
+        name: report.name,
+        role: String::new(),
+        incarnation: 0,
+        version: report.version,
+        state: state(cordon, in_flight).to_owned(),
+        probes: core.cluster.watch().member(node).map(|member| probes(member.state).to_owned()),
+        address: None,
+        connected_since: None,
+        joined_at: None,
+        cordon: cordon.cloned().map(cordon_view),
         in_flight,
         capacity: CapacityView {
-            process: capacity.process * shards,
-            wasm: capacity.wasm * shards,
-            echo: capacity.echo * shards,
+            process: report.capacity.process,
+            wasm: report.capacity.wasm,
+            echo: report.capacity.echo,
         },
-        memory_available_bytes: runner::pressure::available_memory(),
-        protections: protections.collect(),
-    })
+        refuses_work: report.refuses_work,
+        pools: report.profile.pools,
+        capabilities: report.profile.capabilities,
+        labels: report.profile.labels,
+        cores: report.cores,
+        memory_bytes: report.memory_bytes,
+        disk_bytes: report.disk_bytes,
+        disk_available_bytes: report.disk_available_bytes,
+        gpus: report.gpus,
+        memory_available_bytes: report.memory_available_bytes,
+        protections: protections.map(protection).collect(),
+        timeline: Vec::new(),
+    }
+}
+
+/// This node.
+fn own(core: &Core, decisions: &NodeDecisions) -> NodeView {
+    let view = reported(core, decisions, core.node, core.own_report());
+    NodeView { role: "control".to_owned(), incarnation: core.runner.incarnation().0, ..view }
+}
+
+/// A runner node.
+fn other(core: &Core, decisions: &NodeDecisions, node: NodeId, joined: JoinedNode) -> NodeView {
+    let report = core.cluster.peers().report(node);
+    let report = report.unwrap_or_else(|| NodeReport { name: joined.name, ..NodeReport::default() });
+    let mut view = reported(core, decisions, node, report);
+    view.role = "runner".to_owned();
+    view.joined_at = Some(Timestamp(joined.joined_at));
+    match core.cluster.peers().get(node) {
+        Some(peer) => {
+            view.incarnation = peer.incarnation.0;
+            view.version.clone_from(&peer.version);
+            view.address = Some(peer.address.to_string());
+            view.connected_since = Some(Timestamp(peer.connected_at));
+        }
+        None => view.state = "disconnected".to_owned(),
+    }
+    if core.cluster.watch().is_lost(node) {
+        view.state = "lost".to_owned();
+    }
+    view
+}
+
+fn probes(state: fabric::State) -> &'static str {
+    match state {
+        fabric::State::Alive => "alive",
+        fabric::State::ProbeFailed => "probe_failed",
+        fabric::State::Suspected => "suspected",
+        fabric::State::Dead => "dead",
+        fabric::State::Left => "left",
+    }
 }
 
 fn state(cordon: Option<&Cordon>, in_flight: u32) -> &'static str {

@@ -14,13 +14,13 @@ const FORMAT_VERSION: u32 = 1;
 const LOCK: &str = "lock";
 const FORMAT: &str = "format";
 
-/// A data directory locked by this process.
+/// A data directory locked by this process. Runner nodes have one without a store in it.
 #[derive(Debug)]
-pub(crate) struct DataDirectory {
+pub struct DataDirectory {
     path: PathBuf,
     lock: File,
-    pub node: NodeId,
-    pub incarnation: Incarnation,
+    node: NodeId,
+    incarnation: Incarnation,
 }
 
 impl DataDirectory {
@@ -37,15 +37,25 @@ impl DataDirectory {
         Ok(Self { path: path.to_path_buf(), lock, node, incarnation })
     }
 
-    pub fn path(&self) -> &Path {
+    /// Chosen when the directory was created.
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+
+    /// Number of this start.
+    pub fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub fn journal(&self) -> PathBuf {
+    pub(crate) fn journal(&self) -> PathBuf {
         self.path.join("journal")
     }
 
-    pub fn tables(&self) -> PathBuf {
+    pub(crate) fn tables(&self) -> PathBuf {
         self.path.join("tables")
     }
 }

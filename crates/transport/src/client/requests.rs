@@ -1,11 +1,14 @@
 //! Requests to a control node, on the connection for transfers.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
-use futures_util::{StreamExt, stream};
+use futures_util::{Stream, StreamExt, stream};
 use model::id::Incarnation;
 use rustls::pki_types::CertificateDer;
 use tokio::sync::{Mutex, oneshot};
@@ -41,15 +44,19 @@ impl Requests {
         Self { shared: Arc::new(Shared { client, address, connection: Mutex::new(None) }) }
     }
 
-    async fn client(&self) -> Result<GrpcClient, RequestError> {
-        let mut current = self.shared.connection.lock().await;
-        if let Some(connection) = current.as_ref().filter(|connection| !connection.is_closed()) {
-            return Ok(connection.client());
-        }
-        let connection = self.shared.client.open_bulk(&self.shared.address).await.map_err(RequestError::Connect)?;
-        let client = connection.client();
-        *current = Some(connection);
-        Ok(client)
+    /// Boxed: the compiler cannot prove that a future with the borrowed connection can be sent.
+    fn client(&self) -> BoxFuture<'static, Result<GrpcClient, RequestError>> {
+        let shared = self.shared.clone();
+        Box::pin(async move {
+            let mut current = shared.connection.lock().await;
+            if let Some(connection) = current.as_ref().filter(|connection| !connection.is_closed()) {
+                return Ok(connection.client());
+            }
+            let connection = shared.client.open_bulk(&shared.address).await.map_err(RequestError::Connect)?;
+            let client = connection.client();
+            *current = Some(connection);
+            Ok(client)
+        })
     }
 
     /// Reads an object from an offset.
@@ -60,19 +67,19 @@ impl Requests {
     }
 
     /// Writes an object. An error in the content cancels the request.
-    pub async fn put_object(&self, kind: &str, id: Bytes, content: ByteStream) -> Result<Bytes, RequestError> {
+    pub fn put_object(
+        &self,
+        kind: &str,
+        id: Bytes,
+        content: ByteStream,
+    ) -> BoxFuture<'static, Result<Bytes, RequestError>> {
         let header = PutPart::Header(proto::PutObjectHeader { kind: kind.to_owned(), id });
         let (error, failed) = oneshot::channel();
         let data = until_error(chunks(content).boxed(), error).map(PutPart::Data);
         let parts = stream::once(async { header }).chain(data).chain(stream::once(async { PutPart::End(true) }));
-        let parts = parts.map(|part| proto::PutObjectPart { part: Some(part) });
-        let mut client = self.client().await?;
-        let put = async { client.put_object(parts).await.map_err(failure) };
-        let result = tokio::select! {
-            result = put => result,
-            Ok(refusal) = failed => Err(RequestError::Refused(refusal)),
-        };
-        result.map(|response| response.into_inner().result)
+        let parts = parts.map(|part| proto::PutObjectPart { part: Some(part) }).boxed();
+        let (client, parts) = (self.client(), PutParts(parts));
+        Box::pin(async move { put(client.await?, parts, failed).await })
     }
 
     /// Calls a method. The answer is streamed.
@@ -134,6 +141,30 @@ fn until_error(content: ByteStream, error: oneshot::Sender<Refusal>) -> BoxStrea
         }
     })
     .boxed()
+}
+
+/// The messages of an upload. A type of its own: the compiler cannot prove that a future with the bare stream can be sent.
+struct PutParts(BoxStream<'static, proto::PutObjectPart>);
+
+impl Stream for PutParts {
+    type Item = proto::PutObjectPart;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_next_unpin(cx)
+    }
+}
+
+/// Sends an object until it is taken or its content has failed.
+async fn put(
+    mut client: GrpcClient,
+    parts: PutParts,
+    failed: oneshot::Receiver<Refusal>,
+) -> Result<Bytes, RequestError> {
+    let result = tokio::select! {
+        result = client.put_object(parts) => result.map_err(failure),
+        Ok(refusal) = failed => Err(RequestError::Refused(refusal)),
+    };
+    result.map(|response| response.into_inner().result)
 }
 
 fn failure(status: Status) -> RequestError {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -60,6 +61,13 @@ impl Sender {
     /// Closes the link, after all queued envelopes were sent.
     pub fn close(&self) {
         self.shared.close(CloseReason::Local);
+    }
+
+    /// Waits until no envelope is queued any more, also on a closed link.
+    pub async fn flushed(&self) {
+        while self.queued_bytes() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     /// Waits until the link is closed.

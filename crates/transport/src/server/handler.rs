@@ -131,7 +131,7 @@ impl Transport for Handler {
         let (sender, receiver) = opening.finish(incoming);
         let requests = self.core.asks.connect(identity.node, hello.process, sender.clone());
         let peer = Peer { identity, hello, protocol, address: self.address, sender, receiver, requests };
-        self.core.service.connected(peer).await;
+        self.core.service.connected(peer).await.map_err(|refusal| refusal.to_status())?;
         Ok(Response::new(Box::pin(outgoing.map(Ok))))
     }
 

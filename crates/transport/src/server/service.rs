@@ -64,8 +64,8 @@ pub trait Service: Send + Sync + 'static {
     /// Decides about an action of a member, for example to refuse nodes that were removed.
     fn authorize(&self, peer: &NodeIdentity, action: Action) -> Result<(), Refusal>;
 
-    /// A node is connected. Returns soon; the link is closed when its receiver is dropped.
-    async fn connected(&self, peer: Peer);
+    /// A node is connected, or its link is refused. Returns soon; the link is closed when its receiver is dropped.
+    async fn connected(&self, peer: Peer) -> Result<(), Refusal>;
 
     async fn get_object(&self, peer: NodeIdentity, kind: &str, id: Bytes, offset: u64) -> Result<ByteStream, Refusal>;
 

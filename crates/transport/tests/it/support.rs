@@ -69,8 +69,9 @@ impl Service for TestService {
         }
     }
 
-    async fn connected(&self, peer: Peer) {
+    async fn connected(&self, peer: Peer) -> Result<(), Refusal> {
         let _ = self.peers.send(peer);
+        Ok(())
     }
 
     async fn get_object(

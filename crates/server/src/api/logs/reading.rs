@@ -16,6 +16,7 @@ use super::super::blocking::allow;
 use super::super::permit::Permit;
 use super::super::{Core, jobs};
 use super::event::{self, Cursor};
+use super::remote::RemoteReader;
 
 /// Poll interval of followed output.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
@@ -45,6 +46,24 @@ pub(super) struct Reading {
     pub follow: bool,
     pub form: Format,
     pub pieces: mpsc::Sender<io::Result<Bytes>>,
+}
+
+/// Where the output comes from.
+enum Source {
+    /// A file of this node, or a blob.
+    File(Reader),
+    /// The node on which the attempt runs.
+    Remote(RemoteReader),
+}
+
+impl Source {
+    /// The next chunk, or `None` if there is none yet.
+    fn next(&mut self) -> io::Result<Option<LogChunk>> {
+        match self {
+            Self::File(reader) => reader.next(),
+            Self::Remote(reader) => reader.next(),
+        }
+    }
 }
 
 /// The client is gone, or the node stops.
@@ -77,10 +96,13 @@ impl Reading {
         loop {
             // The state is read before the output: output written before the end is then complete.
             let AttemptState { ended, newest, access } = self.state();
-            if access != Access::Open {
+            // What a node has sent so far is continued from the blob: it was complete before the end was committed.
+            let is_outdated = ended && matches!(reader, Some(Source::Remote(_)));
+            if access != Access::Open || is_outdated {
                 reader = None;
-            } else if reader.is_none() {
-                reader = match runtime.block_on(self.open()) {
+            }
+            if access == Access::Open && reader.is_none() {
+                reader = match runtime.block_on(self.open(ended, runtime)) {
                     Ok(reader) => reader,
                     Err(error) => return self.fail(error),
                 };
@@ -132,25 +154,28 @@ impl Reading {
     }
 
     /// Opens the log file of the attempt, or its blob. Blocks on the store: awaited only on the thread of the reader.
-    async fn open(&self) -> io::Result<Option<Reader>> {
+    async fn open(&self, ended: bool, runtime: &tokio::runtime::Handle) -> io::Result<Option<Source>> {
         let job = self.record();
+        let attempt_ref = AttemptRef { job: self.job, attempt: self.at.attempt };
+        if !ended && let Some(peer) = job.as_ref().and_then(|job| jobs::peer_of(&self.core, job)) {
+            return Ok(Some(Source::Remote(RemoteReader::new(peer, attempt_ref, runtime.clone()))));
+        }
         // After a scan the blob may be a redacted copy.
         let was_scanned = job.as_ref().is_some_and(|job| !job.output_decisions().is_empty());
-        let attempt_ref = AttemptRef { job: self.job, attempt: self.at.attempt };
         let path = logs::path(&self.core.logs, attempt_ref);
         if !was_scanned && let Some(reader) = Reader::open(&path)? {
-            return Ok(Some(reader));
+            return Ok(Some(Source::File(reader)));
         }
         let Some(LogRef { blob, .. }) = job.and_then(|job| log_of(&job, self.at.attempt)) else {
             return Ok(None);
         };
         // An open file stays readable when the cache evicts it.
         let pinned = self.core.blobs.materialise(blob).await.map_err(io::Error::other)?;
-        Reader::open(pinned.path())
+        Ok(Reader::open(pinned.path())?.map(Source::File))
     }
 
     /// Sends available output; the number of bytes read.
-    fn send_available(&mut self, reader: &mut Reader) -> Result<u64, Ended> {
+    fn send_available(&mut self, reader: &mut Source) -> Result<u64, Ended> {
         if let Some(lines) = self.tail.take() {
             return self.send_tail(reader, lines);
         }
@@ -163,6 +188,11 @@ impl Reading {
                     self.show(piece, &mut chunk);
                 }
                 Ok(None) => break,
+                // The node is away: its output comes again with it, or from the blob.
+                Err(error) if matches!(reader, Source::Remote(_)) => {
+                    tracing::debug!(job = %self.job, %error, "the output of a job cannot be read at present");
+                    break;
+                }
                 Err(error) => return self.fail(error).map(|()| 0),
             }
         }
@@ -197,7 +227,7 @@ impl Reading {
     }
 
     /// Sends the last lines of each stream.
-    fn send_tail(&mut self, reader: &mut Reader, lines: usize) -> Result<u64, Ended> {
+    fn send_tail(&mut self, reader: &mut Source, lines: usize) -> Result<u64, Ended> {
         let mut pieces = Vec::new();
         loop {
             match reader.next() {

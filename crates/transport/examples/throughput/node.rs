@@ -38,7 +38,7 @@ impl Service for Echo {
         Ok(())
     }
 
-    async fn connected(&self, mut peer: Peer) {
+    async fn connected(&self, mut peer: Peer) -> std::result::Result<(), Refusal> {
         tokio::spawn(async move {
             while let Ok(envelope) = peer.receiver.recv().await {
                 if peer.sender.send(envelope).await.is_err() {
@@ -46,6 +46,7 @@ impl Service for Echo {
                 }
             }
         });
+        Ok(())
     }
 
     async fn get_object(

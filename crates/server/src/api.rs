@@ -41,7 +41,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
-use axum::routing::{get, post, put};
+use axum::routing::{delete, get, post, put};
 use model::envelope::NodeReport;
 use model::id::{JobId, ShardId, Shards, Slot};
 use model::message::Capacity;
@@ -259,7 +259,7 @@ fn router(app: Arc<App>) -> Router {
         .route("/v1/nodes/{id}/uncordon", post(nodes::uncordon))
         .route("/v1/nodes/{id}/drain", post(nodes::drain))
         .route("/v1/join-tokens", post(join_tokens::create).get(join_tokens::list))
-        .route("/v1/join-tokens/{id}", axum::routing::delete(join_tokens::revoke))
+        .route("/v1/join-tokens/{id}", delete(join_tokens::revoke))
         .route("/v1/events", get(events::stream))
         .route("/v1/ws", get(events::socket))
         .route("/healthz", get(health::alive))

@@ -249,21 +249,29 @@ impl Shared {
         Ok(frame)
     }
 
-    /// Seals the current segment and continues in a new one, whose header records the end of the old one.
+    /// Continues in a new segment. It records the end of the current one, or replaces it if it is empty.
     fn rotate(&self, writer: &mut Writer, frame_bytes: u64, first: Position) -> Result<(), Failure> {
         let needed = (PAGE_BYTES + frame_bytes + SEAL_BYTES).next_multiple_of(PAGE_BYTES);
         let spare = self.obtain_spare(needed.max(self.options.segment_bytes)).map_err(Failure::Harmless)?;
-        self.write_seal(writer, first).map_err(Failure::Fatal)?;
-        writer.segment.close(SystemTime::now());
-        let header = SegmentHeader {
-            generation: new_generation(),
-            first,
-            previous_first: writer.segment.header.first,
-            previous_end: writer.offset,
+        let current = Arc::clone(&writer.segment);
+        // Too small for its first frame. The new segment gets its name, so it also gets its place in the chain.
+        let is_empty = current.header.first == first;
+        let (previous_first, previous_end) = if is_empty {
+            (current.header.previous_first, current.header.previous_end)
+        } else {
+            self.write_seal(writer, first).map_err(Failure::Fatal)?;
+            current.close(SystemTime::now());
+            (current.header.first, writer.offset)
         };
+        let header = SegmentHeader { generation: new_generation(), first, previous_first, previous_end };
         let segment = install_segment(&self.directory, &spare.path, spare.file, spare.file_bytes, header);
         let segment = Arc::new(segment.map_err(Failure::Fatal)?);
-        self.segments.write().push_back(Arc::clone(&segment));
+        let mut segments = self.segments.write();
+        if is_empty {
+            segments.pop_back();
+        }
+        segments.push_back(Arc::clone(&segment));
+        drop(segments);
         *writer = Writer::new(segment);
         self.maintenance_wake.notify_one();
         Ok(())

@@ -26,6 +26,24 @@ fn entries_continue_in_the_next_segment() {
     }
 }
 
+/// An empty segment that is too small for the first frame is replaced by a larger one, under the same name.
+#[test]
+fn a_first_frame_larger_than_the_open_segment_is_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    for round in 0..3 {
+        let journal = Journal::open(directory.path(), small_without_retention()).unwrap();
+        assert_eq!(read_all(&journal).unwrap().len(), 2 * round);
+        let mut reader = journal.reader(journal.durable().next()).unwrap();
+        assert!(reader.next().unwrap().is_none());
+        let large = payload(1, 2 * small().segment_bytes as usize);
+        let position = journal.append(&large).unwrap();
+        let (read, entry) = reader.next().unwrap().expect("a reader finds its way to the larger segment");
+        assert_eq!((read, entry.as_ref()), (position, large.as_slice()));
+        journal.append(b"after").unwrap();
+        assert_eq!(read_all(&journal).unwrap().len(), 2 * round + 2);
+    }
+}
+
 #[test]
 fn a_reader_can_start_at_any_position() {
     let directory = tempfile::tempdir().unwrap();

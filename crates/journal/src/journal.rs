@@ -226,7 +226,7 @@ fn lock_directory(directory: &Path) -> Result<File, Error> {
     }
 }
 
-fn file_names(directory: &Path) -> Result<Vec<String>, Error> {
+pub(crate) fn file_names(directory: &Path) -> Result<Vec<String>, Error> {
     let mut names = Vec::new();
     for item in std::fs::read_dir(directory).map_err(Error::io("list", directory))? {
         let item = item.map_err(Error::io("list", directory))?;

@@ -27,7 +27,7 @@ pub use error::Error;
 pub use journal::Journal;
 pub use options::Options;
 pub use reader::Reader;
-pub use recover::{Recovery, TornTail};
+pub use recover::{Recovery, TornTail, read_entries};
 
 use std::fmt;
 

@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use bytes::Bytes;
+
 use crate::format::{ALIGNMENT, FORMAT_VERSION, FrameKind, HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader};
-use crate::frames::FrameCursor;
+use crate::frames::{FrameCursor, take_entry};
+use crate::journal::file_names;
 use crate::segment::{Segment, parse_segment_name, segment_path};
 use crate::{Error, Position};
 
@@ -94,6 +97,29 @@ pub(crate) fn recover(directory: &Path, names: &[String], generation: u64) -> Re
         segments.push(Arc::new(segment));
     }
     Ok(Recovered { segments, next, torn_tail, last_frame })
+}
+
+/// Passes all entries of the journal in `directory` to `visit`, oldest first, and changes nothing. For a journal that
+/// cannot be opened, for example because its disk is full. Nobody may write to it meanwhile.
+pub fn read_entries(directory: &Path, mut visit: impl FnMut(Position, Bytes)) -> Result<(), Error> {
+    let recovered = recover(directory, &file_names(directory)?, 0)?;
+    for segment in &recovered.segments {
+        let mut cursor = FrameCursor::new(CHUNK_BYTES);
+        let mut offset = SEGMENT_HEADER_BYTES;
+        while offset < segment.end() {
+            let frame = cursor
+                .frame(&segment.file, segment.header.generation, offset, segment.end())
+                .map_err(Error::io("read", &segment.path))?
+                .map_err(|reason| damaged(&segment.path, offset, reason))?;
+            offset = frame.end();
+            let (mut position, mut rest) = (frame.header.first, frame.payload);
+            while let Some(entry) = take_entry(&mut rest) {
+                visit(position, entry);
+                position = position.next();
+            }
+        }
+    }
+    Ok(())
 }
 
 fn open_segment(directory: &Path, first: Position) -> Result<Segment, Error> {

@@ -242,6 +242,24 @@ impl<T> RunnerEnd<T> {
         self.ended.iter().copied()
     }
 
+    /// Sequence of the newest message.
+    pub fn last_sequence(&self) -> u64 {
+        self.outbox.last()
+    }
+
+    /// Sequence of the oldest message that the shard has not acknowledged, or of the next one if there is none.
+    pub fn oldest_unacknowledged(&self) -> u64 {
+        self.outbox.oldest()
+    }
+
+    /// Ends after a sequence that the shard has not acknowledged, with their sequences, oldest first.
+    pub fn unacknowledged_ends(&self, after: u64) -> impl Iterator<Item = (u64, AttemptRef, &Outcome)> {
+        self.outbox.after(after).filter_map(|(sequence, message)| match message {
+            RunnerMessage::Ended { attempt_ref, outcome } => Some((sequence, *attempt_ref, &**outcome)),
+            RunnerMessage::Register { .. } | RunnerMessage::Accepted { .. } | RunnerMessage::Started { .. } => None,
+        })
+    }
+
     pub fn has_free_slot(&self, executor: ExecutorKind) -> bool {
         self.counts[executor as usize] < self.capacity.of(executor)
     }

@@ -368,6 +368,24 @@ impl<M: Clone> Network<M> {
     }
 }
 
+#[test]
+fn ends_are_listed_until_they_are_acknowledged() {
+    let mut runner = runner_end(Millis(0));
+    for job in 1..=3 {
+        runner.send_started(Millis(0), attempt_ref(job), Millis(0));
+        runner.send_ended(Millis(0), attempt_ref(job), Outcome::of(End::Succeeded));
+    }
+    let listed = |runner: &RunnerEnd<()>, after| -> Vec<(u64, AttemptRef)> {
+        runner.unacknowledged_ends(after).map(|(sequence, attempt_ref, _)| (sequence, attempt_ref)).collect()
+    };
+    // The registration is 1, each attempt has two messages.
+    assert_eq!(listed(&runner, 0), [(3, attempt_ref(1)), (5, attempt_ref(2)), (7, attempt_ref(3))]);
+    assert_eq!(listed(&runner, 3), [(5, attempt_ref(2)), (7, attempt_ref(3))]);
+    runner.receive(Millis(0), ToRunner::Committed { session: session(1, 1), sequence: 5 });
+    assert_eq!(listed(&runner, 0), [(7, attempt_ref(3))]);
+    assert_eq!((runner.oldest_unacknowledged(), runner.last_sequence()), (6, 7));
+}
+
 proptest! {
     /// However messages are lost, repeated, delayed and reordered: each dispatch runs at most once and in order, each
     /// one is answered, and in the end both outboxes are empty.

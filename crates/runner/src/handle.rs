@@ -3,6 +3,10 @@
 //! It has no thread of its own. Messages are handled on the sender's thread, so that a job that ends immediately costs
 //! no thread switch. Longer attempts run as tasks, under the spawner, or on the threads of the WebAssembly executor.
 
+mod results;
+mod start;
+mod watch;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,30 +17,27 @@ use hashbrown::HashSet;
 use link::{Action, RunnerEnd};
 use model::id::{Incarnation, ShardId};
 use model::job::{End, Outcome};
-use model::message::{AttemptRef, Capacity, Load, ToRunner};
+use model::message::{AttemptRef, Capacity, ToRunner};
 use model::spec::{ExecutorKind, Run, decode_run};
 use model::time::Millis;
 use parking_lot::Mutex;
 use spawner::protocol::{Command, Protections};
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot};
 
+use crate::admission::Admission;
 use crate::component::PreparedRun;
 use crate::echo::{self, Delays};
 use crate::in_flight::InFlight;
-use crate::load::LoadMeter;
 use crate::options::{Options, Uplink};
-use crate::pressure::{self, Pressure};
+use crate::outbox::OutboxUsage;
 use crate::process::{Env, Note};
 use crate::run_request::RunRequest;
 use crate::sampling::Sampling;
-use crate::spawner_client::{InheritedAttempt, SpawnerClient, key_of};
+use crate::spawner_client::{InheritedAttempt, key_of};
 use crate::workspace::failure;
-use crate::{component, kill_orphans, logs, process, steady_clock, workspace};
+use crate::{component, logs, process, steady_clock, workspace};
 
-/// Interval of memory checks.
-const PRESSURE_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval of load reports.
-const LOAD_INTERVAL: Duration = Duration::from_secs(1);
+pub use start::start;
 
 /// A runner's end of the conversation with one shard.
 type Link = RunnerEnd<InFlight>;
@@ -57,6 +58,8 @@ struct Inner {
     delays_changed: Notify,
     /// An attempt has ended.
     ended: Notify,
+    /// Requests to the durable outbox, if there is one.
+    flushes: Option<mpsc::UnboundedSender<results::Flush>>,
 }
 
 struct State {
@@ -64,7 +67,9 @@ struct State {
     delays: Delays,
     /// Attempts whose files are removed once their end is committed.
     with_files: HashSet<AttemptRef, foldhash::fast::FixedState>,
-    stopping: bool,
+    admission: Admission,
+    /// Of the durable outbox, if there is one.
+    outbox_usage: Option<OutboxUsage>,
     /// WebAssembly runs to start at the end of this round.
     wasm_runs: Vec<(ShardId, AttemptRef, PreparedRun, wasm::Stop, Note)>,
     /// Attempts whose end was committed in this round.
@@ -78,84 +83,6 @@ pub enum StopMode {
     StopProcesses,
     /// Processes continue, and the next server adopts them.
     LeaveProcesses,
-}
-
-/// Starts a runner on the current tokio runtime. It registers with its shards immediately.
-pub async fn start(options: Options, uplink: Arc<dyn Uplink>) -> io::Result<Handle> {
-    let settings = options.spawner.clone();
-    let claimed = tokio::task::spawn_blocking(move || settings.claim()).await.map_err(io::Error::other)??;
-    if claimed.child.is_some() {
-        // The previous spawner is dead. Its unsandboxed attempts may have left processes behind.
-        let node = options.node;
-        let killed = tokio::task::spawn_blocking(move || kill_orphans(node)).await.unwrap_or(0);
-        if killed > 0 {
-            tracing::warn!(killed, "killed processes left over from an earlier start");
-        }
-    }
-    let (spawner, inherited) = SpawnerClient::new(options.spawner.clone(), options.node, claimed);
-    let env = Arc::new(Env {
-        node: options.node,
-        logs: options.logs.clone(),
-        scratch: options.scratch.clone(),
-        stop_grace: options.stop_grace,
-        defaults: options.defaults.clone(),
-        blobs: options.blobs.clone(),
-        spawner,
-        uplink: uplink.clone(),
-    });
-    let executor = wasm::Executor::new(options.wasm.clone()).map_err(io::Error::other)?;
-    let mut adopted: BTreeMap<ShardId, Vec<(AttemptRef, link::InFlight<InFlight>)>> = BTreeMap::new();
-    let mut inherited_attempts = Vec::new();
-    for attempt in inherited {
-        let shard = options.shards.owner(attempt.attempt_ref.job.slot());
-        let (stop, stopped) = oneshot::channel();
-        let in_flight = InFlight::Process { stop: Some(stop) };
-        let in_flight = match Note::decode(&attempt.note).launched_at {
-            Some(at) => link::InFlight::started(ExecutorKind::Process, Millis(at), in_flight),
-            None => link::InFlight::new(ExecutorKind::Process, in_flight),
-        };
-        adopted.entry(shard).or_default().push((attempt.attempt_ref, in_flight));
-        inherited_attempts.push((shard, attempt, stopped));
-    }
-    let in_use: Vec<String> =
-        inherited_attempts.iter().map(|(_, attempt, _)| workspace::directory_name(attempt.attempt_ref)).collect();
-    // Listed before the first new attempt creates its own, removed in the background.
-    let stale = workspace::stale_directories(&options.scratch, &in_use);
-    tokio::task::spawn_blocking(move || workspace::remove_all(&stale));
-    let new_link = |shard: ShardId| {
-        let adopted = adopted.remove(&shard).unwrap_or_default();
-        let identity = (options.id, options.incarnation);
-        (shard, Link::new(steady_clock::now(), identity, options.capacity, options.profile.clone(), adopted))
-    };
-    let links = (0..options.shards.count()).map(ShardId).map(new_link).collect();
-    let state = State {
-        links,
-        delays: Delays::default(),
-        with_files: HashSet::default(),
-        stopping: false,
-        wasm_runs: Vec::new(),
-        committed: Vec::new(),
-    };
-    let inner = Arc::new(Inner {
-        sampling: Sampling::new(&env),
-        options,
-        env,
-        wasm: executor,
-        uplink,
-        tasks: tokio::runtime::Handle::current(),
-        state: Mutex::new(state),
-        delays_changed: Notify::new(),
-        ended: Notify::new(),
-    });
-    inner.state.lock().deliver(inner.uplink.as_ref());
-    for (shard, attempt, stopped) in inherited_attempts {
-        inner.adopt(shard, attempt, stopped);
-    }
-    tokio::spawn(run_delays(inner.clone()));
-    tokio::spawn(watch_memory(Arc::downgrade(&inner)));
-    tokio::spawn(watch_load(Arc::downgrade(&inner)));
-    tokio::spawn(poll_links(Arc::downgrade(&inner)));
-    Ok(Handle(inner))
 }
 
 impl Handle {
@@ -197,7 +124,7 @@ impl Handle {
     }
 
     /// Counts the connections to spawners, from 1. After a change the spawner may be a new one, without tethers.
-    pub fn spawner_generation(&self) -> watch::Receiver<u64> {
+    pub fn spawner_generation(&self) -> tokio::sync::watch::Receiver<u64> {
         self.0.env.spawner.generation()
     }
 
@@ -206,12 +133,17 @@ impl Handle {
         &self.0.sampling
     }
 
+    /// Why the runner takes no new work, or none of some executors.
+    pub fn refuses_work(&self) -> Option<String> {
+        self.0.state.lock().admission.reason()
+    }
+
     /// Slots per shard.
     pub fn capacity(&self) -> Capacity {
         self.0.options.capacity
     }
 
-    /// Stops all attempts, or all but processes, and returns when they have ended and their ends are sent.
+    /// Stops all attempts, or all but processes, and returns when they have ended and their ends are sent and stored.
     pub async fn stop(&self, mode: StopMode) {
         let stops = move |executor: ExecutorKind| executor != ExecutorKind::Process || mode == StopMode::StopProcesses;
         self.0.start_stopping(stops);
@@ -222,6 +154,7 @@ impl Handle {
             }
             ended.await;
         }
+        self.flush_outbox().await;
         if mode == StopMode::StopProcesses {
             self.stop_spawner();
         }
@@ -266,8 +199,9 @@ impl State {
 impl Inner {
     fn carry_out(self: &Arc<Self>, state: &mut State, shard: ShardId, action: Action, now: Millis) {
         match action {
-            Action::Run { attempt_ref, .. } if state.stopping => {
-                state.end(shard, attempt_ref, Outcome::of(End::Stopped));
+            Action::Run { attempt_ref, .. } if state.admission.refuses_all() => {
+                let end = if state.admission.is_stopping() { End::Stopped } else { End::Busy };
+                state.end(shard, attempt_ref, Outcome::of(end));
             }
             Action::Run { attempt_ref, spec, constraints } => match decode_run(&spec) {
                 Ok(run) => self.start_attempt(state, shard, attempt_ref, run, RunRequest { spec, constraints }, now),
@@ -301,7 +235,7 @@ impl Inner {
                 }
             }
             Some(InFlight::Wasm { stop }) => stop.stop(),
-            None => {}
+            Some(InFlight::Ended) | None => {}
         }
     }
 
@@ -511,11 +445,19 @@ impl Inner {
         });
     }
 
-    fn start_stopping(&self, stops: impl Fn(ExecutorKind) -> bool + Copy) {
+    /// Changes the reasons to take no new work, and registers again if that changes the capacity.
+    fn change_admission(&self, change: impl FnOnce(&mut Admission)) {
         let mut state = self.state.lock();
-        state.stopping = true;
+        change(&mut state.admission);
+        let capacity = state.admission.capacity(self.options.capacity);
+        state.set_capacity(capacity);
+        state.deliver(self.uplink.as_ref());
+    }
+
+    fn start_stopping(&self, stops: impl Fn(ExecutorKind) -> bool + Copy) {
         // Without free slots, no new attempts arrive while the others stop.
-        state.set_capacity(Capacity::default());
+        self.change_admission(Admission::set_stopping);
+        let mut state = self.state.lock();
         for (shard, attempt_ref) in state.in_flight_of(stops) {
             self.stop(&mut state, shard, attempt_ref);
         }
@@ -526,78 +468,4 @@ impl Inner {
 
 fn unreadable(error: &model::codec::DecodeError) -> Outcome {
     failure(End::Infrastructure, format!("this node cannot read the job: {error}"))
-}
-
-/// Ends echo jobs after their delay, until the runner stops.
-async fn run_delays(inner: Arc<Inner>) {
-    loop {
-        let changed = inner.delays_changed.notified();
-        let (next, stopping) = {
-            let state = inner.state.lock();
-            (state.delays.next(), state.stopping)
-        };
-        match next {
-            None if stopping => return,
-            Some(due) => tokio::select! {
-                () = tokio::time::sleep_until(due) => {}
-                () = changed => {}
-            },
-            None => changed.await,
-        }
-        let due = inner.state.lock().delays.take_due(tokio::time::Instant::now());
-        for (shard, outcomes) in due {
-            inner.end(shard, outcomes);
-        }
-    }
-}
-
-/// Registers without slots for processes and components while the machine is short of memory.
-async fn watch_memory(inner: std::sync::Weak<Inner>) {
-    let Some(mut pressure) = inner.upgrade().map(|inner| Pressure::new(inner.options.memory_reserve_bytes)) else {
-        return;
-    };
-    let mut was_high = false;
-    loop {
-        tokio::time::sleep(PRESSURE_INTERVAL).await;
-        let Some(inner) = inner.upgrade() else { return };
-        let high = pressure.is_high(pressure::available_memory());
-        if high == was_high {
-            continue;
-        }
-        was_high = high;
-        let full = inner.options.capacity;
-        let capacity = if high { Capacity { process: 0, wasm: 0, ..full } } else { full };
-        if high {
-            tracing::warn!("the machine is short of memory: no new processes and components until more is available");
-        }
-        let mut state = inner.state.lock();
-        if !state.stopping {
-            state.set_capacity(capacity);
-            state.deliver(inner.uplink.as_ref());
-        }
-    }
-}
-
-/// Sends load reports when the load has changed.
-async fn watch_load(inner: std::sync::Weak<Inner>) {
-    let mut meter = LoadMeter::default();
-    let mut last_sent = Load::default();
-    loop {
-        tokio::time::sleep(LOAD_INTERVAL).await;
-        let Some(inner) = inner.upgrade() else { return };
-        let load = meter.measure();
-        if load != last_sent {
-            last_sent = load;
-            inner.uplink.load(inner.options.incarnation, load);
-        }
-    }
-}
-
-/// Sends heartbeats, and again what a shard has not acknowledged.
-async fn poll_links(inner: std::sync::Weak<Inner>) {
-    loop {
-        tokio::time::sleep(Duration::from_millis(link::HEARTBEAT.0)).await;
-        let Some(inner) = inner.upgrade() else { return };
-        inner.state.lock().deliver(inner.uplink.as_ref());
-    }
 }

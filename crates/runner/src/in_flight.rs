@@ -17,4 +17,6 @@ pub(crate) enum InFlight {
     Wasm {
         stop: wasm::Stop,
     },
+    /// Ended before this start of the runner. Its end follows at once.
+    Ended,
 }

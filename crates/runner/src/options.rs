@@ -9,6 +9,7 @@ use model::id::{Incarnation, NodeId, RunnerId, ShardId, Shards};
 use model::message::{AttemptRef, Capacity, Load, Profile, RunnerFrame};
 use model::time::Millis;
 
+use crate::outbox::OutboxOptions;
 use crate::progress::ProgressReport;
 use crate::spawner_client::SpawnerOptions;
 
@@ -33,6 +34,9 @@ pub struct Options {
     /// With less available memory than this, no new processes and components are started.
     pub memory_reserve_bytes: u64,
     pub blobs: Blobs,
+    /// Stores results that a shard does not acknowledge soon. `None` if the shards are in the same process: their records
+    /// survive whatever this runner does.
+    pub outbox: Option<OutboxOptions>,
     pub spawner: SpawnerOptions,
     pub wasm: wasm::Options,
     /// Wall clock.

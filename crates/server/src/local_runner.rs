@@ -22,6 +22,8 @@ pub(crate) struct LocalRunner<'a> {
     pub shards: Shards,
     pub data_dir: &'a Path,
     pub blobs: &'a Blobs,
+    /// Limit of the results that wait on disk. Absent: the shards are in this process, and nothing waits.
+    pub outbox_bytes_max: Option<u64>,
 }
 
 /// Slots of this node for each shard, at least one.
@@ -48,7 +50,7 @@ pub(crate) async fn start(
     local: LocalRunner<'_>,
     uplink: Arc<dyn runner::Uplink>,
 ) -> Result<runner::Handle, Error> {
-    let LocalRunner { node, incarnation, shards, data_dir, blobs } = local;
+    let LocalRunner { node, incarnation, shards, data_dir, blobs, outbox_bytes_max } = local;
     // The spawner's current directory may be another one.
     let data = std::path::absolute(data_dir)?;
     let directories = spawner::Directories {
@@ -92,6 +94,7 @@ pub(crate) async fn start(
             log: data.join("spawner.log"),
         },
         wasm,
+        outbox: outbox_bytes_max.map(|bytes_max| runner::OutboxOptions { directory: data.join("outbox"), bytes_max }),
         now: clock::now,
     };
     runner::start(options, uplink).await.map_err(Error::Spawner)

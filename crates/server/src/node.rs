@@ -126,6 +126,7 @@ impl Node {
             shards,
             data_dir: &options.data_dir,
             blobs: &blobs,
+            outbox_bytes_max: None,
         };
         let uplink = Arc::new(Uplink { runner: RunnerId(store.node().0), inboxes: inboxes.clone() });
         let runner = local_runner::start(&options.execution(), local, uplink).await?;

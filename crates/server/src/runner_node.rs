@@ -259,6 +259,7 @@ impl State {
             shards,
             data_dir: &self.options.data_dir,
             blobs: &blobs,
+            outbox_bytes_max: Some(self.options.outbox_bytes_max),
         };
         local_runner::start(&self.options.execution(), local, Arc::new(self.link.clone())).await
     }

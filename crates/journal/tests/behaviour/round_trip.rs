@@ -18,6 +18,24 @@ fn a_fresh_journal_is_empty() {
 }
 
 #[test]
+fn entries_of_a_journal_that_cannot_be_opened_are_readable() {
+    let directory = tempfile::tempdir().unwrap();
+    for round in 0..2 {
+        let journal = open(directory.path());
+        for number in 0..20 {
+            journal.append(&payload(round * 20 + number, 2000)).unwrap();
+        }
+    }
+    // The journal cannot remove it. Opening fails, as it does on a full disk.
+    std::fs::create_dir(directory.path().join("spare-00000009.tmp")).unwrap();
+    assert!(Journal::open(directory.path(), small()).is_err());
+    let mut entries = Vec::new();
+    journal::read_entries(directory.path(), |position, entry| entries.push((position, entry))).unwrap();
+    let written = (0..40).map(|number| (Position(number + 1), payload(number, 2000).into()));
+    assert_eq!(entries, written.collect::<Vec<_>>());
+}
+
+#[test]
 fn entries_survive_reopening_again_and_again() {
     let directory = tempfile::tempdir().unwrap();
     for round in 0..5u64 {

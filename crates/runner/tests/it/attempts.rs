@@ -89,7 +89,7 @@ async fn exit_code_and_output_of_a_program_are_reported() {
     chunks.sort_by_key(|(stream, _)| *stream == Stream::Stderr);
     assert_eq!(chunks, [(Stream::Stdout, "out\n".into()), (Stream::Stderr, "err\n".into())]);
     assert!(outcome.log.is_some(), "the log is stored as a blob");
-    let scratch = fixture.directory.path().join("scratch");
+    let scratch = fixture.setup.directory.path().join("scratch");
     assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 1, "nothing is removed before the end is committed");
     fixture.commit_all().await;
     while std::fs::read_dir(&scratch).unwrap().count() > 0 || fixture.log(attempt_ref(1)).exists() {

@@ -5,6 +5,7 @@ mod attempts;
 mod components;
 mod messages;
 mod orphans;
+mod outbox;
 mod sandboxed;
 mod support;
 mod tethers;

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,14 +12,16 @@ use bytes::Bytes;
 use model::id::{Attempt, Epoch, Incarnation, JobId, NodeId, RunnerId, ShardId, Shards};
 use model::job::{End, Outcome};
 use model::message::{
-    AttemptRef, Capacity, FromRunner, Load, RunnerFrame, RunnerMessage, Session, ShardMessage, ToRunner,
+    AttemptRef, Capacity, FromRunner, Load, ReportedAttempt, RunnerFrame, RunnerMessage, Session, ShardMessage,
+    ToRunner,
 };
 use model::spec::JobSpec;
 use model::time::Millis;
 use model::verdict::Constraints;
-use runner::{Defaults, Handle, Options, SpawnerOptions};
+use runner::{Defaults, Handle, Options, OutboxOptions, SpawnerOptions};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
 pub const INCARNATION: Incarnation = Incarnation(3);
@@ -39,11 +41,52 @@ impl runner::Uplink for Recorder {
     fn load(&self, _: Incarnation, _: Load) {}
 }
 
+/// What distinguishes one start of a runner from another.
+pub struct Setup {
+    pub directory: TempDir,
+    pub node: NodeId,
+    pub incarnation: Incarnation,
+    pub capacity: Capacity,
+    /// Limit of the durable outbox, if there is one.
+    pub outbox_bytes: Option<u64>,
+    pub memory_reserve_bytes: u64,
+}
+
+impl Setup {
+    pub fn new() -> Self {
+        Self {
+            directory: tempfile::tempdir().unwrap(),
+            node: new_node(),
+            incarnation: INCARNATION,
+            capacity: SLOTS,
+            outbox_bytes: None,
+            memory_reserve_bytes: 0,
+        }
+    }
+
+    pub fn outbox(&self) -> PathBuf {
+        self.directory.path().join("outbox")
+    }
+}
+
+/// Can be dropped in an async test.
+struct OwnRuntime(Option<Runtime>);
+
+impl Drop for OwnRuntime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
 /// A runner with two shards and a small capacity.
 pub struct Fixture {
     pub runner: Handle,
+    /// A runner with an outbox has its own, which ends as in a crash.
+    runtime: OwnRuntime,
+    pub setup: Setup,
     received: mpsc::UnboundedReceiver<(ShardId, FromRunner)>,
-    pub directory: TempDir,
     pub blobs: Blobs,
     requests: u64,
     /// Messages sent so far, by session.
@@ -62,35 +105,54 @@ pub struct Received {
 impl Fixture {
     /// Returns after the registration with both shards.
     pub async fn new(capacity: Capacity) -> Self {
-        Self::start(tempfile::tempdir().unwrap(), capacity).await
-    }
-
-    /// With the files of this directory.
-    pub async fn in_directory(directory: TempDir) -> Self {
-        Self::start(directory, SLOTS).await
-    }
-
-    async fn start(directory: TempDir, capacity: Capacity) -> Self {
-        let options = options(directory.path(), capacity).await;
-        let (sender, received) = mpsc::unbounded_channel();
-        let blobs = options.blobs.clone();
-        let runner = runner::start(options, Arc::new(Recorder(sender))).await.unwrap();
-        let mut fixture =
-            Self { runner, received, directory, blobs, requests: 100, sent: RefCell::default(), seen: BTreeMap::new() };
+        let mut fixture = Self::start(Setup { capacity, ..Setup::new() }).await;
         for shard in [0, 1] {
-            let (from, message) = fixture.next_message().await;
-            assert_eq!(from, ShardId(shard));
-            assert_eq!(message.sequence, 1);
-            let registration = RunnerMessage::Register {
-                capacity,
-                profile: Arc::default(),
-                in_flight: Vec::new(),
-                request: 0,
-                oldest_kept: 1,
-            };
-            assert_eq!(message.message, registration);
+            fixture.registered(shard, capacity, &[]).await;
         }
         fixture
+    }
+
+    pub async fn start(setup: Setup) -> Self {
+        let options = options(&setup).await;
+        let (sender, received) = mpsc::unbounded_channel();
+        let blobs = options.blobs.clone();
+        let runner = runner::start(options, Arc::new(Recorder(sender)));
+        let runtime = setup.outbox_bytes.map(|_| {
+            let builder = &mut tokio::runtime::Builder::new_multi_thread();
+            builder.worker_threads(1).enable_all().build().unwrap()
+        });
+        let runner = match &runtime {
+            Some(runtime) => runtime.spawn(runner).await.unwrap(),
+            None => runner.await,
+        };
+        let (runner, runtime) = (runner.unwrap(), OwnRuntime(runtime));
+        Self { runner, runtime, setup, received, blobs, requests: 100, sent: RefCell::default(), seen: BTreeMap::new() }
+    }
+
+    /// The next message is the registration with this shard.
+    pub async fn registered(&mut self, shard: u16, capacity: Capacity, in_flight: &[AttemptRef]) {
+        let (from, message) = self.next_message().await;
+        let reported = |attempt_ref: &AttemptRef| ReportedAttempt { attempt_ref: *attempt_ref, running_for: None };
+        let registration = RunnerMessage::Register {
+            capacity,
+            profile: Arc::default(),
+            in_flight: in_flight.iter().map(reported).collect(),
+            request: 0,
+            oldest_kept: 1,
+        };
+        assert_eq!((from, message), (ShardId(shard), Received { sequence: 1, message: registration }));
+    }
+
+    /// Ends the runner as a crash of its process does; its spawner stays. Returns the setup of the next start.
+    pub async fn crash(self) -> Setup {
+        let Self { runner, runtime, setup, .. } = self;
+        drop((runner, runtime));
+        let is_closed = || match std::fs::File::open(setup.outbox()) {
+            Ok(directory) => directory.try_lock().is_ok(),
+            Err(_) => true,
+        };
+        wait_until("the outbox is closed", is_closed).await;
+        Setup { incarnation: Incarnation(setup.incarnation.0 + 1), ..setup }
     }
 
     pub async fn with_slots() -> Self {
@@ -102,7 +164,7 @@ impl Fixture {
     }
 
     pub fn send_as(&self, shard: ShardId, epoch: Epoch, message: ShardMessage) {
-        self.runner.send(shard, INCARNATION, vec![self.envelope(shard, epoch, message)]);
+        self.runner.send(shard, self.setup.incarnation, vec![self.envelope(shard, epoch, message)]);
     }
 
     /// The next message of a shard.
@@ -116,7 +178,7 @@ impl Fixture {
 
     pub fn commit(&self, sequence: u64) {
         let message = ToRunner::Committed { session: Session { epoch: Epoch(5), number: 1 }, sequence };
-        self.runner.send(ShardId(0), INCARNATION, vec![message]);
+        self.runner.send(ShardId(0), self.setup.incarnation, vec![message]);
     }
 
     pub fn run(&self, attempt_ref: AttemptRef, job: &Value) {
@@ -136,7 +198,7 @@ impl Fixture {
     async fn any_message(&mut self) -> (ShardId, Received) {
         let (shard, message) =
             tokio::time::timeout(DEADLINE, self.received.recv()).await.expect("no message from the runner").unwrap();
-        assert_eq!((message.runner, message.incarnation), (RunnerId(7), INCARNATION));
+        assert_eq!((message.runner, message.incarnation), (RunnerId(7), self.setup.incarnation));
         (shard, Received { sequence: message.sequence, message: message.message })
     }
 
@@ -161,15 +223,16 @@ impl Fixture {
 
     /// Waits until workspaces and logs of all attempts are removed.
     pub async fn wait_until_removed(&self) {
+        let directory = self.setup.directory.path();
         let count = |directory: PathBuf| std::fs::read_dir(directory).map_or(0, |entries| entries.count());
-        let logs = || std::fs::read_dir(self.directory.path().join("logs")).into_iter().flatten().flatten();
-        while count(self.directory.path().join("scratch")) > 0 || logs().any(|entry| count(entry.path()) > 0) {
+        let logs = || std::fs::read_dir(directory.join("logs")).into_iter().flatten().flatten();
+        while count(directory.join("scratch")) > 0 || logs().any(|entry| count(entry.path()) > 0) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
     pub fn log(&self, attempt_ref: AttemptRef) -> PathBuf {
-        runner::logs::path(&self.directory.path().join("logs"), attempt_ref)
+        runner::logs::path(&self.setup.directory.path().join("logs"), attempt_ref)
     }
 
     /// The next message that is neither the acceptance of an attempt nor a registration.
@@ -231,14 +294,24 @@ impl Fixture {
     }
 }
 
-async fn options(directory: &Path, capacity: Capacity) -> Options {
-    let node = new_node();
+/// Waits for a condition, up to a deadline.
+pub async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let holds = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, holds).await.unwrap_or_else(|_| panic!("it never happened: {what}"));
+}
+
+async fn options(setup: &Setup) -> Options {
+    let (directory, node) = (setup.directory.path(), setup.node);
     let location = blobs::Location::Directory(directory.join("blobs"));
     Options {
         id: RunnerId(7),
-        incarnation: INCARNATION,
+        incarnation: setup.incarnation,
         node,
-        capacity,
+        capacity: setup.capacity,
         profile: Arc::default(),
         shards: Shards::new(2).unwrap(),
         logs: directory.join("logs"),
@@ -252,8 +325,9 @@ async fn options(directory: &Path, capacity: Capacity) -> Options {
             network_topics: Vec::new(),
             allow_unsandboxed: true,
         },
-        memory_reserve_bytes: 0,
+        memory_reserve_bytes: setup.memory_reserve_bytes,
         blobs: Blobs::open(blobs::Options::new(location, directory.join("work"))).await.unwrap(),
+        outbox: setup.outbox_bytes.map(|bytes_max| OutboxOptions { directory: setup.outbox(), bytes_max }),
         spawner: SpawnerOptions {
             options: spawner::Options {
                 directories: spawner::Directories {

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use spawner::Channel;
 use spawner::protocol::{Command, Event, Protections};
 
-use crate::support::{DEADLINE, Fixture, attempt_ref, sandboxed, shell};
+use crate::support::{DEADLINE, Fixture, Setup, attempt_ref, sandboxed, shell};
 
 /// Both ends of a connection: for the spawner, and of the control node.
 fn connection() -> (OwnedFd, TcpStream) {
@@ -97,9 +97,9 @@ fn old_spawner(socket: &Path) -> std::thread::JoinHandle<Vec<Command>> {
 
 #[tokio::test]
 async fn a_spawner_of_the_version_before_is_sent_no_tether() {
-    let directory = tempfile::tempdir().unwrap();
-    let spawner = old_spawner(&directory.path().join("spawner.sock"));
-    let fixture = Fixture::in_directory(directory).await;
+    let setup = Setup::new();
+    let spawner = old_spawner(&setup.directory.path().join("spawner.sock"));
+    let fixture = Fixture::start(setup).await;
     let (own, peer) = connection();
     assert!(!fixture.runner.hold_tether(own));
     await_end(peer).await;

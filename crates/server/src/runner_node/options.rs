@@ -41,6 +41,8 @@ pub struct RunnerNodeOptions {
     pub unclaimed_ms: u64,
     pub sandbox_first_user: u32,
     pub cache_bytes_max: u64,
+    /// Limit of the results that wait for the control node, in memory and on disk. Beyond it the node takes no new work.
+    pub outbox_bytes_max: u64,
     #[serde(skip)]
     pub spawner_program: Option<PathBuf>,
 }
@@ -71,6 +73,7 @@ impl Default for RunnerNodeOptions {
             unclaimed_ms: defaults.unclaimed_ms,
             sandbox_first_user: defaults.sandbox_first_user,
             cache_bytes_max: defaults.cache_bytes_max,
+            outbox_bytes_max: 256 << 20,
             spawner_program: None,
         }
     }

@@ -50,7 +50,7 @@ impl Hardware {
             disk_available_bytes,
             gpus: self.gpus.clone(),
             protections: protections(runner),
-            refuses_work: None,
+            refuses_work: runner.refuses_work(),
         }
     }
 }

@@ -440,12 +440,11 @@ impl Shard {
         }
     }
 
-    /// Whether the attempt is in flight on another runner. The store has lost the record of its dispatch to this one, and
-    /// its number was used again.
+    /// Whether another runner has, or had, the attempt. Either this one lies, or the store has lost the record of the
+    /// dispatch to it, and the attempt's number was used again.
     fn is_elsewhere(&self, id: RunnerId, attempt_ref: AttemptRef) -> bool {
-        self.jobs.get(attempt_ref.job).is_some_and(|entry| {
-            entry.job.attempt == attempt_ref.attempt && entry.job.runner().is_some_and(|(runner, _)| runner != id)
-        })
+        let last = self.jobs.get(attempt_ref.job).and_then(|entry| entry.job.last_attempt());
+        last.is_some_and(|last| last.attempt == attempt_ref.attempt && last.runner != id)
     }
 
     /// Notes the last applied message of a runner.

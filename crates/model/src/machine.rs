@@ -379,6 +379,9 @@ fn started(job: &Job, attempt: Attempt) -> StepResult {
 }
 
 fn ended(job: &Job, attempt: Attempt, outcome: &Outcome) -> StepResult {
+    if outcome.end == End::Succeeded && is_given_up(job, attempt) {
+        return Ok(succeeded(job, outcome.policy.as_deref()));
+    }
     check_current(job, attempt)?;
     if job.state == State::Cancelling {
         // A workflow must know that a task succeeded despite the cancel, or it would not compensate it.
@@ -403,6 +406,13 @@ fn ended(job: &Job, attempt: Attempt, outcome: &Outcome) -> StepResult {
             Transition::to(State::Scheduled).charging(Charge::Nothing, Wait::Backoff(0)).because(ReasonCode::RunnerBusy)
         }
     })
+}
+
+/// Whether the attempt was lost with its runner, and no other one was dispatched since. Its result is as good as that of the
+/// next one would be.
+fn is_given_up(job: &Job, attempt: Attempt) -> bool {
+    let last = job.last_attempt().filter(|last| last.attempt == attempt && attempt == job.attempt);
+    job.state == State::Scheduled && last.is_some_and(|last| last.end.is_none())
 }
 
 /// Success, unless the metadata check has quarantined the result or a content scan must come first.

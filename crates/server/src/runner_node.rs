@@ -48,6 +48,8 @@ use memory::Memory;
 
 /// Interval of reports and of the usage of processes.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest wait between attempts to connect.
+const RECONNECT_INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// Interval of looking for a certificate to renew.
 const RENEW_INTERVAL: Duration = Duration::from_secs(60);
 /// Time for the last messages to be sent when the node stops.
@@ -226,7 +228,9 @@ async fn open_identity(
 impl State {
     /// Starts to connect to the control nodes.
     fn connect(self: &Arc<Self>, identity: Identity, memory: Memory) -> Result<Vec<JoinHandle<()>>, Error> {
-        let client = Client::new(identity, ClientOptions::default())?;
+        // A restarted control node has its nodes back within a second or two.
+        let options = ClientOptions { backoff_max: RECONNECT_INTERVAL_MAX, ..ClientOptions::default() };
+        let client = Client::new(identity, options)?;
         let hello = Hello {
             protocol: PROTOCOL,
             software_version: env!("CARGO_PKG_VERSION").to_owned(),

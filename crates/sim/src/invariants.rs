@@ -225,7 +225,11 @@ fn is_transition(from: State, to: State) -> bool {
         Pending => matches!(to, Scheduled | ApprovalRequired | Denied | Cancelled | TimedOut | Abandoned),
         Blocked => matches!(to, Pending | Cancelled | TimedOut | Abandoned),
         ApprovalRequired => matches!(to, Pending | Denied | Cancelled | TimedOut | Abandoned),
-        Scheduled => matches!(to, Pending | Dispatched | Failed | Cancelled | TimedOut | Abandoned),
+        // The last three: the success of an attempt that was lost with its runner.
+        Scheduled => matches!(
+            to,
+            Pending | Dispatched | Failed | Cancelled | TimedOut | Abandoned | Scanning | Succeeded | Quarantined
+        ),
         Dispatched if to == Running => true,
         Dispatched | Running => {
             matches!(to, Scheduled | Scanning | Succeeded | Quarantined | Failed | TimedOut | Cancelling | Abandoned)

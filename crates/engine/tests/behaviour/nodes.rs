@@ -96,3 +96,21 @@ fn after_the_first_loss_of_a_runner_a_job_is_placed_again_at_once() {
     shard.advance(60_000);
     assert_eq!(shard.state(job), State::Dispatched);
 }
+
+/// The shard may have given the job to nobody else yet. Then the result of the runner that had it is taken.
+#[test]
+fn a_late_result_is_taken_from_the_runner_that_had_the_attempt_only() {
+    let mut shard = Fixture::with_runner(1);
+    let job = shard.submit(&process());
+    let attempt_ref = shard.current(job);
+    shard.start(attempt_ref);
+    let late = shard.messages(RUNNER, |runner| runner.end(attempt_ref, End::Succeeded));
+    shard.lose(RUNNER, 1);
+    assert_eq!(shard.state(job), State::Scheduled);
+    shard.runner(OTHER, room(0));
+    let forged = shard.messages(OTHER, |runner| runner.end(attempt_ref, End::Succeeded));
+    shard.deliver(forged);
+    assert_eq!(shard.state(job), State::Scheduled);
+    shard.deliver(late);
+    assert_eq!(shard.state(job), State::Succeeded);
+}

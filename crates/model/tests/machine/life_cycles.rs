@@ -292,11 +292,21 @@ fn an_abandoned_node_abandons_its_non_terminal_jobs() {
     }
 }
 
+#[test]
+fn the_success_of_a_lost_attempt_is_taken_until_another_one_is_dispatched() {
+    let lost = || Case::in_state(State::Running).then(lost(1, Fault::Unknown)).is(State::Scheduled);
+    let case = lost().then(ended(1, End::Succeeded)).is(State::Succeeded);
+    assert_eq!(case.job.result, Some(Json::of(&1)));
+    lost().ignores(ended(1, End::Stopped), Ignored::StaleAttempt).ignores(started(1), Ignored::StaleAttempt);
+    let failed = Case::in_state(State::Running).then(ended(1, End::Error)).is(State::Scheduled);
+    failed.ignores(ended(1, End::Succeeded), Ignored::StaleAttempt);
+}
+
 // FEATURES: B4, D16
 #[test]
 fn events_of_an_older_attempt_are_ignored() {
     let case = Case::in_state(State::Running).then(lost(1, Fault::Unknown));
-    let case = case.ignores(ended(1, End::Succeeded), Ignored::StaleAttempt).runs_again(2);
+    let case = case.ignores(ended(1, End::Error), Ignored::StaleAttempt).runs_again(2);
     let case = case.ignores(started(1), Ignored::StaleAttempt).ignores(started(2), Ignored::Duplicate);
     let case = case.ignores(ended(1, End::Succeeded), Ignored::StaleAttempt);
     let case = case.then(ended(2, End::Succeeded)).is(State::Succeeded);

@@ -6,6 +6,7 @@ mod audit_retention;
 mod bad_input;
 mod blobs;
 mod clients;
+mod cluster;
 mod dead_letters;
 mod delays;
 mod docs;

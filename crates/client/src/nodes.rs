@@ -1,12 +1,11 @@
 //! Nodes of the cluster.
 
 use api::{CordonNode, DrainNode, NodeView, Page};
-use hyper::Method;
 use model::id::NodeId;
 
-use crate::client::{Client, JSON, to_json};
+use crate::client::{Client, to_json};
 use crate::error::Error;
-use crate::transport::ApiRequest;
+use crate::request::{ApiRequest, Repeat};
 
 impl Client {
     pub async fn nodes(&self) -> Result<Page<NodeView>, Error> {
@@ -20,17 +19,17 @@ impl Client {
     /// Gives a node no new work.
     pub async fn cordon_node(&self, id: NodeId, request: &CordonNode) -> Result<NodeView, Error> {
         let path = format!("/v1/nodes/{id}/cordon");
-        self.request_json(&ApiRequest::new(Method::POST, path).body(JSON, to_json(request)?)).await
+        self.request_json(&ApiRequest::post(path, Repeat::Idempotent).json(to_json(request)?)).await
     }
 
     /// Ends the cordon or drain of a node.
     pub async fn uncordon_node(&self, id: NodeId) -> Result<NodeView, Error> {
-        self.post(format!("/v1/nodes/{id}/uncordon")).await
+        self.act(format!("/v1/nodes/{id}/uncordon"), Repeat::Idempotent).await
     }
 
     /// Gives a node no new work and lets its work end.
     pub async fn drain_node(&self, id: NodeId, request: &DrainNode) -> Result<NodeView, Error> {
         let path = format!("/v1/nodes/{id}/drain");
-        self.request_json(&ApiRequest::new(Method::POST, path).body(JSON, to_json(request)?)).await
+        self.request_json(&ApiRequest::post(path, Repeat::Idempotent).json(to_json(request)?)).await
     }
 }

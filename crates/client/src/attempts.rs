@@ -21,6 +21,9 @@ const REPORTED_AFTER: Duration = Duration::from_secs(1);
 /// Least time of an attempt that starts shortly before the limit.
 const LAST_ATTEMPT: Duration = Duration::from_secs(5);
 
+/// Type of a refusal that is not a problem document.
+pub(crate) const FOREIGN: &str = "about:blank";
+
 /// Why an attempt failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -56,6 +59,14 @@ impl Failure {
                 _ => Meaning::Final,
             },
             Self::Final(_) => Meaning::Final,
+        }
+    }
+
+    /// Whether something between client and server has refused the request.
+    fn is_foreign(&self) -> bool {
+        match self {
+            Self::Refused(problem) => problem.kind == FOREIGN,
+            Self::Unsent(_) | Self::Unanswered(_) | Self::Final(_) => false,
         }
     }
 
@@ -147,6 +158,9 @@ impl<'a> Attempts<'a> {
         self.is_first = false;
         let meaning = failure.meaning();
         if meaning == Meaning::Final {
+            if self.executed_by.is_some() && failure.is_foreign() {
+                return Err(self.outcome_unknown(&failure, "the answer is not the server's own"));
+            }
             self.servers.set_current(attempt.server);
             return Err(self.given_up(failure, Duration::ZERO));
         }
@@ -193,15 +207,15 @@ impl<'a> Attempts<'a> {
 
     /// How long the request is tried, from its first attempt.
     fn limit(&self, meaning: Meaning) -> Duration {
+        let is_connecting = meaning == Meaning::Unexecuted && !self.servers.is_reached();
         if self.request.single {
-            return Duration::ZERO;
-        }
-        match meaning {
-            Meaning::Unexecuted if !self.servers.is_reached() => self.options.connect_wait,
-            _ if self.options.resend_for.is_zero() => Duration::ZERO,
-            Meaning::Unexecuted | Meaning::InDoubt | Meaning::OtherGeneration | Meaning::Final => {
-                self.options.resend_for + self.request.extra_timeout
-            }
+            Duration::ZERO
+        } else if is_connecting {
+            self.options.connect_wait
+        } else if self.options.resend_for.is_zero() {
+            Duration::ZERO
+        } else {
+            self.options.resend_for + self.request.extra_timeout
         }
     }
 
@@ -339,6 +353,9 @@ mod tests {
             (second.server, second.generation, &second.request_id),
             (first.server, first.generation, &first.request_id)
         );
+        let proxy = Problem { kind: FOREIGN.to_owned(), ..ProblemKind::Internal.problem(None) };
+        let error = attempts.failed(&attempts.next(now), Failure::Refused(Box::new(proxy)), now).unwrap_err();
+        assert!(matches!(&error, Error::OutcomeUnknown { .. }), "{error}");
         let problem = ProblemKind::OtherGeneration.problem(None);
         let error = attempts.failed(&attempts.next(now), Failure::Refused(Box::new(problem)), now).unwrap_err();
         assert!(matches!(&error, Error::OutcomeUnknown { check, .. } if check == "GET /v1/jobs/1"), "{error}");

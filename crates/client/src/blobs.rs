@@ -181,12 +181,16 @@ impl Client {
         }
     }
 
+    async fn progress(&self, id: BlobId) -> Result<UploadView, Error> {
+        self.request_json(&single(ApiRequest::get(format!("/v1/blobs/{id}/upload")))).await
+    }
+
     /// Sends one chunk. Without an offset, requests it from the server first.
     async fn send_next(&self, content: &HashedContent, offset: Option<u64>) -> Result<UploadView, Error> {
         let id = content.id;
         let offset = match offset {
             Some(offset) => offset,
-            None => match self.get::<UploadView>(format!("/v1/blobs/{id}/upload")).await {
+            None => match self.progress(id).await {
                 Ok(progress) if progress.done => return Ok(progress),
                 // An upload with another size is discarded by the server when this one starts.
                 Ok(progress) if progress.bytes == content.bytes && progress.received < content.bytes => {
@@ -202,14 +206,18 @@ impl Client {
         // Empty content has no byte range.
         let last = (offset + chunk.len() as u64).checked_sub(1);
         let content_range = last.map(|last| format!("bytes {offset}-{last}/{}", content.bytes));
-        // After a failure the upload continues at the server's offset, instead of sending the same chunk again.
-        self.request_json(&ApiRequest { content_range, single: true, ..request.body(OCTETS, chunk) }).await
+        self.request_json(&single(ApiRequest { content_range, ..request.body(OCTETS, chunk) })).await
     }
 
     pub async fn get_blob(&self, id: BlobId) -> Result<Download, Error> {
         let body = self.transport.open(&ApiRequest::get(format!("/v1/blobs/{id}"))).await?;
         Ok(Download { id, body, hasher: blake3::Hasher::new(), transport: Arc::clone(&self.transport) })
     }
+}
+
+/// A request that the upload repeats itself: after a failure it continues at the server's offset.
+fn single(request: ApiRequest) -> ApiRequest {
+    ApiRequest { single: true, ..request }
 }
 
 /// Whether the upload can be resumed: the connection broke, or the server has not noticed yet that it did.

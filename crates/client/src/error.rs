@@ -11,9 +11,8 @@ use crate::address::InvalidAddress;
 /// Error of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No server was reached, or none answered. The request was sent again for `tried_for`, as [`crate::Options`] say.
-    /// It may have been executed unless it failed to connect, which is harmless for the requests with this error: they
-    /// read, are idempotent or have an idempotency key.
+    /// No server was reached, or none answered, for `tried_for`. The request may have been executed. It may be repeated:
+    /// it reads, is idempotent, has an idempotency key, or was not sent at all.
     #[error("cannot reach {}: {}{}", place(servers), innermost(.source.as_ref()), duration(*tried_for))]
     Unreachable { servers: String, tried_for: Duration, source: Box<dyn StdError + Send + Sync> },
     /// The server refused the request.

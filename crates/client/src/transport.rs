@@ -17,7 +17,7 @@ use hyper_util::rt::TokioExecutor;
 use tokio::time::{sleep, timeout};
 
 use crate::address::Address;
-use crate::attempts::{Attempt, Attempts, Failure};
+use crate::attempts::{Attempt, Attempts, FOREIGN, Failure};
 use crate::client::Options;
 use crate::error::{Error, seconds};
 use crate::request::ApiRequest;
@@ -271,7 +271,7 @@ fn problem(status: StatusCode, body: &[u8]) -> Problem {
         let text = String::from_utf8_lossy(&body[..body.len().min(200)]).trim().to_owned();
         let reason = status.canonical_reason().unwrap_or("an unknown status");
         Problem {
-            kind: "about:blank".to_owned(),
+            kind: FOREIGN.to_owned(),
             title: reason.to_owned(),
             status: status.as_u16(),
             detail: if text.is_empty() { format!("the server returned {status}") } else { text },

@@ -7,6 +7,7 @@ mod audit;
 mod change;
 mod content;
 mod governance;
+pub mod headers;
 mod job;
 mod node;
 pub mod openapi;

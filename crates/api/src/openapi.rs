@@ -17,7 +17,15 @@ pub const CHECKED_IN: &str = include_str!("../openapi.json");
 
 const DESCRIPTION: &str = "Outlast runs jobs and workflows durably. Requests and responses are JSON. Times are RFC 3339 \
     in UTC, durations are integers in milliseconds, ids are opaque strings. A change is durable before it is \
-    acknowledged. Errors are problem documents (RFC 9457) with a stable `code`.";
+    acknowledged. Errors are problem documents (RFC 9457) with a stable `code`.\n\nAfter a broken connection a client does \
+    not know whether its request was executed. A request with `Idempotency-Key` or `Outlast-Request-Id` can be sent \
+    again. The server keeps the answer to a request with an id in memory for 5 minutes, up to 64 KiB: a resent request \
+    gets it again, with `Outlast-Replayed: true`, and waits for it if the first one is in progress. The same id with \
+    another method, path or body is refused with `request_id_conflict`. Bodies that are not JSON or larger than 1 MiB \
+    are not covered: the header is ignored, so give every job of such a batch an `idempotency_key`. A restart of the \
+    server forgets the answers. Every response names the generation of the server in `Outlast-Generation`, which \
+    changes with a restart; a request with `Outlast-If-Generation` is refused with `other_generation`, unexecuted, \
+    by a server of another generation.";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Method {

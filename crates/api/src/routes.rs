@@ -107,6 +107,7 @@ impl Routes {
             description: path_parameter(path, name).to_owned(),
             schema: json!({"type": "string"}),
         });
+        let parameters = parameters.chain(request_id(method));
         self.operations.push(Operation {
             method,
             path,
@@ -122,6 +123,22 @@ impl Routes {
         });
         let at = self.operations.len() - 1;
         Builder { routes: self, at }
+    }
+}
+
+/// The header that names a request which changes something.
+fn request_id(method: Method) -> Option<Parameter> {
+    let description =
+        "Name of the request, 32 hexadecimal digits. Sent again under the same name, it gets the first answer.";
+    match method {
+        Method::Post | Method::Delete => Some(Parameter {
+            name: "Outlast-Request-Id",
+            place: "header",
+            description: description.to_owned(),
+            schema: json!({"type": "string", "pattern": "^[0-9a-f]{32}$"}),
+        }),
+        // Uploads have an offset of their own, and reads change nothing.
+        Method::Put | Method::Get | Method::Head => None,
     }
 }
 

@@ -26,6 +26,11 @@ pub struct Address {
 }
 
 impl Address {
+    /// Parses one or more addresses, separated by commas.
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, InvalidAddress> {
+        text.split(',').map(|address| address.trim().parse()).collect()
+    }
+
     /// Host and port in the form of the `Host` header.
     pub fn authority(&self) -> &str {
         &self.authority
@@ -95,6 +100,17 @@ mod tests {
         assert_eq!(address.uri("/v1/jobs").unwrap().to_string(), "http://[::1]:7070/outlast/v1/jobs");
         let address: Address = "http://example.org".parse().unwrap();
         assert_eq!(address.host_and_port(), ("example.org", 80));
+    }
+
+    #[test]
+    fn a_list_has_at_least_one_address_and_no_empty_ones() {
+        let shown =
+            |text| Address::parse_list(text).map(|list| list.iter().map(Address::to_string).collect::<Vec<_>>());
+        assert_eq!(shown("a:1, http://b:2/x").unwrap(), ["http://a:1", "http://b:2/x"]);
+        assert_eq!(shown("a:1").unwrap(), ["http://a:1"]);
+        for text in ["", "a:1,", ",", "a:1,,b:2", "a:1,ftp://b"] {
+            assert!(matches!(shown(text), Err(InvalidAddress::Malformed(_))), "{text}");
+        }
     }
 
     #[test]

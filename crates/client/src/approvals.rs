@@ -1,13 +1,12 @@
 //! Approvals: pending jobs and the decisions of people.
 
 use api::{ApprovalDetailView, ApprovalRequest, ApprovalView, JobView, Page};
-use hyper::Method;
 use model::id::JobId;
 
-use crate::client::{Client, JSON, to_json};
+use crate::client::{Client, to_json};
 use crate::error::Error;
 use crate::query::Query;
-use crate::transport::ApiRequest;
+use crate::request::{ApiRequest, Repeat};
 
 /// Filter of the approval list, oldest first. `None` fields match all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -42,7 +41,9 @@ impl Client {
     }
 
     async fn decide(&self, id: JobId, verb: &str, request: &ApprovalRequest) -> Result<JobView, Error> {
-        let path = format!("/v1/approvals/{id}/{verb}");
-        self.request_json(&ApiRequest::new(Method::POST, path).body(JSON, to_json(request)?)).await
+        // Not idempotent: another rule may ask after the approval, and a repetition would answer it.
+        let repeat = Repeat::once(format!("/v1/approvals/{id}"));
+        let request = ApiRequest::post(format!("/v1/approvals/{id}/{verb}"), repeat).json(to_json(request)?);
+        self.request_json(&request).await
     }
 }

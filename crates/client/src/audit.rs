@@ -8,14 +8,14 @@ use std::time::Duration;
 use api::{AuditEntryView, AuditReportView, Page};
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use hyper::Method;
 use hyper::body::Incoming;
 use model::id::JobId;
 
 use crate::client::Client;
 use crate::error::Error;
 use crate::query::Query;
-use crate::transport::{ApiRequest, Transport};
+use crate::request::ApiRequest;
+use crate::transport::Transport;
 pub use verify::{InvalidKnownLink, InvalidLine, KnownLink, Verifier};
 
 /// Timeout of the verification of the whole log by the server.
@@ -70,16 +70,12 @@ impl Client {
 
     /// Lets the server verify its whole log.
     pub async fn verify_audit(&self) -> Result<AuditReportView, Error> {
-        self.request_json(&ApiRequest {
-            extra_timeout: VERIFY_TIMEOUT,
-            ..ApiRequest::new(Method::GET, "/v1/audit/verify")
-        })
-        .await
+        self.request_json(&ApiRequest { extra_timeout: VERIFY_TIMEOUT, ..ApiRequest::get("/v1/audit/verify") }).await
     }
 
     /// The whole log as JSON lines, see [`Verifier`].
     pub async fn export_audit(&self) -> Result<Export, Error> {
-        let body = self.transport.open(&ApiRequest::new(Method::GET, "/v1/audit/export")).await?;
+        let body = self.transport.open(&ApiRequest::get("/v1/audit/export")).await?;
         Ok(Export { body, transport: self.transport.clone() })
     }
 }

@@ -12,11 +12,12 @@ use http_body_util::BodyExt;
 use hyper::Method;
 use hyper::body::Incoming;
 use model::blob::BlobId;
-use tokio::time::sleep;
 
-use crate::client::{Client, JSON, to_json};
+use crate::backoff::Outage;
+use crate::client::{Client, to_json};
 use crate::error::Error;
-use crate::transport::{ApiRequest, Transport};
+use crate::request::{ApiRequest, Repeat};
+use crate::transport::Transport;
 
 const OCTETS: &str = "application/octet-stream";
 /// Upload size of one request: large enough to be fast, small enough to be resent.
@@ -135,7 +136,7 @@ impl Client {
         let mut missing = Vec::new();
         for chunk in blobs.chunks(MISSING_IDS_MAX) {
             let list = BlobList { blobs: chunk.to_vec() };
-            let request = ApiRequest::new(Method::POST, "/v1/blobs/missing").body(JSON, to_json(&list)?);
+            let request = ApiRequest::post("/v1/blobs/missing", Repeat::Harmless).json(to_json(&list)?);
             let response: MissingView = self.request_json(&request).await?;
             missing.extend(response.missing);
         }
@@ -154,10 +155,10 @@ impl Client {
     }
 
     /// Uploads content, resuming an earlier upload. After a broken connection it requests the server's offset and
-    /// resumes, up to `Options::reconnects` times in a row. `on_progress` receives the number of bytes uploaded.
+    /// resumes; it fails after an outage longer than [`crate::Options::resend_for`]. `on_progress` receives the number of
+    /// bytes uploaded.
     pub async fn upload(&self, content: &HashedContent, mut on_progress: impl FnMut(u64)) -> Result<(), Error> {
-        let options = self.transport.options();
-        let (mut failures, mut pause) = (0, options.retry_pause);
+        let mut outage = Outage::default();
         // Single-chunk content is always sent from the start.
         let mut offset = (content.bytes <= CHUNK_BYTES).then_some(0);
         loop {
@@ -169,17 +170,19 @@ impl Client {
                 Ok(progress) => {
                     on_progress(progress.received);
                     offset = Some(progress.received);
-                    (failures, pause) = (0, options.retry_pause);
+                    outage.end();
                 }
-                Err(error) if failures < options.reconnects && is_resumable(&error) => {
-                    failures += 1;
+                Err(error) if is_resumable(&error) => {
                     offset = None;
-                    sleep(pause).await;
-                    pause *= 2;
+                    outage.wait_or_fail(error, self.options().resend_for).await?;
                 }
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    async fn progress(&self, id: BlobId) -> Result<UploadView, Error> {
+        self.request_json(&single(ApiRequest::get(format!("/v1/blobs/{id}/upload")))).await
     }
 
     /// Sends one chunk. Without an offset, requests it from the server first.
@@ -187,7 +190,7 @@ impl Client {
         let id = content.id;
         let offset = match offset {
             Some(offset) => offset,
-            None => match self.get::<UploadView>(format!("/v1/blobs/{id}/upload")).await {
+            None => match self.progress(id).await {
                 Ok(progress) if progress.done => return Ok(progress),
                 // An upload with another size is discarded by the server when this one starts.
                 Ok(progress) if progress.bytes == content.bytes && progress.received < content.bytes => {
@@ -199,17 +202,22 @@ impl Client {
             },
         };
         let chunk = content.chunk(offset)?;
-        let request = ApiRequest::new(Method::PUT, format!("/v1/blobs/{id}"));
+        let request = ApiRequest::new(Method::PUT, format!("/v1/blobs/{id}"), Repeat::Harmless);
         // Empty content has no byte range.
         let last = (offset + chunk.len() as u64).checked_sub(1);
         let content_range = last.map(|last| format!("bytes {offset}-{last}/{}", content.bytes));
-        self.request_json(&ApiRequest { content_range, ..request.body(OCTETS, chunk) }).await
+        self.request_json(&single(ApiRequest { content_range, ..request.body(OCTETS, chunk) })).await
     }
 
     pub async fn get_blob(&self, id: BlobId) -> Result<Download, Error> {
-        let body = self.transport.open(&ApiRequest::new(Method::GET, format!("/v1/blobs/{id}"))).await?;
+        let body = self.transport.open(&ApiRequest::get(format!("/v1/blobs/{id}"))).await?;
         Ok(Download { id, body, hasher: blake3::Hasher::new(), transport: Arc::clone(&self.transport) })
     }
+}
+
+/// A request that the upload repeats itself: after a failure it continues at the server's offset.
+fn single(request: ApiRequest) -> ApiRequest {
+    ApiRequest { single: true, ..request }
 }
 
 /// Whether the upload can be resumed: the connection broke, or the server has not noticed yet that it did.
@@ -219,7 +227,7 @@ fn is_resumable(error: &Error) -> bool {
         Error::Refused(problem) => {
             matches!(problem.code.as_str(), "wrong_offset" | "busy" | "not_ready" | "stopping" | "interrupted")
         }
-        Error::Protocol(_) | Error::Address(_) | Error::File { .. } => false,
+        Error::OutcomeUnknown { .. } | Error::Protocol(_) | Error::Address(_) | Error::File { .. } => false,
     }
 }
 

@@ -10,7 +10,8 @@ use serde::de::DeserializeOwned;
 
 use crate::address::Address;
 use crate::error::Error;
-use crate::transport::{ApiRequest, Transport};
+use crate::request::{ApiRequest, Repeat};
+use crate::transport::Transport;
 
 /// Options of a client.
 #[derive(Debug, Clone)]
@@ -19,14 +20,16 @@ pub struct Options {
     pub token: Option<String>,
     /// Person on whose behalf requests are made. Recorded in the audit log, not authenticated.
     pub actor: Option<String>,
-    /// Request timeout, in addition to the time the server was asked to wait.
+    /// Timeout of an attempt, in addition to the time the server was asked to wait.
     pub timeout: Duration,
-    /// Retries of a failed connection attempt.
-    pub retries: u32,
-    /// Delay before the first retry; doubles with each retry.
-    pub retry_pause: Duration,
-    /// Consecutive reconnects of a broken event stream or upload.
-    pub reconnects: u32,
+    /// For how long a request that got no answer is sent again, from its first attempt, in addition to the time the
+    /// server was asked to wait. Also the longest outage that an event stream or upload tolerates. Zero: each server is
+    /// tried once.
+    pub resend_for: Duration,
+    /// For how long a client that has not reached any server yet tries to connect.
+    pub connect_wait: Duration,
+    /// Called with a message for the user when a request has failed for a second and is sent again; once per request.
+    pub on_outage: Option<fn(&str)>,
 }
 
 impl Default for Options {
@@ -35,43 +38,65 @@ impl Default for Options {
             token: None,
             actor: None,
             timeout: Duration::from_secs(30),
-            retries: 2,
-            retry_pause: Duration::from_millis(100),
-            reconnects: 10,
+            resend_for: Duration::from_secs(60),
+            connect_wait: Duration::from_secs(30),
+            on_outage: None,
         }
     }
 }
 
-/// Client of one server. Clones share connections.
+/// Client of one or more servers with the same data. Clones share connections.
+///
+/// The server that answered last is used first. The others are tried in turn if it cannot be reached, starts or stops.
+/// A request that got no answer is sent again, so that it survives the restart of a server:
+///
+/// - Requests that read are simply repeated, as are those that are idempotent: cancel, retract, drain, delete, …
+/// - A submitted job, a started workflow and a created queue have an idempotency key; without one, the client generates
+///   it.
+/// - Everything else has an id, under which its server gives the first answer again. If the server has restarted in
+///   between, the error is [`Error::OutcomeUnknown`].
 #[derive(Debug, Clone)]
 pub struct Client {
     pub(crate) transport: Arc<Transport>,
 }
 
 impl Client {
-    pub fn new(base_url: &str) -> Result<Self, Error> {
-        Self::with_options(base_url, Options::default())
+    /// `servers`: one or more URLs, separated by commas.
+    pub fn new(servers: &str) -> Result<Self, Error> {
+        Self::with_options(servers, Options::default())
     }
 
-    pub fn with_options(base_url: &str, options: Options) -> Result<Self, Error> {
-        let address: Address = base_url.parse()?;
-        Ok(Self { transport: Arc::new(Transport::new(address, options)) })
+    /// `servers`: one or more URLs, separated by commas.
+    pub fn with_options(servers: &str, options: Options) -> Result<Self, Error> {
+        Ok(Self { transport: Arc::new(Transport::new(Address::parse_list(servers)?, options)) })
     }
 
+    /// The same client, connections included, with another [`Options::resend_for`].
+    pub fn resending_for(&self, limit: Duration) -> Self {
+        let options = Options { resend_for: limit, ..self.options().clone() };
+        Self { transport: Arc::new(self.transport.with_options(options)) }
+    }
+
+    pub fn options(&self) -> &Options {
+        self.transport.options()
+    }
+
+    /// Address of the server that answered last.
     pub fn address(&self) -> &Address {
         self.transport.address()
     }
 
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: String) -> Result<T, Error> {
-        self.request_json(&ApiRequest::new(Method::GET, path)).await
+        self.request_json(&ApiRequest::get(path)).await
     }
 
-    pub(crate) async fn post<T: DeserializeOwned>(&self, path: String) -> Result<T, Error> {
-        self.request_json(&ApiRequest::new(Method::POST, path)).await
+    /// An action without a body.
+    pub(crate) async fn act<T: DeserializeOwned>(&self, path: String, repeat: Repeat) -> Result<T, Error> {
+        self.request_json(&ApiRequest::post(path, repeat)).await
     }
 
     pub(crate) async fn delete(&self, path: String) -> Result<(), Error> {
-        self.transport.send(&ApiRequest::new(Method::DELETE, path)).await.map(drop)
+        self.transport.send(&ApiRequest::new(Method::DELETE, path, Repeat::Deletion)).await.map(drop)
     }
 
     /// Sends a request and decodes the JSON response.
@@ -81,9 +106,6 @@ impl Client {
             .map_err(|error| Error::Protocol(format!("{} {}: {error}", request.method, request.path)))
     }
 }
-
-pub(crate) const JSON: &str = "application/json";
-pub(crate) const NDJSON: &str = "application/x-ndjson";
 
 pub(crate) fn to_json(value: &impl Serialize) -> Result<Bytes, Error> {
     let body = serde_json::to_vec(value);

@@ -9,7 +9,7 @@ use model::id::JobId;
 use crate::client::Client;
 use crate::error::Error;
 use crate::query::Query;
-use crate::transport::ApiRequest;
+use crate::request::{ApiRequest, Repeat};
 
 /// Selects dead letters. `None` fields match all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -53,7 +53,7 @@ impl Client {
     }
 
     pub async fn retry_dead_letter(&self, id: JobId) -> Result<JobView, Error> {
-        self.post(format!("/v1/dlq/{id}/retry")).await
+        self.act(format!("/v1/dlq/{id}/retry"), Repeat::once(format!("/v1/jobs/{id}"))).await
     }
 
     /// Deletes a dead letter together with its job.
@@ -65,6 +65,7 @@ impl Client {
     /// `all`.
     pub async fn purge_dead_letters(&self, filter: &Filter, all: bool) -> Result<PurgedView, Error> {
         let path = filter.query().with("all", all.then_some(true)).append_to("/v1/dlq");
-        self.request_json(&ApiRequest::new(Method::DELETE, path)).await
+        // A repetition would also delete the ones that came in between.
+        self.request_json(&ApiRequest::new(Method::DELETE, path, Repeat::once("/v1/dlq"))).await
     }
 }

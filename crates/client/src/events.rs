@@ -5,22 +5,20 @@ use std::time::Duration;
 
 use api::ChangeView;
 use http_body_util::BodyExt;
-use hyper::Method;
 use hyper::body::Incoming;
 use model::id::{JobId, WorkflowId};
 use model::queue::QueueRef;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
+use crate::backoff::Outage;
 use crate::client::Client;
 use crate::error::Error;
 use crate::query::Query;
+use crate::request::ApiRequest;
 use crate::sse::Parser;
-use crate::transport::ApiRequest;
 
 /// A stream without any data, including keep-alives, for this long is reconnected.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
-const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
-const RECONNECT_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// Start position of a subscription.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -61,7 +59,7 @@ pub struct Events {
     since: Since,
     connection: Option<Connection>,
     ready: VecDeque<ChangeView>,
-    failures: u32,
+    outage: Outage,
 }
 
 #[derive(Debug)]
@@ -73,8 +71,8 @@ struct Connection {
 impl Client {
     /// Subscribes to changes. Connects before returning, so that no later change is missed.
     pub async fn events(&self, since: Since, filter: EventFilter) -> Result<Events, Error> {
-        let mut events =
-            Events { client: self.clone(), filter, since, connection: None, ready: VecDeque::new(), failures: 0 };
+        let (connection, ready, outage) = (None, VecDeque::new(), Outage::default());
+        let mut events = Events { client: self.clone(), filter, since, connection, ready, outage };
         events.connect().await?;
         Ok(events)
     }
@@ -82,7 +80,7 @@ impl Client {
 
 impl Events {
     /// The next change. Errors are final: the server refused the request (410 `cursor_expired` for a cursor that is too
-    /// old), or all reconnects failed.
+    /// old), or it cannot be reached for longer than [`crate::Options::resend_for`].
     pub async fn next(&mut self) -> Result<ChangeView, Error> {
         loop {
             if let Some(change) = self.ready.pop_front() {
@@ -90,8 +88,12 @@ impl Events {
                 return Ok(change);
             }
             match self.read().await {
-                Ok(()) => self.failures = 0,
-                Err(error @ Error::Unreachable { .. }) => self.recover(error).await?,
+                Ok(()) => self.outage.end(),
+                Err(error @ Error::Unreachable { .. }) => {
+                    // The next read reconnects.
+                    self.connection = None;
+                    self.outage.wait_or_fail(error, self.client.options().resend_for).await?;
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -110,20 +112,8 @@ impl Events {
             .with("workflow", self.filter.workflow)
             .with("kind", self.filter.kind.as_deref())
             .append_to("/v1/events");
-        let body = self.client.transport.open(&ApiRequest::new(Method::GET, path)).await?;
+        let body = self.client.transport.open(&ApiRequest::get(path)).await?;
         self.connection = Some(Connection { body, parser: Parser::default() });
-        Ok(())
-    }
-
-    /// Drops the broken connection and waits; the next read reconnects.
-    async fn recover(&mut self, error: Error) -> Result<(), Error> {
-        self.connection = None;
-        if self.failures >= self.client.transport.options().reconnects {
-            return Err(error);
-        }
-        let pause = RECONNECT_PAUSE.saturating_mul(1 << self.failures.min(16)).min(RECONNECT_PAUSE_MAX);
-        self.failures += 1;
-        sleep(pause).await;
         Ok(())
     }
 

@@ -1,10 +1,8 @@
 //! Liveness, readiness and version of a server.
 
-use hyper::Method;
-
 use crate::client::Client;
 use crate::error::Error;
-use crate::transport::ApiRequest;
+use crate::request::ApiRequest;
 
 /// Response to a liveness check.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,9 +12,9 @@ pub struct Health {
 }
 
 impl Client {
-    /// Liveness check.
+    /// Liveness check. Not repeated: fails at once if no server is alive.
     pub async fn health(&self) -> Result<Health, Error> {
-        let response = self.transport.send(&ApiRequest::new(Method::GET, "/healthz")).await?;
+        let response = self.transport.send(&probe("/healthz")).await?;
         let body: Option<serde_json::Value> = serde_json::from_slice(&response.body).ok();
         let from_body = body.as_ref().and_then(|body| body.get("version")?.as_str());
         let header = response.head.headers.get("server").and_then(|value| value.to_str().ok());
@@ -24,8 +22,12 @@ impl Client {
         Ok(Health { version: from_body.or(from_header).map(str::to_owned) })
     }
 
-    /// Readiness check. Fails until the server accepts requests.
+    /// Readiness check. Not repeated: fails until a server accepts requests.
     pub async fn ready(&self) -> Result<(), Error> {
-        self.transport.send(&ApiRequest::new(Method::GET, "/readyz")).await.map(drop)
+        self.transport.send(&probe("/readyz")).await.map(drop)
     }
+}
+
+fn probe(path: &str) -> ApiRequest {
+    ApiRequest { single: true, ..ApiRequest::get(path) }
 }

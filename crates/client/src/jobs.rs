@@ -4,17 +4,18 @@ use std::time::Duration;
 
 use api::{AcceptedView, BatchView, HistoryView, JobView, OriginalView, Page, WhyView};
 use bytes::Bytes;
-use hyper::Method;
 use model::id::JobId;
 use model::queue::QueueRef;
 use model::spec::JobSpec;
 use model::state::State;
-use serde::Serialize;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 
-use crate::client::{Client, JSON, NDJSON, to_json};
+use crate::client::{Client, to_json};
 use crate::error::Error;
 use crate::query::Query;
-use crate::transport::ApiRequest;
+use crate::random;
+use crate::request::{ApiRequest, NDJSON, Repeat};
 
 /// Filter of a job list. `None` fields match all jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -50,7 +51,8 @@ impl JobList {
 /// Options of a submission.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SubmitOptions {
-    /// Makes a repeated request create no second job. For single jobs only.
+    /// Makes a repeated request create no second job. For single jobs only. If neither this nor the job has one, the
+    /// client generates it.
     pub idempotency_key: Option<String>,
     /// Queue of the jobs that name none themselves.
     pub queue: Option<QueueRef>,
@@ -63,26 +65,33 @@ impl Client {
 
     /// Submits one job given as JSON.
     pub async fn submit_raw(&self, job: Bytes, options: &SubmitOptions) -> Result<AcceptedView, Error> {
-        self.request_json(&submission(job, JSON, options, None)).await
+        let (request, is_keyed) = one(job, options, None)?;
+        let accepted: AcceptedView = self.request_json(&request).await?;
+        // A generated key is new: only this call can have used it before.
+        Ok(AcceptedView { deduplicated: accepted.deduplicated && is_keyed, ..accepted })
     }
 
     /// Submits one job and waits until it is terminal or `wait` has passed.
     pub async fn submit_and_wait(&self, job: Bytes, options: &SubmitOptions, wait: Duration) -> Result<JobView, Error> {
-        self.request_json(&submission(job, JSON, options, Some(wait))).await
+        self.request_json(&one(job, options, Some(wait))?.0).await
     }
 
-    /// Submits several jobs. Each is accepted or refused individually; results are in the order of the jobs.
+    /// Submits several jobs. Each is accepted or refused individually; results are in the order of the jobs. A batch
+    /// whose jobs all have an idempotency key survives the restart of a server.
     pub async fn submit_batch(&self, jobs: &[JobSpec]) -> Result<BatchView, Error> {
         #[derive(Serialize)]
         struct Batch<'a> {
             jobs: &'a [JobSpec],
         }
-        self.request_json(&submission(to_json(&Batch { jobs })?, JSON, &SubmitOptions::default(), None)).await
+        let is_keyed = jobs.iter().all(|job| job.idempotency_key.is_some());
+        let path = submit_path(&SubmitOptions::default(), None);
+        self.request_json(&ApiRequest::post(path, batch(is_keyed)).json(to_json(&Batch { jobs })?)).await
     }
 
-    /// Submits several jobs, one per line.
+    /// Submits several jobs, one per line. See [`Client::submit_batch`].
     pub async fn submit_ndjson(&self, lines: Bytes, options: &SubmitOptions) -> Result<BatchView, Error> {
-        self.request_json(&submission(lines, NDJSON, options, None)).await
+        let request = ApiRequest::post(submit_path(options, None), batch(all_keyed(&lines))).body(NDJSON, lines);
+        self.request_json(&request).await
     }
 
     pub async fn job(&self, id: JobId) -> Result<JobView, Error> {
@@ -92,12 +101,12 @@ impl Client {
     /// Returns the job once it is terminal, or its current state after `wait`.
     pub async fn wait(&self, id: JobId, wait: Duration) -> Result<JobView, Error> {
         let path = Query::default().with("wait_ms", Some(wait.as_millis())).append_to(&format!("/v1/jobs/{id}"));
-        self.request_json(&ApiRequest { extra_timeout: wait, ..ApiRequest::new(Method::GET, path) }).await
+        self.request_json(&ApiRequest { extra_timeout: wait, ..ApiRequest::get(path) }).await
     }
 
     /// The result as JSON. Fails while the job is not terminal.
     pub async fn result(&self, id: JobId) -> Result<Bytes, Error> {
-        let request = ApiRequest::new(Method::GET, format!("/v1/jobs/{id}/result"));
+        let request = ApiRequest::get(format!("/v1/jobs/{id}/result"));
         self.transport.send(&request).await.map(|response| response.body)
     }
 
@@ -121,20 +130,22 @@ impl Client {
     }
 
     pub async fn cancel(&self, id: JobId) -> Result<JobView, Error> {
-        self.post(format!("/v1/jobs/{id}/cancel")).await
+        self.act(format!("/v1/jobs/{id}/cancel"), Repeat::Idempotent).await
     }
 
     pub async fn retry(&self, id: JobId) -> Result<JobView, Error> {
-        self.post(format!("/v1/jobs/{id}/retry")).await
+        // Not idempotent: the job may fail again in between, and a repetition would use another retry.
+        self.act(format!("/v1/jobs/{id}/retry"), Repeat::once(format!("/v1/jobs/{id}"))).await
     }
 
     pub async fn retract(&self, id: JobId) -> Result<JobView, Error> {
-        self.post(format!("/v1/jobs/{id}/retract")).await
+        self.act(format!("/v1/jobs/{id}/retract"), Repeat::Idempotent).await
     }
 
     /// Releases the result of a quarantined job.
     pub async fn release(&self, id: JobId) -> Result<JobView, Error> {
-        self.post(format!("/v1/jobs/{id}/release")).await
+        // Not idempotent: a repetition could release another result.
+        self.act(format!("/v1/jobs/{id}/release"), Repeat::once(format!("/v1/jobs/{id}"))).await
     }
 
     /// Deletes a terminal job before its retention ends.
@@ -163,12 +174,67 @@ impl Filter {
     }
 }
 
-fn submission(body: Bytes, content_type: &'static str, options: &SubmitOptions, wait: Option<Duration>) -> ApiRequest {
+fn submit_path(options: &SubmitOptions, wait: Option<Duration>) -> String {
     let path = match options.queue {
         Some(queue) => format!("/v1/queues/{queue}/jobs"),
         None => "/v1/jobs".to_owned(),
     };
-    let path = Query::default().with("wait_ms", wait.map(|wait| wait.as_millis())).append_to(&path);
-    let request = ApiRequest::new(Method::POST, path).body(content_type, body);
-    ApiRequest { idempotency_key: options.idempotency_key.clone(), extra_timeout: wait.unwrap_or_default(), ..request }
+    Query::default().with("wait_ms", wait.map(|wait| wait.as_millis())).append_to(&path)
+}
+
+/// The submit of one job, and whether its idempotency key is the caller's.
+fn one(job: Bytes, options: &SubmitOptions, wait: Option<Duration>) -> Result<(ApiRequest, bool), Error> {
+    let is_keyed = options.idempotency_key.is_some() || has_key(&job);
+    let idempotency_key = match is_keyed {
+        true => options.idempotency_key.clone(),
+        false => Some(random::idempotency_key()?),
+    };
+    let request = ApiRequest::post(submit_path(options, wait), Repeat::Harmless).json(job);
+    Ok((ApiRequest { idempotency_key, extra_timeout: wait.unwrap_or_default(), ..request }, is_keyed))
+}
+
+fn batch(is_keyed: bool) -> Repeat {
+    let check = "GET /v1/jobs (a batch whose jobs all have an `idempotency_key` is sent again)";
+    if is_keyed { Repeat::Harmless } else { Repeat::Once { check: check.to_owned() } }
+}
+
+/// Whether the JSON of a job has an idempotency key.
+fn has_key(job: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Keyed {
+        idempotency_key: Option<IgnoredAny>,
+    }
+    serde_json::from_slice::<Keyed>(job).is_ok_and(|job| job.idempotency_key.is_some())
+}
+
+/// Whether all jobs of NDJSON have an idempotency key. Usually all have one or none, so that one line is read.
+fn all_keyed(lines: &[u8]) -> bool {
+    lines.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()).all(has_key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_job_without_a_key_gets_one() {
+        let keyed = |job: &'static str, key: Option<&str>| {
+            let options = SubmitOptions { idempotency_key: key.map(str::to_owned), queue: None };
+            let (request, is_keyed) = one(Bytes::from_static(job.as_bytes()), &options, None).unwrap();
+            (request.idempotency_key, is_keyed)
+        };
+        assert_eq!(keyed(r#"{"run":1}"#, Some("k")), (Some("k".to_owned()), true));
+        assert_eq!(keyed(r#"{"run":1,"idempotency_key":"k"}"#, None), (None, true));
+        for unkeyed in [r#"{"run":1}"#, r#"{"run":1,"idempotency_key":null}"#, "nonsense"] {
+            let (generated, is_keyed) = keyed(unkeyed, None);
+            assert!(!is_keyed && random::is_generated_key(&generated.unwrap()), "{unkeyed}");
+        }
+    }
+
+    #[test]
+    fn a_batch_is_repeatable_if_all_its_jobs_have_a_key() {
+        assert!(all_keyed(b"{\"idempotency_key\":\"a\"}\n\n {\"run\":{},\"idempotency_key\":\"b\"}\r\n"));
+        assert!(!all_keyed(b"{\"idempotency_key\":\"a\"}\n{}\n"));
+        assert!(!all_keyed(b"{\"run\":{\"idempotency_key\":\"a\"}}"));
+    }
 }

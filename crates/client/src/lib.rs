@@ -7,7 +7,9 @@
 
 mod address;
 pub mod approvals;
+mod attempts;
 pub mod audit;
+mod backoff;
 pub mod blobs;
 mod client;
 pub mod dead_letters;
@@ -21,7 +23,10 @@ pub mod nodes;
 pub mod policy;
 mod query;
 pub mod queues;
+mod random;
+mod request;
 pub mod schedules;
+mod servers;
 pub mod sse;
 mod transport;
 pub mod workers;
@@ -30,3 +35,4 @@ pub mod workflows;
 pub use address::{Address, InvalidAddress};
 pub use client::{Client, Options};
 pub use error::{Error, describe};
+pub use random::is_generated_key;

@@ -7,7 +7,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use hyper::Method;
 use hyper::body::Incoming;
 use model::id::{Attempt, JobId};
 use model::time::Timestamp;
@@ -16,8 +15,8 @@ use serde::Deserialize;
 use crate::client::Client;
 use crate::error::Error;
 use crate::query::Query;
+use crate::request::ApiRequest;
 use crate::sse::{Event, Parser};
-use crate::transport::ApiRequest;
 
 /// Limit of an event. `tail` of a large log arrives as one event, and JSON escapes make it up to six times as long.
 const EVENT_BYTES_MAX: usize = 128 * 1024 * 1024;
@@ -124,7 +123,7 @@ impl Log {
             .with("tail", self.options.tail.filter(|_| !resumed))
             .with("attempt", self.options.attempt)
             .append_to(&format!("/v1/jobs/{}/logs", self.id));
-        let request = ApiRequest::new(Method::GET, path);
+        let request = ApiRequest::get(path);
         ApiRequest { accept: Some("text/event-stream"), last_event_id: self.cursor.clone(), ..request }
     }
 

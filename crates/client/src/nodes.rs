@@ -1,13 +1,12 @@
 //! Nodes of the cluster.
 
 use api::{CordonNode, CreateJoinToken, DrainNode, JoinTokenView, NewJoinTokenView, NodeView, Page};
-use hyper::Method;
 use model::id::NodeId;
 
-use crate::client::{Client, JSON, to_json};
+use crate::client::{Client, to_json};
 use crate::error::Error;
 use crate::query::segment;
-use crate::transport::ApiRequest;
+use crate::request::{ApiRequest, Repeat};
 
 impl Client {
     pub async fn nodes(&self) -> Result<Page<NodeView>, Error> {
@@ -21,18 +20,18 @@ impl Client {
     /// Gives a node no new work.
     pub async fn cordon_node(&self, id: NodeId, request: &CordonNode) -> Result<NodeView, Error> {
         let path = format!("/v1/nodes/{id}/cordon");
-        self.request_json(&ApiRequest::new(Method::POST, path).body(JSON, to_json(request)?)).await
+        self.request_json(&ApiRequest::post(path, Repeat::Idempotent).json(to_json(request)?)).await
     }
 
     /// Ends the cordon or drain of a node.
     pub async fn uncordon_node(&self, id: NodeId) -> Result<NodeView, Error> {
-        self.post(format!("/v1/nodes/{id}/uncordon")).await
+        self.act(format!("/v1/nodes/{id}/uncordon"), Repeat::Idempotent).await
     }
 
     /// Gives a node no new work and lets its work end.
     pub async fn drain_node(&self, id: NodeId, request: &DrainNode) -> Result<NodeView, Error> {
         let path = format!("/v1/nodes/{id}/drain");
-        self.request_json(&ApiRequest::new(Method::POST, path).body(JSON, to_json(request)?)).await
+        self.request_json(&ApiRequest::post(path, Repeat::Idempotent).json(to_json(request)?)).await
     }
 
     /// Removes a runner node from the cluster.
@@ -42,7 +41,8 @@ impl Client {
 
     /// Creates a token with which a node can join.
     pub async fn create_join_token(&self, request: &CreateJoinToken) -> Result<NewJoinTokenView, Error> {
-        self.request_json(&ApiRequest::new(Method::POST, "/v1/join-tokens").body(JSON, to_json(request)?)).await
+        // Repeating it may create a second token, which expires unused.
+        self.request_json(&ApiRequest::post("/v1/join-tokens", Repeat::Idempotent).json(to_json(request)?)).await
     }
 
     pub async fn join_tokens(&self) -> Result<Page<JoinTokenView>, Error> {

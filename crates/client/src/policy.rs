@@ -2,12 +2,11 @@
 
 use api::{CheckView, Page, PolicyView, TenantView};
 use bytes::Bytes;
-use hyper::Method;
 
-use crate::client::{Client, JSON};
+use crate::client::Client;
 use crate::error::Error;
 use crate::query::Query;
-use crate::transport::ApiRequest;
+use crate::request::{ApiRequest, Repeat};
 
 impl Client {
     pub async fn policy(&self) -> Result<PolicyView, Error> {
@@ -16,7 +15,7 @@ impl Client {
 
     /// Evaluates the policy for a job given as JSON, without submitting it.
     pub async fn check_policy(&self, job: Bytes) -> Result<CheckView, Error> {
-        self.request_json(&ApiRequest::new(Method::POST, "/v1/policy/check").body(JSON, job)).await
+        self.request_json(&ApiRequest::post("/v1/policy/check", Repeat::Harmless).json(job)).await
     }
 
     pub async fn tenants(&self, limit: Option<usize>, cursor: Option<&str>) -> Result<Page<TenantView>, Error> {

@@ -1,18 +1,22 @@
 //! Queues: create, inspect, drain, cancel.
 
 use api::{Page, QueueSpec, QueueView};
-use hyper::Method;
 use model::queue::QueueRef;
 
-use crate::client::{Client, JSON, to_json};
+use crate::client::{Client, to_json};
 use crate::error::Error;
 use crate::query::Query;
-use crate::transport::ApiRequest;
+use crate::random;
+use crate::request::{ApiRequest, Repeat};
 
 impl Client {
     /// Creates a queue. Only this response contains the queue's token.
     pub async fn create_queue(&self, spec: &QueueSpec) -> Result<QueueView, Error> {
-        self.request_json(&ApiRequest::new(Method::POST, "/v1/queues").body(JSON, to_json(spec)?)).await
+        let request = ApiRequest::post("/v1/queues", Repeat::Harmless).json(to_json(spec)?);
+        let idempotency_key = Some(random::idempotency_key()?);
+        let queue: QueueView = self.request_json(&ApiRequest { idempotency_key, ..request }).await?;
+        // A generated key is new: only this call can have used it before.
+        Ok(QueueView { deduplicated: false, ..queue })
     }
 
     pub async fn queues(&self, limit: Option<usize>, cursor: Option<&str>) -> Result<Page<QueueView>, Error> {
@@ -25,12 +29,12 @@ impl Client {
 
     /// Closes the queue for new jobs and lets its jobs finish.
     pub async fn drain_queue(&self, queue: QueueRef) -> Result<QueueView, Error> {
-        self.post(format!("/v1/queues/{queue}/drain")).await
+        self.act(format!("/v1/queues/{queue}/drain"), Repeat::Idempotent).await
     }
 
     /// Closes the queue for new jobs and cancels its jobs.
     pub async fn cancel_queue(&self, queue: QueueRef) -> Result<QueueView, Error> {
-        self.post(format!("/v1/queues/{queue}/cancel")).await
+        self.act(format!("/v1/queues/{queue}/cancel"), Repeat::Idempotent).await
     }
 
     pub async fn remove_queue(&self, queue: QueueRef) -> Result<(), Error> {

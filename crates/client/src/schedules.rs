@@ -2,11 +2,12 @@
 
 use api::{Page, ScheduleStart, ScheduleView, WorkflowView};
 use hyper::Method;
+use model::id::ScheduleId;
 
-use crate::client::{Client, JSON, to_json};
+use crate::client::{Client, to_json};
 use crate::error::Error;
 use crate::query::{Query, segment};
-use crate::transport::ApiRequest;
+use crate::request::{ApiRequest, Repeat};
 
 /// Reference to a schedule by id or name. Names are unique within a tenant only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +31,9 @@ impl ScheduleRef<'_> {
 
 impl Client {
     pub async fn create_schedule(&self, schedule: &ScheduleStart) -> Result<ScheduleView, Error> {
-        self.request_json(&ApiRequest::new(Method::POST, "/v1/schedules").body(JSON, to_json(schedule)?)).await
+        let check = ScheduleRef { name: &schedule.name, tenant: schedule.tenant.as_deref() }.path("");
+        let request = ApiRequest::post("/v1/schedules", Repeat::once(check)).json(to_json(schedule)?);
+        self.request_json(&request).await
     }
 
     /// Lists schedules, oldest first.
@@ -50,19 +53,26 @@ impl Client {
 
     /// Pauses a schedule. Slots due while it is paused are skipped.
     pub async fn pause_schedule<'a>(&self, schedule: impl Into<ScheduleRef<'a>>) -> Result<ScheduleView, Error> {
-        self.post(schedule.into().path("/pause")).await
+        self.act(schedule.into().path("/pause"), Repeat::Idempotent).await
     }
 
     pub async fn resume_schedule<'a>(&self, schedule: impl Into<ScheduleRef<'a>>) -> Result<ScheduleView, Error> {
-        self.post(schedule.into().path("/resume")).await
+        self.act(schedule.into().path("/resume"), Repeat::Idempotent).await
     }
 
     /// Triggers the schedule immediately.
     pub async fn trigger_schedule<'a>(&self, schedule: impl Into<ScheduleRef<'a>>) -> Result<WorkflowView, Error> {
-        self.post(schedule.into().path("/trigger")).await
+        let schedule = schedule.into();
+        self.act(schedule.path("/trigger"), Repeat::once(schedule.path(""))).await
     }
 
     pub async fn remove_schedule<'a>(&self, schedule: impl Into<ScheduleRef<'a>>) -> Result<(), Error> {
-        self.delete(schedule.into().path("")).await
+        let schedule = schedule.into();
+        // A name may belong to a new schedule when the request is repeated.
+        let repeat = match schedule.name.starts_with(ScheduleId::PREFIX) {
+            true => Repeat::Deletion,
+            false => Repeat::once(schedule.path("")),
+        };
+        self.transport.send(&ApiRequest::new(Method::DELETE, schedule.path(""), repeat)).await.map(drop)
     }
 }

@@ -1,14 +1,13 @@
 //! Workers: registered bundles of executables.
 
 use api::{Page, WorkerDetailView, WorkerView};
-use hyper::Method;
 use model::blob::WorkerId;
 use serde::Serialize;
 
-use crate::client::{Client, JSON, to_json};
+use crate::client::{Client, to_json};
 use crate::error::Error;
 use crate::query::Query;
-use crate::transport::ApiRequest;
+use crate::request::{ApiRequest, Repeat};
 
 impl Client {
     pub async fn workers(&self, limit: Option<usize>, cursor: Option<&str>) -> Result<Page<WorkerView>, Error> {
@@ -22,7 +21,8 @@ impl Client {
     /// Registers a worker by its manifest. Its blobs must have been uploaded: see [`Client::missing`] and
     /// [`Client::upload`].
     pub async fn register_worker(&self, manifest: &impl Serialize) -> Result<WorkerView, Error> {
-        self.request_json(&ApiRequest::new(Method::POST, "/v1/workers").body(JSON, to_json(manifest)?)).await
+        // The id of a worker is the hash of its manifest.
+        self.request_json(&ApiRequest::post("/v1/workers", Repeat::Idempotent).json(to_json(manifest)?)).await
     }
 
     pub async fn remove_worker(&self, id: WorkerId) -> Result<(), Error> {

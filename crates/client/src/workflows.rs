@@ -7,16 +7,16 @@ use api::{
     WorkflowStart, WorkflowView,
 };
 use bytes::Bytes;
-use hyper::Method;
 use model::id::{JobId, ScheduleId, WorkflowId};
 use model::queue::QueueRef;
 use model::workflow::{TaskState, WorkflowState};
 use serde_json::Value;
 
-use crate::client::{Client, JSON, to_json};
+use crate::client::{Client, to_json};
 use crate::error::Error;
 use crate::query::{Query, segment};
-use crate::transport::ApiRequest;
+use crate::random;
+use crate::request::{ApiRequest, Repeat};
 
 /// Filter of the workflow list, newest first. `None` and empty fields match all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -58,19 +58,31 @@ impl GraphFormat {
 
 impl Client {
     pub async fn start_workflow(&self, start: &WorkflowStart) -> Result<WorkflowView, Error> {
-        self.request_json(&ApiRequest::new(Method::POST, "/v1/workflows").body(JSON, to_json(start)?)).await
+        self.start("/v1/workflows".to_owned(), start, Duration::ZERO).await
     }
 
     /// Starts a workflow and waits until it has ended or `wait` has passed.
     pub async fn start_workflow_and_wait(&self, start: &WorkflowStart, wait: Duration) -> Result<WorkflowView, Error> {
         let path = Query::default().with("wait_ms", Some(wait.as_millis())).append_to("/v1/workflows");
-        let request = ApiRequest::new(Method::POST, path).body(JSON, to_json(start)?);
-        self.request_json(&ApiRequest { extra_timeout: wait, ..request }).await
+        self.start(path, start, wait).await
+    }
+
+    async fn start(&self, path: String, start: &WorkflowStart, wait: Duration) -> Result<WorkflowView, Error> {
+        let is_keyed = start.idempotency_key.is_some();
+        let request = ApiRequest {
+            idempotency_key: if is_keyed { None } else { Some(random::idempotency_key()?) },
+            extra_timeout: wait,
+            ..ApiRequest::post(path, Repeat::Harmless).json(to_json(start)?)
+        };
+        let started: WorkflowView = self.request_json(&request).await?;
+        // A generated key is new: only this call can have used it before.
+        Ok(WorkflowView { deduplicated: started.deduplicated && is_keyed, ..started })
     }
 
     /// Validates a definition and, if given, its inputs.
     pub async fn validate_workflow(&self, start: &WorkflowStart) -> Result<ValidView, Error> {
-        self.request_json(&ApiRequest::new(Method::POST, "/v1/workflows/validate").body(JSON, to_json(start)?)).await
+        let request = ApiRequest::post("/v1/workflows/validate", Repeat::Harmless).json(to_json(start)?);
+        self.request_json(&request).await
     }
 
     pub async fn workflows(&self, filter: &Filter) -> Result<Page<WorkflowView>, Error> {
@@ -98,7 +110,7 @@ impl Client {
     /// Returns the workflow with its tasks once it has ended, or its current state after `wait`.
     pub async fn wait_for_workflow(&self, id: WorkflowId, wait: Duration) -> Result<WorkflowView, Error> {
         let path = Query::default().with("wait_ms", Some(wait.as_millis())).append_to(&format!("/v1/workflows/{id}"));
-        self.request_json(&ApiRequest { extra_timeout: wait, ..ApiRequest::new(Method::GET, path) }).await
+        self.request_json(&ApiRequest { extra_timeout: wait, ..ApiRequest::get(path) }).await
     }
 
     /// Tasks in definition order, each before its items.
@@ -129,40 +141,43 @@ impl Client {
 
     /// The definition the workflow was started with, as JSON.
     pub async fn workflow_definition(&self, id: WorkflowId) -> Result<Bytes, Error> {
-        let request = ApiRequest::new(Method::GET, format!("/v1/workflows/{id}/definition"));
+        let request = ApiRequest::get(format!("/v1/workflows/{id}/definition"));
         self.transport.send(&request).await.map(|response| response.body)
     }
 
     /// The task graph. SVG shows task states.
     pub async fn workflow_graph(&self, id: WorkflowId, format: GraphFormat) -> Result<String, Error> {
-        let request = ApiRequest::new(Method::GET, format!("/v1/workflows/{id}/graph?format={}", format.as_str()));
+        let request = ApiRequest::get(format!("/v1/workflows/{id}/graph?format={}", format.as_str()));
         let body = self.transport.send(&request).await?.body;
         String::from_utf8(body.into()).map_err(|_| Error::Protocol("the graph is not UTF-8".to_owned()))
     }
 
     pub async fn cancel_workflow(&self, id: WorkflowId, compensate: bool) -> Result<WorkflowView, Error> {
         let body = to_json(&CancelWorkflow { compensate })?;
-        self.request_json(&ApiRequest::new(Method::POST, format!("/v1/workflows/{id}/cancel")).body(JSON, body)).await
+        let request = ApiRequest::post(format!("/v1/workflows/{id}/cancel"), Repeat::Idempotent).json(body);
+        self.request_json(&request).await
     }
 
     /// Pauses a workflow: running tasks continue, no new ones start.
     pub async fn pause_workflow(&self, id: WorkflowId) -> Result<WorkflowView, Error> {
-        self.post(format!("/v1/workflows/{id}/pause")).await
+        self.act(format!("/v1/workflows/{id}/pause"), Repeat::Idempotent).await
     }
 
     pub async fn resume_workflow(&self, id: WorkflowId) -> Result<WorkflowView, Error> {
-        self.post(format!("/v1/workflows/{id}/resume")).await
+        self.act(format!("/v1/workflows/{id}/resume"), Repeat::Idempotent).await
     }
 
     /// Reruns an ended workflow from the task `from`, or from the tasks that did not succeed.
     pub async fn rerun_workflow(&self, id: WorkflowId, from: Option<&str>) -> Result<WorkflowView, Error> {
         let body = to_json(&RerunWorkflow { from: from.map(str::to_owned) })?;
-        self.request_json(&ApiRequest::new(Method::POST, format!("/v1/workflows/{id}/rerun")).body(JSON, body)).await
+        let repeat = Repeat::once(format!("/v1/workflows/{id}/history"));
+        self.request_json(&ApiRequest::post(format!("/v1/workflows/{id}/rerun"), repeat).json(body)).await
     }
 
     pub async fn signal_workflow(&self, id: WorkflowId, name: &str, payload: &Value) -> Result<SignalledView, Error> {
         let path = format!("/v1/workflows/{id}/signals/{}", segment(name));
-        self.request_json(&ApiRequest::new(Method::POST, path).body(JSON, to_json(payload)?)).await
+        let repeat = Repeat::once(format!("/v1/workflows/{id}/history"));
+        self.request_json(&ApiRequest::post(path, repeat).json(to_json(payload)?)).await
     }
 
     /// Deletes an ended workflow.
@@ -172,13 +187,13 @@ impl Client {
 
     /// Reports the progress of the workflow task a job runs.
     pub async fn report_progress(&self, job: JobId, report: &ProgressReport) -> Result<(), Error> {
-        let request = ApiRequest::new(Method::POST, format!("/v1/jobs/{job}/progress")).body(JSON, to_json(report)?);
+        let request = ApiRequest::post(format!("/v1/jobs/{job}/progress"), Repeat::Idempotent).json(to_json(report)?);
         self.transport.send(&request).await.map(drop)
     }
 
     /// JSON Schema of definitions, for editors.
     pub async fn workflow_schema(&self) -> Result<Bytes, Error> {
-        let request = ApiRequest::new(Method::GET, "/v1/schemas/workflow");
+        let request = ApiRequest::get("/v1/schemas/workflow");
         self.transport.send(&request).await.map(|response| response.body)
     }
 }

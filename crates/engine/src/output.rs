@@ -6,7 +6,7 @@ use model::batch::Keyspace;
 use model::codec::DecodeError;
 use model::id::{Attempt, JobId};
 use model::job::{End, Outcome, Scan};
-use model::machine::{Event, UNCHECKED_RULE};
+use model::machine::{Event, UNCHECKED_RULE, is_given_up};
 use model::message::AttemptRef;
 use model::spec::decode_topic;
 use model::time::Millis;
@@ -70,7 +70,7 @@ impl Shard {
         let rules = self.output_rules(attempt_ref.job);
         if let Some(entry) = self.jobs.get_mut(attempt_ref.job)
             && entry.job.attempt == attempt_ref.attempt
-            && entry.job.state.is_on_runner()
+            && (entry.job.state.is_on_runner() || is_given_up(&entry.job, attempt_ref.attempt))
         {
             let scan_after = rules.scan && outcome.end == End::Succeeded;
             entry.set_output_policy(rules.scan && rules.hold_until_scanned, scan_after);

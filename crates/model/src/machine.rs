@@ -410,7 +410,7 @@ fn ended(job: &Job, attempt: Attempt, outcome: &Outcome) -> StepResult {
 
 /// Whether the attempt was lost with its runner, and no other one was dispatched since. Its result is as good as that of the
 /// next one would be.
-fn is_given_up(job: &Job, attempt: Attempt) -> bool {
+pub fn is_given_up(job: &Job, attempt: Attempt) -> bool {
     let last = job.last_attempt().filter(|last| last.attempt == attempt && attempt == job.attempt);
     job.state == State::Scheduled && last.is_some_and(|last| last.end.is_none())
 }

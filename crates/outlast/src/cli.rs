@@ -1,13 +1,15 @@
 //! Commands and global options of the command line.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result};
 use clap::{Args, Parser, Subcommand};
 
 use crate::context::Context;
 use crate::output::Format;
 use crate::{
-    approvals, audit, bench, blobs, completions, dlq, doctor, jobs, join, logs, nodes, policy, queues, run, schedules,
-    submit, tenants, up, workers, workflows,
+    approvals, audit, bench, blobs, completions, dlq, doctor, duration, jobs, join, logs, nodes, policy, queues, run,
+    schedules, submit, tenants, up, workers, workflows,
 };
 
 /// Durable jobs and workflows that survive the failure of the machines they run on.
@@ -27,9 +29,15 @@ pub struct Cli {
 
 #[derive(Args)]
 pub struct Global {
-    /// URL of the server.
-    #[arg(long, global = true, env = "OUTLAST_SERVER", default_value = "http://127.0.0.1:7070", value_name = "URL")]
+    /// URL of the server. Of several, separated by commas, the first one that works is used.
+    #[arg(long, global = true, env = "OUTLAST_SERVER", default_value = "http://127.0.0.1:7070", value_name = "URL,…")]
     pub server: String,
+    /// How long to repeat a request that gets no answer, for example while the server restarts.
+    #[arg(long, global = true, env = "OUTLAST_RETRY_FOR", default_value = "60s", value_parser = duration::parse, value_name = "TIME")]
+    pub retry_for: Duration,
+    /// How long to wait for a server that cannot be reached at first.
+    #[arg(long, global = true, env = "OUTLAST_CONNECT_WAIT", default_value = "500ms", value_parser = duration::parse, value_name = "TIME")]
+    pub connect_wait: Duration,
     /// Authentication token.
     #[arg(long, global = true, env = "OUTLAST_TOKEN", hide_env_values = true)]
     pub token: Option<String>,

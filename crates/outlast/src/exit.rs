@@ -108,7 +108,10 @@ fn code_of(error: &anyhow::Error) -> u8 {
         },
         Some(client::Error::Address(_)) => USAGE,
         Some(client::Error::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => NOT_FOUND,
-        Some(client::Error::Protocol(_) | client::Error::File { .. }) | None => FAILED,
+        // Not 4, which tells a script that it may repeat the command.
+        Some(client::Error::OutcomeUnknown { .. } | client::Error::Protocol(_) | client::Error::File { .. }) | None => {
+            FAILED
+        }
     }
 }
 
@@ -133,6 +136,9 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
         client::Error::Refused(problem) if problem.status == 401 => Some("Authenticate with --token or OUTLAST_TOKEN."),
         client::Error::Protocol(_) => {
             Some("Run `outlast doctor` to compare the versions of the server and this command.")
+        }
+        client::Error::OutcomeUnknown { .. } => {
+            Some("Show the job, workflow or schedule first: the command may have been executed.")
         }
         client::Error::Refused(_) | client::Error::Address(_) | client::Error::File { .. } => None,
     }
@@ -170,6 +176,11 @@ mod tests {
         client::Error::Refused(Box::new(problem)).into()
     }
 
+    fn unreachable(server: &str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> client::Error {
+        let (servers, tried_for) = (server.to_owned(), std::time::Duration::ZERO);
+        client::Error::Unreachable { servers, tried_for, source: source.into() }
+    }
+
     #[test]
     fn exit_codes_match_the_documentation() {
         assert_eq!(code_of(&Usage(String::new()).into()), 2);
@@ -181,8 +192,10 @@ mod tests {
         assert_eq!(code_of(&refused(409, "quarantined")), 5);
         assert_eq!(code_of(&refused(409, "conflict")), 1);
         assert_eq!(code_of(&client::Error::Protocol(String::new()).into()), 1);
-        let unreachable = client::Error::Unreachable { url: String::new(), source: "x".into() };
-        assert_eq!(code_of(&anyhow::Error::from(unreachable).context("while waiting")), 4);
+        assert_eq!(code_of(&anyhow::Error::from(unreachable("", "x")).context("while waiting")), 4);
+        let text = String::new;
+        let unknown = client::Error::OutcomeUnknown { request: text(), server: text(), why: text(), check: text() };
+        assert_eq!(code_of(&unknown.into()), 1);
         assert_eq!(code_of(&anyhow::anyhow!("anything else")), 1);
     }
 
@@ -190,8 +203,7 @@ mod tests {
     fn a_cause_is_reported_once() {
         let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
         let wrapped = io::Error::other(anyhow::Error::from(refused()).context("tcp connect error"));
-        let unreachable = client::Error::Unreachable { url: "http://x".to_owned(), source: wrapped.into() };
-        let error = anyhow::Error::from(unreachable).context("while waiting");
+        let error = anyhow::Error::from(unreachable("http://x", wrapped)).context("while waiting");
         let expected = "while waiting: cannot reach the server at http://x: connection refused";
         assert_eq!(describe(&error), expected);
         let error = anyhow::Error::from(refused()).context("it fails: connection refused. Try later");
@@ -203,7 +215,7 @@ mod tests {
     fn a_closed_pipe_is_no_failure_but_a_broken_connection_is() {
         let pipe = || io::Error::from(io::ErrorKind::BrokenPipe);
         assert!(is_broken_pipe(&Err::<(), _>(pipe()).context("cannot print").unwrap_err()));
-        let connection = client::Error::Unreachable { url: String::new(), source: pipe().into() };
+        let connection = unreachable("", pipe());
         assert!(!is_broken_pipe(&connection.into()));
     }
 

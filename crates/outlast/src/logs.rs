@@ -48,11 +48,9 @@ pub async fn run(options: Options, context: &Context) -> Result<u8> {
     let log_options = LogOptions { stream, follow: options.follow, tail: options.tail, attempt: None };
     let mut writer = LogWriter::new(options.both, options.timestamps);
     let copy = async {
-        if options.follow {
-            // A missing job or server is an immediate error; only later outages are tolerated.
-            client.job(id).await?;
-        }
-        copy::copy(client.logs(id, log_options), options.follow, |chunk| writer.write(chunk)).await
+        // A missing job or server is an immediate error; only later outages are tolerated.
+        client.job(id).await?;
+        copy::copy(client, id, log_options, |chunk| writer.write(chunk)).await
     };
     match or_interrupt(copy).await? {
         OrInterrupt::Done(()) => Ok(exit::DONE),

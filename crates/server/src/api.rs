@@ -10,6 +10,7 @@ mod body;
 mod dead_letters;
 mod docs;
 mod events;
+mod generation;
 mod guard;
 mod health;
 mod jobs;
@@ -28,6 +29,7 @@ mod queues;
 mod range;
 mod references;
 mod rejected;
+mod replay;
 mod schedules;
 mod submit;
 mod tenants;
@@ -37,10 +39,11 @@ mod workflows;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
+use axum::http::HeaderValue;
 use axum::routing::{delete, get, post, put};
 use model::envelope::NodeReport;
 use model::id::{JobId, ShardId, Shards, Slot};
@@ -128,6 +131,10 @@ impl Core {
 /// Shared state of the handlers.
 pub(crate) struct App {
     core: RwLock<Option<Arc<Core>>>,
+    /// Known once the node is ready, also while it stops.
+    generation: OnceLock<HeaderValue>,
+    /// Answers kept for resent requests.
+    replays: Arc<replay::Replays>,
     guard: guard::Guard,
     /// Whether jobs may run without a sandbox.
     allow_unsandboxed: bool,
@@ -149,6 +156,8 @@ impl App {
     pub fn new(options: &Options, listen: SocketAddr, stopping: watch::Receiver<bool>) -> Self {
         Self {
             core: RwLock::new(None),
+            generation: OnceLock::new(),
+            replays: Arc::default(),
             guard: guard::Guard::new(options, listen),
             allow_unsandboxed: options.allow_unsandboxed,
             approval_expiry: Millis(options.approval_expiry_ms),
@@ -163,11 +172,19 @@ impl App {
     }
 
     pub fn open(&self, core: Core) {
+        // Before the first request is executed: one for another generation must be refused.
+        if let Some(value) = generation::value(core.node, core.runner.incarnation()) {
+            self.generation.get_or_init(|| value);
+        }
         *self.core.write() = Some(Arc::new(core));
     }
 
     pub fn close(&self) {
         *self.core.write() = None;
+    }
+
+    fn generation(&self) -> Option<&HeaderValue> {
+        self.generation.get()
     }
 
     fn core(&self) -> Result<Arc<Core>, Refused> {
@@ -283,7 +300,8 @@ pub(crate) async fn serve(listener: TcpListener, app: Arc<App>, mut stop: watch:
     let stopped = async move {
         let _ = stop.wait_for(|stopping| *stopping).await;
     };
-    let service = guard::Guarded { router: router(app.clone()), app };
+    let replaying = replay::Replaying { router: router(app.clone()), app: app.clone() };
+    let service = generation::Stamped { inner: guard::Guarded { inner: replaying, app: app.clone() }, app };
     let service = axum::ServiceExt::<axum::extract::Request>::into_make_service(service);
     if let Err(error) = axum::serve(listener, service).with_graceful_shutdown(stopped).await {
         tracing::error!(%error, "the HTTP server stopped");

@@ -109,6 +109,8 @@ kinds! {
         "The idempotency key was used with another body.";
     IdempotencyGone = 409 "idempotency_gone", "The resource of the idempotency key was deleted",
         "The job, queue or workflow that the key created was deleted: use a new key.";
+    RequestIdConflict = 409 "request_id_conflict", "The request id was used with another request",
+        "The request id was used with another method, path or body: use a new id for every request.";
     TooManyKeys = 429 "too_many_keys", "The tenant has used too many idempotency keys",
         "The tenant has used too many idempotency keys within a day.";
     Full = 429 "too_many_jobs", "There are too many live jobs",
@@ -242,7 +244,9 @@ kinds! {
     Busy = 503 "busy", "The server has too many requests in flight",
         "The server has too many requests in flight, or the blob or worker is in use: retry.";
     AnswerLost = 503 "answer_lost", "The answer to the request was lost",
-        "A part of the server restarted before it answered. The request may have been executed: repeat it with its idempotency key, or read the state.";
+        "A part of the server restarted before it answered, or the answer was too large to be kept for a resent request. The request may have been executed: repeat it with its idempotency key, or read the state.";
+    OtherGeneration = 412 "other_generation", "The server has another generation",
+        "The server has restarted, or is another one than the header Outlast-If-Generation names. Nothing was executed.";
     Stopping = 503 "stopping", "The server is stopping",
         "The server is stopping: repeat the request with the same idempotency key.";
     Internal = 500 "internal", "Internal error",
@@ -270,6 +274,12 @@ impl ProblemKind {
                 | Self::ContentBusy
         )
         .then_some(1)
+    }
+
+    /// Whether the request had no effect and may be repeated as it is. Its answer is then not kept for a resent request.
+    pub fn is_retryable(self) -> bool {
+        let may_have_been_executed = matches!(self, Self::AnswerLost | Self::Stopping);
+        self.retry_after_secs().is_some() && !may_have_been_executed
     }
 
     /// A problem document of this kind.

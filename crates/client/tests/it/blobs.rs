@@ -1,9 +1,7 @@
 //! Uploads and downloads over connections that break.
 
-use std::time::Duration;
-
 use bytes::Bytes;
-use client::{Client, Options};
+use client::Client;
 use model::blob::BlobId;
 
 use crate::test_server::{Reaction, TestServer, json};
@@ -11,8 +9,7 @@ use crate::test_server::{Reaction, TestServer, json};
 const CHUNK: usize = 4 << 20;
 
 fn client(url: &str) -> Client {
-    let options = Options { retry_pause: Duration::from_millis(1), reconnects: 3, ..Options::default() };
-    Client::with_options(url, options).unwrap()
+    Client::new(url).unwrap()
 }
 
 fn progress(id: BlobId, received: usize, bytes: usize) -> Reaction {

@@ -7,5 +7,6 @@ mod events;
 mod load;
 mod logs;
 mod requests;
+mod resend;
 mod test_server;
 mod workflows;

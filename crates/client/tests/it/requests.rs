@@ -1,6 +1,6 @@
 //! Single requests and their responses.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::{BatchItem, QueueSpec};
 use bytes::Bytes;
@@ -164,14 +164,11 @@ async fn refusals_have_codes_and_invalid_responses_are_errors() {
 }
 
 #[tokio::test]
-async fn failed_connections_are_retried_and_then_reported() {
+async fn failed_connections_are_reported() {
     let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
-    let options = Options { retries: 2, retry_pause: Duration::from_millis(20), ..Options::default() };
-    let client = Client::with_options(&format!("http://127.0.0.1:{port}"), options).unwrap();
-    let started = Instant::now();
+    let client = Client::new(&format!("http://127.0.0.1:{port}")).unwrap();
     let error = client.ready().await.unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }), "{error}");
-    assert!(started.elapsed() >= Duration::from_millis(60));
     assert!(error.to_string().to_lowercase().contains("refused"), "{error}");
 }
 
@@ -180,7 +177,7 @@ async fn an_unresponsive_server_times_out() {
     let server = TestServer::start(|_, _| Reaction::Hang).await;
     let options = Options { timeout: Duration::from_millis(50), ..Options::default() };
     let error = Client::with_options(&server.url, options).unwrap().ready().await.unwrap_err();
-    assert!(error.to_string().contains("no response within 50ms"), "{error}");
+    assert!(error.to_string().contains("no response within 50 ms"), "{error}");
 }
 
 #[tokio::test]

@@ -26,6 +26,8 @@ impl Request {
 /// Reaction to a request.
 pub enum Reaction {
     Send(String),
+    /// Closes the connection without a response.
+    Break,
     /// Sends the text and closes the connection.
     SendAndBreak(String),
     /// Keeps the connection open without a response.
@@ -41,7 +43,16 @@ pub struct TestServer {
 impl TestServer {
     /// `respond` receives the number of the request, from 0, and the request.
     pub async fn start(respond: impl Fn(usize, &Request) -> Reaction + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::start_at("127.0.0.1:0", 0, respond).await
+    }
+
+    /// Closes the first `unread` connections before it reads from them.
+    pub async fn start_at(
+        address: &str,
+        unread: usize,
+        respond: impl Fn(usize, &Request) -> Reaction + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let requests = Arc::new(Mutex::new(Vec::new()));
         let connections = Arc::new(AtomicUsize::new(0));
@@ -50,7 +61,9 @@ impl TestServer {
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                connections.fetch_add(1, Ordering::SeqCst);
+                if connections.fetch_add(1, Ordering::SeqCst) < unread {
+                    continue;
+                }
                 tokio::spawn(serve(stream, Arc::clone(&respond), Arc::clone(&requests)));
             }
         });
@@ -83,6 +96,7 @@ async fn serve(
                 stream.write_all(text.as_bytes()).await.unwrap();
                 return;
             }
+            Reaction::Break => return,
             Reaction::Hang => std::future::pending::<()>().await,
         }
     }

@@ -11,9 +11,13 @@ pub async fn check(client: &Client) -> Vec<Check> {
     match client.nodes().await {
         Ok(nodes) => nodes.items.iter().flat_map(node_checks).collect(),
         Err(Error::Unreachable { .. }) => vec![Check::skipped("protections", "server unreachable")],
-        Err(error @ (Error::Refused(_) | Error::Protocol(_) | Error::Address(_) | Error::File { .. })) => {
-            vec![Check::skipped("protections", format!("not reported by the server: {error}"))]
-        }
+        Err(
+            error @ (Error::Refused(_)
+            | Error::OutcomeUnknown { .. }
+            | Error::Protocol(_)
+            | Error::Address(_)
+            | Error::File { .. }),
+        ) => vec![Check::skipped("protections", format!("not reported by the server: {error}"))],
     }
 }
 

@@ -30,10 +30,13 @@ fn no_health(error: &Error, may_be_down: bool) -> Check {
         Error::Unreachable { .. } if may_be_down => {
             Check::skipped("server", format!("{error} (expected with --verify)"))
         }
-        Error::Unreachable { .. } | Error::Refused(_) | Error::Protocol(_) | Error::Address(_) | Error::File { .. } => {
-            Check::bad("server", error.to_string())
-                .advice("start one with `outlast up`, or set another one with --server or OUTLAST_SERVER")
-        }
+        Error::Unreachable { .. }
+        | Error::Refused(_)
+        | Error::OutcomeUnknown { .. }
+        | Error::Protocol(_)
+        | Error::Address(_)
+        | Error::File { .. } => Check::bad("server", error.to_string())
+            .advice("start one with `outlast up`, or set another one with --server or OUTLAST_SERVER"),
     }
 }
 

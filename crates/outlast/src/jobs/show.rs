@@ -89,7 +89,8 @@ pub fn facts(job: &JobView) -> Pairs {
     );
     pairs.add_option("outputs", (!job.outputs.is_empty()).then(|| job.outputs.join(" ")));
     pairs.add_option("labels", (!job.labels.is_empty()).then(|| labels(&job.labels)));
-    pairs.add_option("key", job.idempotency_key.as_ref());
+    // A generated key only serves to repeat the request.
+    pairs.add_option("key", job.idempotency_key.as_ref().filter(|key| !client::is_generated_key(key)));
     pairs
 }
 

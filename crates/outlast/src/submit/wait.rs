@@ -74,7 +74,7 @@ fn print_stderr(message: &str) {
 }
 
 async fn wait_until_terminal(client: &Client, id: JobId) -> Result<JobView> {
-    let mut outage = Outage::default();
+    let (mut outage, client) = Outage::of(client);
     let mut step = FIRST_WAIT;
     loop {
         match client.wait(id, step).await {

@@ -19,9 +19,9 @@ use super::tree::{Children, DrawOptions, WorkflowTree, draw};
 use crate::context::Context;
 use crate::interrupt::{OrInterrupt, or_interrupt};
 use crate::logs::{Outage, is_outage};
-use crate::output;
 use crate::paint::{Paint, Tone};
 use crate::screen::{self, Screen};
+use crate::{duration, output};
 
 /// Server-side wait of one request, and thus the poll interval of the tasks.
 const STEP: Duration = Duration::from_millis(400);
@@ -85,7 +85,7 @@ pub fn print_stderr(message: &str) {
 }
 
 async fn until_end(id: WorkflowId, client: &Client, display: &mut Display) -> Result<WorkflowView> {
-    let mut outage = Outage::default();
+    let (mut outage, client) = Outage::of(client);
     let mut children = Children::new();
     let mut step = Duration::ZERO;
     let mut ticks = interval(FRAME);
@@ -93,7 +93,7 @@ async fn until_end(id: WorkflowId, client: &Client, display: &mut Display) -> Re
     loop {
         let requested = Instant::now();
         let response = {
-            let mut request = std::pin::pin!(fetch(client, id, step, std::mem::take(&mut children), display.shows()));
+            let mut request = std::pin::pin!(fetch(&client, id, step, std::mem::take(&mut children), display.shows()));
             loop {
                 tokio::select! {
                     response = &mut request => break response,
@@ -116,7 +116,7 @@ async fn until_end(id: WorkflowId, client: &Client, display: &mut Display) -> Re
             }
             Err(error) => {
                 if is_outage(&error) {
-                    display.report_outage(&error)?;
+                    display.report_outage(&error, outage.limit())?;
                 }
                 outage.wait_or_fail(error).await?;
                 children = display.children();
@@ -284,8 +284,8 @@ impl Display {
         Ok(view)
     }
 
-    fn report_outage(&mut self, error: &Error) -> Result<()> {
-        let outage = "the server is unreachable; retrying for up to a minute";
+    fn report_outage(&mut self, error: &Error, limit: Duration) -> Result<()> {
+        let outage = format!("the server is unreachable; retrying for up to {}", duration::show(limit));
         match self {
             Self::Silent { is_unreachable } | Self::Plain { is_unreachable, .. } => {
                 if !std::mem::replace(is_unreachable, true) {
@@ -293,7 +293,7 @@ impl Display {
                 }
             }
             Self::Terminal(terminal) => {
-                terminal.outage = Some(outage.to_owned());
+                terminal.outage = Some(outage);
                 terminal.draw()?;
             }
         }

@@ -25,7 +25,8 @@ fn runtime() -> Runtime {
 }
 
 fn client(server: &Server) -> Client {
-    Client::with_options(&server.url, Options { retries: 0, ..Options::default() }).unwrap()
+    let options = Options { resend_for: Duration::ZERO, connect_wait: Duration::ZERO, ..Options::default() };
+    Client::with_options(&server.url, options).unwrap()
 }
 
 fn echo(key: &str, delay_ms: u64) -> JobSpec {

@@ -103,6 +103,7 @@ fn follow_across(end: impl Fn(&mut Server)) {
     assert_eq!(server.run(["logs", &id]).expect(0).stdout, expected("out"));
 }
 
+// FEATURES: A14
 #[test]
 fn followed_output_is_complete_and_printed_once_across_sigkill() {
     follow_across(Server::kill);

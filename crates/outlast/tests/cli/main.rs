@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "test helpers fail by panicking")]
 
 mod bench;
+mod cutting_proxy;
 mod disk;
 mod docs;
 mod examples;
@@ -11,6 +12,7 @@ mod jobs;
 mod kill;
 mod logs;
 mod queues;
+mod resend;
 mod submit;
 mod support;
 mod survive;

@@ -38,7 +38,9 @@ impl Output {
 
 fn outlast() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_outlast"));
-    for name in ["OUTLAST_SERVER", "OUTLAST_TOKEN", "OUTLAST_ACTOR", "NO_COLOR"] {
+    for name in
+        ["OUTLAST_SERVER", "OUTLAST_TOKEN", "OUTLAST_ACTOR", "OUTLAST_RETRY_FOR", "OUTLAST_CONNECT_WAIT", "NO_COLOR"]
+    {
         command.env_remove(name);
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

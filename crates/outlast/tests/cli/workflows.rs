@@ -201,6 +201,7 @@ fn a_wait_ends_when_its_output_is_closed() {
     assert!(ran.stderr.contains(" continues. Watch it with `outlast workflows show --watch wf_"), "{}", ran.stderr);
 }
 
+// FEATURES: A14
 #[test]
 fn a_wait_survives_a_server_restart_and_reports_the_outage() {
     let mut server = Server::start();

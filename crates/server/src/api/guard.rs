@@ -5,16 +5,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use axum::Router;
 use axum::extract::Request;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use axum::routing::future::RouteFuture;
 use futures_util::future::{Either, Ready, ready};
 use tower_service::Service;
 
 use super::App;
 use super::problem::{ProblemKind, Refused};
+use super::replay::Replaying;
 use crate::options::Options;
 
 /// Host names that the server accepts.
@@ -69,21 +68,21 @@ fn host_of(authority: &str) -> &str {
 #[derive(Clone)]
 pub(crate) struct Guarded {
     pub app: Arc<App>,
-    pub router: Router,
+    pub inner: Replaying,
 }
 
 impl Service<Request> for Guarded {
     type Response = Response;
     type Error = Infallible;
-    type Future = Either<Ready<Result<Response, Infallible>>, RouteFuture<Infallible>>;
+    type Future = Either<Ready<Result<Response, Infallible>>, <Replaying as Service<Request>>::Future>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(context)
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
         match admit(&self.app.guard, &request) {
-            Ok(()) => Either::Right(self.router.call(request)),
+            Ok(()) => Either::Right(self.inner.call(request)),
             Err(refused) => Either::Left(ready(Ok(refused.into_response()))),
         }
     }

@@ -84,6 +84,7 @@ impl IntoResponse for Refused {
         let body = serde_json::to_vec(&self.problem()).unwrap_or_default();
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = StatusCode::from_u16(self.kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        response.extensions_mut().insert(self.kind);
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(secs) = self.kind.retry_after_secs() {

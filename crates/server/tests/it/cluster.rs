@@ -152,9 +152,8 @@ async fn a_process_goes_on_while_the_server_of_its_node_is_replaced() {
 async fn jobs_of_a_node_that_leaves_run_elsewhere_without_a_retry() {
     let server = control().await;
     let mut one = Runner::join(&server, "one").await;
-    let cordon = |id: String| async { server.act(&format!("{id}/cordon")).await.expect(200) };
     let own = text(&server.get("/v1/nodes").await.expect(200)["items"][0]["id"]);
-    cordon(format!("/v1/nodes/{own}")).await;
+    server.act(&format!("/v1/nodes/{own}/cordon")).await.expect(200);
     let job = server.submit(&shell("sleep 600")).await;
     server.job_in(&job, "running").await;
     let two = Runner::join(&server, "two").await;

@@ -24,6 +24,7 @@ mod policy_service;
 mod policy_service_process;
 mod processes;
 mod queues;
+mod resend;
 mod restart;
 mod schedules;
 mod schema;

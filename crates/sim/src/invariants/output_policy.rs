@@ -91,7 +91,8 @@ pub fn invariant_shown_results_are_allowed(
         Some(State::Scanning) => last.is_some_and(|decision| {
             passes(after, decision, scanner) || passes_unchecked(after, decision, settings, scanner)
         }),
-        Some(State::Dispatched | State::Running | State::Cancelling) => {
+        // Scheduled: the result of an attempt that was lost with its runner.
+        Some(State::Dispatched | State::Running | State::Cancelling | State::Scheduled) => {
             let known = scanner.metadata_decision(attempt_of(after));
             let allowed = known
                 .as_ref()
@@ -103,7 +104,6 @@ pub fn invariant_shown_results_are_allowed(
             State::Pending
             | State::Blocked
             | State::ApprovalRequired
-            | State::Scheduled
             | State::Succeeded
             | State::Failed
             | State::TimedOut

@@ -49,7 +49,8 @@ impl Impostor {
             addresses: Vec::new(),
         };
         let (addresses, token) = ([address.to_owned()], token.parse().unwrap());
-        let joined = join(&addresses, &token, &joiner, &key, &JoinOptions::default());
+        let options = JoinOptions::default();
+        let joined = join(&addresses, &token, &joiner, &key, &options);
         let credentials = within("a join", joined).await.unwrap();
         let identity = Identity::create(directory.path(), key, credentials).unwrap();
         let client = Client::new(identity, ClientOptions::default()).unwrap();

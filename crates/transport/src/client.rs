@@ -51,7 +51,7 @@ impl Default for ClientOptions {
         Self {
             connect_timeout: Duration::from_secs(5),
             keep_alive: KeepAlive::LINK,
-            queue_bytes_max: 8 << 20,
+            queue_bytes_max: 32 << 20,
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(5),
         }

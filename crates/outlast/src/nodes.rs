@@ -126,8 +126,8 @@ pub async fn run(options: Options, context: &Context) -> Result<u8> {
 fn changed(node: &NodeView, paint: Paint) -> String {
     let state = paint.apply(tone_of(&node.state), &node.state);
     match node.in_flight {
-        0 => format!("{} is {state}", node.id),
-        running => format!("{} is {state}, {running} running", node.id),
+        0 => format!("{} is {state}\n", node.id),
+        running => format!("{} is {state}, {running} running\n", node.id),
     }
 }
 

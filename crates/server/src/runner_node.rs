@@ -203,26 +203,39 @@ async fn open_identity(
                 identity.node().cluster
             )))
         }
+        (Some(identity), Some(token)) if identity.validity().until <= clock::now() => {
+            tracing::warn!("the certificate of this node has expired; it joins again");
+            join_cluster(options, node, directory, control, &token, on_event).await
+        }
         (Some(identity), _) => Ok(identity),
         (None, None) => Err(Error::Cluster(
             "this data directory has not joined a cluster: create a token with `outlast nodes join-token` \
              on the control node, and give it with --token"
                 .to_owned(),
         )),
-        (None, Some(token)) => {
-            let key = PendingKey::open_or_generate(directory)?;
-            let joiner = Joiner {
-                node,
-                name: options.name(),
-                software_version: env!("CARGO_PKG_VERSION").to_owned(),
-                addresses: Vec::new(),
-            };
-            let credentials = join(control, &token, &joiner, &key, &JoinOptions::default()).await?;
-            let identity = Identity::create(directory, key, credentials)?;
-            on_event(RunnerNodeEvent::Joined { node, cluster: identity.node().cluster.to_string() });
-            Ok(identity)
-        }
+        (None, Some(token)) => join_cluster(options, node, directory, control, &token, on_event).await,
     }
+}
+
+async fn join_cluster(
+    options: &RunnerNodeOptions,
+    node: NodeId,
+    directory: &Path,
+    control: &[String],
+    token: &Token,
+    on_event: &OnEvent,
+) -> Result<Identity, Error> {
+    let key = PendingKey::open_or_generate(directory)?;
+    let joiner = Joiner {
+        node,
+        name: options.name(),
+        software_version: env!("CARGO_PKG_VERSION").to_owned(),
+        addresses: Vec::new(),
+    };
+    let credentials = join(control, token, &joiner, &key, &JoinOptions::default()).await?;
+    let identity = Identity::create(directory, key, credentials)?;
+    on_event(RunnerNodeEvent::Joined { node, cluster: identity.node().cluster.to_string() });
+    Ok(identity)
 }
 
 impl State {

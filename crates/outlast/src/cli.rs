@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::output::Format;
 use crate::{
     approvals, audit, bench, blobs, completions, dlq, doctor, jobs, join, logs, nodes, policy, queues, run, schedules,
-    submit, tenants, up, workers, workflows,
+    stack, submit, tenants, up, workers, workflows,
 };
 
 /// Durable jobs and workflows that survive the failure of the machines they run on.
@@ -57,6 +57,7 @@ enum Command {
     Workers(workers::Options),
     Blobs(blobs::Options),
     Nodes(nodes::Options),
+    Stack(stack::Options),
     Bench(bench::Options),
     Doctor(doctor::Options),
     Completions(completions::Options),
@@ -83,6 +84,7 @@ impl Cli {
             | Command::Workers(_)
             | Command::Blobs(_)
             | Command::Nodes(_)
+            | Command::Stack(_)
             | Command::Bench(_)
             | Command::Doctor(_)
             | Command::Completions(_) => false,
@@ -110,6 +112,7 @@ impl Cli {
             Command::Workers(options) => block_on(workers::run(options, &Context::new(&global)?)),
             Command::Blobs(options) => block_on(blobs::run(options, &Context::new(&global)?)),
             Command::Nodes(options) => block_on(nodes::run(options, &Context::new(&global)?)),
+            Command::Stack(options) => block_on(stack::run(options, global)),
             Command::Doctor(options) => block_on(doctor::run(options, &Context::new(&global)?)),
             Command::Bench(options) => bench::run(options, &global),
             Command::Completions(options) => completions::run(&options),

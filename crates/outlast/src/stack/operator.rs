@@ -19,6 +19,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// A service that is ready for this long is considered to have started.
 const SETTLE_TIME: Duration = Duration::from_secs(1);
+/// Time for nodes to find their control node again.
+const OTHERS_TIMEOUT: Duration = Duration::from_secs(20);
 /// A token is for one node that is being started.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(600);
 
@@ -39,8 +41,8 @@ struct Work {
 }
 
 /// Whether a service can be used.
-pub enum Readiness {
-    Ready(Option<Box<NodeView>>),
+enum Readiness {
+    Ready,
     /// What is missing.
     NotYet(String),
     /// Its process has ended.
@@ -116,16 +118,16 @@ impl<'a> Operator<'a> {
 
     /// Waits until services that run can be used. Reports all that cannot.
     pub async fn wait_until_ready(&mut self, services: &[&Service]) -> Result<()> {
-        self.wait(services, true).await
+        self.wait(services, self.timeout, true).await
     }
 
-    /// The same without progress: nothing was done to these services.
+    /// The same for services to which nothing was done: without progress.
     pub async fn wait_for_others(&mut self, services: &[&Service]) -> Result<()> {
-        self.wait(services, false).await
+        self.wait(services, self.timeout.min(OTHERS_TIMEOUT), false).await
     }
 
-    async fn wait(&mut self, services: &[&Service], shows: bool) -> Result<()> {
-        let deadline = Instant::now() + self.timeout;
+    async fn wait(&mut self, services: &[&Service], timeout: Duration, shows: bool) -> Result<()> {
+        let deadline = Instant::now() + timeout;
         let (mut waiting, mut problems) = (services.to_vec(), Vec::new());
         loop {
             let nodes = self.nodes().await;
@@ -133,10 +135,10 @@ impl<'a> Operator<'a> {
             let mut next = Vec::new();
             for service in waiting {
                 match self.readiness(service, &nodes)? {
-                    Readiness::Ready(node) if shows => self.report_ready(service, node.as_deref()),
-                    Readiness::Ready(_) => {}
+                    Readiness::Ready if shows => self.report_ready(service),
+                    Readiness::Ready => {}
                     Readiness::NotYet(reason) if is_late => {
-                        let text = format!("is not ready after {}: {reason}", duration::show(self.timeout));
+                        let text = format!("is not ready after {}: {reason}", duration::show(timeout));
                         problems.push(self.report_failed(service, &text));
                     }
                     Readiness::NotYet(reason) => {
@@ -157,9 +159,9 @@ impl<'a> Operator<'a> {
         }
     }
 
-    fn report_ready(&mut self, service: &Service, node: Option<&NodeView>) {
+    fn report_ready(&mut self, service: &Service) {
         let pid = service.process().map(|process| format!(", pid {}", process.pid())).unwrap_or_default();
-        let jobs = match node.map_or(0, |node| node.in_flight) {
+        let jobs = match service.spawner().map_or(0, |spawner| spawner.attempts) {
             0 => String::new(),
             1 => ", 1 job running".to_owned(),
             jobs => format!(", {jobs} jobs running"),
@@ -198,7 +200,7 @@ impl<'a> Operator<'a> {
     }
 
     /// Whether a service can be used, given the nodes that the control node knows.
-    pub fn readiness(&mut self, service: &Service, nodes: &Result<Vec<NodeView>, String>) -> Result<Readiness> {
+    fn readiness(&mut self, service: &Service, nodes: &Result<Vec<NodeView>, String>) -> Result<Readiness> {
         let started = &mut self.work(service).started;
         let ended = match started {
             Some(started) => started.ended(),
@@ -223,7 +225,7 @@ impl<'a> Operator<'a> {
                 Readiness::NotYet(format!("another server answers at {}: stop it", self.stack.url()))
             }
             (Role::Runner, None) => Readiness::NotYet("it has not joined the cluster".to_owned()),
-            (Role::Control, Some(node)) => Readiness::Ready(Some(Box::new(node.clone()))),
+            (Role::Control, Some(_)) => Readiness::Ready,
             (Role::Runner, Some(node)) if node.incarnation != incarnation.0 || !is_current => {
                 Readiness::NotYet("it is not connected".to_owned())
             }
@@ -231,7 +233,7 @@ impl<'a> Operator<'a> {
                 "disconnected" | "lost" => Readiness::NotYet(format!("the control node sees it as {}", node.state)),
                 _ if node.capacity.echo == 0 => Readiness::NotYet("it has not reported its capacity".to_owned()),
                 // Cordoned and drained nodes are as their operator wants them.
-                _ => Readiness::Ready(Some(Box::new(node.clone()))),
+                _ => Readiness::Ready,
             },
         })
     }
@@ -245,7 +247,7 @@ impl<'a> Operator<'a> {
         }
         let nodes = self.nodes().await;
         match self.readiness(service, &nodes)? {
-            Readiness::Ready(_) => Ok(()),
+            Readiness::Ready => Ok(()),
             Readiness::NotYet(reason) | Readiness::Ended(reason) => {
                 bail!(self.report_failed(service, &format!("was ready and is not any more: {reason}")))
             }

@@ -4,7 +4,7 @@ use anyhow::{Result, anyhow, bail};
 use rustix::process::Signal;
 
 use super::file::Stack;
-use super::operator::{Operator, Readiness};
+use super::operator::Operator;
 use super::service::{Role, Service};
 use super::up::up;
 use crate::exit::NotFound;
@@ -64,24 +64,13 @@ async fn replace_safely(stack: &Stack, service: &Service, operator: &mut Operato
 
 /// A rolling restart needs a healthy stack: with a node missing, another one less may be too few.
 async fn check_health(stack: &Stack, operator: &mut Operator<'_>) -> Result<()> {
-    let nodes = operator.nodes().await;
-    let mut problems = Vec::new();
-    for service in &stack.services {
-        match operator.readiness(service, &nodes)? {
-            Readiness::Ready(_) => {}
-            Readiness::NotYet(reason) | Readiness::Ended(reason) => {
-                problems.push(format!("{}: {reason}", service.name()));
-            }
-        }
-    }
-    if problems.is_empty() {
-        return Ok(());
-    }
-    bail!(
-        "nothing was restarted, because the stack is not healthy. Repair it with `outlast stack up` or \
-         `outlast stack restart`\n  {}",
-        problems.join("\n  ")
-    )
+    let all: Vec<&Service> = stack.services.iter().collect();
+    operator.wait_for_others(&all).await.map_err(|error| {
+        anyhow!(
+            "nothing was restarted, because the stack is not healthy: repair it with `outlast stack up` or \
+             `outlast stack restart`\n{error:#}"
+        )
+    })
 }
 
 fn stopped(error: &anyhow::Error, order: &[&Service], at: usize) -> anyhow::Error {

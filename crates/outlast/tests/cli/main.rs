@@ -11,6 +11,7 @@ mod jobs;
 mod kill;
 mod logs;
 mod queues;
+mod stack;
 mod submit;
 mod support;
 mod survive;

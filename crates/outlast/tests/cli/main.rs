@@ -5,6 +5,7 @@
 mod bench;
 mod disk;
 mod docs;
+mod docs_cluster;
 mod examples;
 mod governance;
 mod jobs;

@@ -21,7 +21,7 @@ use clap::{Args, Subcommand};
 
 use self::clean::Cleaned;
 use self::directory::{StackDirectory, strays};
-use self::file::Stack;
+use self::file::{Purpose, Stack};
 use self::operator::Operator;
 use self::progress::Progress;
 use self::service::Service;
@@ -88,6 +88,15 @@ enum Command {
     },
 }
 
+impl Command {
+    fn purpose(&self) -> Purpose {
+        match self {
+            Self::Up { .. } | Self::Restart { .. } | Self::Rolling { .. } => Purpose::Start,
+            Self::Status | Self::Down { .. } | Self::Clean { .. } => Purpose::Inspect,
+        }
+    }
+}
+
 #[derive(Args)]
 struct Limit {
     /// Time for each service to start or stop.
@@ -96,9 +105,9 @@ struct Limit {
 }
 
 pub async fn run(options: Options, global: Global) -> Result<u8> {
-    let stack = Stack::read(&options.file)?;
-    let context = Context::new(&Global { server: stack.url(), ..global })?;
     let command = options.command.unwrap_or(Command::Status);
+    let stack = Stack::read(&options.file, command.purpose())?;
+    let context = Context::new(&Global { server: stack.url(), ..global })?;
     match or_interrupt(perform(command, &stack, &context)).await? {
         OrInterrupt::Done(code) => Ok(code),
         OrInterrupt::Interrupted => {

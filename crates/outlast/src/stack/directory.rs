@@ -106,10 +106,11 @@ fn is_empty(path: &Path) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stack::file::Purpose;
 
     fn stack(directory: &Path) -> Stack {
         fs::write(directory.join("stack.yaml"), "directory: state\nnodes: [{name: build-1}]\n").unwrap();
-        Stack::read(&directory.join("stack.yaml")).unwrap()
+        Stack::read(&directory.join("stack.yaml"), Purpose::Inspect).unwrap()
     }
 
     #[test]

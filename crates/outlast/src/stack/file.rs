@@ -35,6 +35,15 @@ pub struct Stack {
     pub services: Vec<Service>,
 }
 
+/// Why a stack file is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Services are started: the configuration files of nodes are checked before.
+    Start,
+    /// Services are looked at or stopped, which must be possible without these files.
+    Inspect,
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Document {
@@ -71,8 +80,8 @@ struct NodeEntry {
 }
 
 impl Stack {
-    /// Reads the file, and checks the configuration files it names.
-    pub fn read(path: &Path) -> Result<Self> {
+    /// Reads the file, to start services or not.
+    pub fn read(path: &Path, purpose: Purpose) -> Result<Self> {
         let text = text::read(path, &TEXT_LIMITS).map_err(|error| match error.downcast::<NotFound>() {
             Ok(NotFound(message)) => NotFound(format!(
                 "{message}. Describe the nodes in this file (docs/cluster.md), or name another one with --file"
@@ -82,7 +91,7 @@ impl Stack {
         })?;
         let base = path.canonicalize().with_context(|| format!("cannot find {}", path.display()))?;
         let base = base.parent().map(Path::to_owned).unwrap_or_default();
-        Reader { file: path.display().to_string(), base }.read(&text)
+        Reader { file: path.display().to_string(), base, purpose }.read(&text)
     }
 
     pub fn control(&self) -> &Service {
@@ -116,6 +125,7 @@ struct Reader {
     file: String,
     /// Directory of the file. Paths in it are relative to this one.
     base: PathBuf,
+    purpose: Purpose,
 }
 
 impl Reader {
@@ -179,8 +189,11 @@ impl Reader {
         service.argument(format!("--listen={listen}"));
         service.argument(format!("--cluster-listen={cluster_listen}"));
         if let Some(config) = &control.config {
-            let file = self.existing("control.config", config)?;
-            server::Options::from_file(&file).map_err(crate::up::classify)?;
+            let file = self.resolve(&config.value);
+            if self.purpose == Purpose::Start {
+                self.check_exists("control.config", config, &file)?;
+                server::Options::from_file(&file).map_err(crate::up::classify)?;
+            }
             service.argument(option("--config", &file));
         }
         Ok(service)
@@ -235,8 +248,11 @@ impl Reader {
         node.process_slots.iter().for_each(|slots| add(format!("--process-slots={slots}")));
         let mut listen = None;
         if let Some(config) = &node.config {
-            let file = self.existing(field, config)?;
-            listen = server::RunnerNodeOptions::from_file(&file).map_err(crate::up::classify)?.listen;
+            let file = self.resolve(&config.value);
+            if self.purpose == Purpose::Start {
+                self.check_exists(field, config, &file)?;
+                listen = server::RunnerNodeOptions::from_file(&file).map_err(crate::up::classify)?.listen;
+            }
             arguments.push(option("--config", &file));
         }
         if listen.is_none() {
@@ -268,13 +284,14 @@ impl Reader {
         self.base.join(path)
     }
 
-    fn existing(&self, field: &str, path: &Spanned<PathBuf>) -> Result<PathBuf> {
-        let found = self.resolve(&path.value);
-        if found.is_file() {
-            return Ok(found);
+    fn check_exists(&self, field: &str, path: &Spanned<PathBuf>, found: &Path) -> Result<()> {
+        match found.is_file() {
+            true => Ok(()),
+            false => {
+                let message = format!("there is no file {}", found.display());
+                Err(self.invalid(field, message, Some(path.referenced)).into())
+            }
         }
-        let message = format!("there is no file {}", found.display());
-        Err(self.invalid(field, message, Some(path.referenced)).into())
     }
 
     fn invalid(&self, field: &str, message: String, at: Option<Location>) -> InvalidDefinition {
@@ -316,7 +333,7 @@ mod tests {
         }
         let file = directory.path().join("stack.yaml");
         std::fs::write(&file, text).unwrap();
-        Stack::read(&file)
+        Stack::read(&file, Purpose::Start)
     }
 
     fn refused(text: &str) -> String {
@@ -355,6 +372,15 @@ mod tests {
         let second = &arguments(&stack.runners()[1])[3..];
         let wanted = ["--name=build-2-1", "--capability=cuda", "--pool=gpu", "--listen=127.0.0.1:0", "127.0.0.1:17071"];
         assert_eq!(second, wanted);
+    }
+
+    #[test]
+    fn a_stack_can_be_stopped_without_the_configuration_files_of_its_nodes() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("stack.yaml");
+        std::fs::write(&file, "control: {config: gone.yaml}\nnodes: [{name: a, config: gone.yaml}]\n").unwrap();
+        assert_eq!(Stack::read(&file, Purpose::Inspect).unwrap().services.len(), 2);
+        assert!(Stack::read(&file, Purpose::Start).is_err());
     }
 
     #[test]
@@ -398,7 +424,7 @@ mod tests {
         }
         let error = read("control: {config: bad.yaml}\n").unwrap_err();
         assert!(error.is::<Usage>() && error.to_string().contains("unknown field `x`"), "{error}");
-        let missing = Stack::read(Path::new("/does/not/exist/stack.yaml")).unwrap_err();
+        let missing = Stack::read(Path::new("/does/not/exist/stack.yaml"), Purpose::Start).unwrap_err();
         assert!(missing.is::<NotFound>() && missing.to_string().contains("--file"), "{missing}");
     }
 }

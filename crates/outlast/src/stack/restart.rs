@@ -89,12 +89,13 @@ fn stopped(error: &anyhow::Error, order: &[&Service], at: usize) -> anyhow::Erro
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stack::file::Purpose;
 
     fn stack() -> Stack {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("stack.yaml");
         std::fs::write(&file, "nodes: [{name: a}, {name: b, count: 2}]\n").unwrap();
-        Stack::read(&file).unwrap()
+        Stack::read(&file, Purpose::Inspect).unwrap()
     }
 
     #[test]

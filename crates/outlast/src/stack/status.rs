@@ -141,13 +141,14 @@ impl ServiceView {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stack::file::Purpose;
 
     #[test]
     fn a_stack_that_was_never_started_is_shown_as_stopped() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("stack.yaml");
         std::fs::write(&file, "nodes: [{name: build-1}]\n").unwrap();
-        let stack = Stack::read(&file).unwrap();
+        let stack = Stack::read(&file, Purpose::Inspect).unwrap();
         let view = StackView::new(&stack, &[], Err("cannot reach it".to_owned()));
         let table = view.table(Paint::NONE);
         let rows: Vec<Vec<&str>> = table.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();

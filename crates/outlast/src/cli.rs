@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::output::Format;
 use crate::{
     approvals, audit, bench, blobs, completions, dlq, doctor, duration, jobs, join, logs, nodes, policy, queues, run,
-    schedules, submit, tenants, up, workers, workflows,
+    schedules, stack, submit, tenants, up, workers, workflows,
 };
 
 /// Durable jobs and workflows that survive the failure of the machines they run on.
@@ -65,6 +65,7 @@ enum Command {
     Workers(workers::Options),
     Blobs(blobs::Options),
     Nodes(nodes::Options),
+    Stack(stack::Options),
     Bench(bench::Options),
     Doctor(doctor::Options),
     Completions(completions::Options),
@@ -91,6 +92,7 @@ impl Cli {
             | Command::Workers(_)
             | Command::Blobs(_)
             | Command::Nodes(_)
+            | Command::Stack(_)
             | Command::Bench(_)
             | Command::Doctor(_)
             | Command::Completions(_) => false,
@@ -118,6 +120,7 @@ impl Cli {
             Command::Workers(options) => block_on(workers::run(options, &Context::new(&global)?)),
             Command::Blobs(options) => block_on(blobs::run(options, &Context::new(&global)?)),
             Command::Nodes(options) => block_on(nodes::run(options, &Context::new(&global)?)),
+            Command::Stack(options) => block_on(stack::run(options, global)),
             Command::Doctor(options) => block_on(doctor::run(options, &Context::new(&global)?)),
             Command::Bench(options) => bench::run(options, &global),
             Command::Completions(options) => completions::run(&options),

@@ -32,6 +32,7 @@ mod run;
 mod schedules;
 mod screen;
 mod size;
+mod stack;
 mod submit;
 mod table;
 mod tenants;

@@ -131,7 +131,7 @@ fn changed(node: &NodeView, paint: Paint) -> String {
     }
 }
 
-fn tone_of(state: &str) -> Tone {
+pub fn tone_of(state: &str) -> Tone {
     if state == "ready" { Tone::Good } else { Tone::Bad }
 }
 

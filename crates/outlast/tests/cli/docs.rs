@@ -10,13 +10,13 @@ const SEPARATOR: &str = "--- end of output ---";
 
 /// A command and its expected output.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Example {
-    command: String,
-    output: Vec<String>,
+pub struct Example {
+    pub command: String,
+    pub output: Vec<String>,
 }
 
 /// The examples of each `console` block.
-fn blocks(text: &str) -> Vec<Vec<Example>> {
+pub fn blocks(text: &str) -> Vec<Vec<Example>> {
     let mut blocks = Vec::new();
     let mut open: Option<Vec<Example>> = None;
     for line in text.lines() {
@@ -36,7 +36,7 @@ fn blocks(text: &str) -> Vec<Vec<Example>> {
 }
 
 /// Whether `text` matches `pattern`, where `…` matches anything.
-fn matches(pattern: &str, text: &str) -> bool {
+pub fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('…');
     let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
     let parts: Vec<&str> = parts.collect();
@@ -51,13 +51,13 @@ fn matches(pattern: &str, text: &str) -> bool {
 }
 
 /// Runs the commands of a block in one shell and compares their output.
-fn run(server: &Server, examples: &[Example]) {
+pub fn run(url: &str, directory: &Path, examples: &[Example]) {
     let script: String = examples.iter().map(|example| format!("{}\necho '{SEPARATOR}'\n", example.command)).collect();
     let binary = Path::new(env!("CARGO_BIN_EXE_outlast"));
     let path = format!("{}:{}", binary.parent().unwrap().display(), std::env::var("PATH").unwrap());
     let mut shell = std::process::Command::new("sh");
-    shell.args(["-eu", "-c", &script]).env("PATH", path).env("OUTLAST_SERVER", &server.url);
-    shell.current_dir(server.directory.path()).stdout(std::process::Stdio::piped());
+    shell.args(["-eu", "-c", &script]).env("PATH", path).env("OUTLAST_SERVER", url);
+    shell.current_dir(directory).stdout(std::process::Stdio::piped());
     let ran = finish(shell.stderr(std::process::Stdio::piped()).spawn().unwrap()).expect(0);
     let outputs: Vec<&str> = ran.stdout.split(&format!("{SEPARATOR}\n")).collect();
     for (example, output) in examples.iter().zip(outputs) {
@@ -68,11 +68,11 @@ fn run(server: &Server, examples: &[Example]) {
     }
 }
 
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn page(name: &str) -> String {
+pub fn page(name: &str) -> String {
     std::fs::read_to_string(root().join(name)).unwrap()
 }
 
@@ -83,7 +83,7 @@ fn examples_work(page_name: &str, at_least: usize) {
     // Some examples refer to files of the repository.
     std::os::unix::fs::symlink(root().join("examples"), server.directory.path().join("examples")).unwrap();
     for block in &blocks {
-        run(&server, block);
+        run(&server.url, server.directory.path(), block);
     }
 }
 

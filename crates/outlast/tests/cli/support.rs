@@ -36,7 +36,8 @@ impl Output {
     }
 }
 
-fn outlast() -> Command {
+/// The command, without settings of the environment.
+pub fn outlast() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_outlast"));
     for name in
         ["OUTLAST_SERVER", "OUTLAST_TOKEN", "OUTLAST_ACTOR", "OUTLAST_RETRY_FOR", "OUTLAST_CONNECT_WAIT", "NO_COLOR"]

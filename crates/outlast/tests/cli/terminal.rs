@@ -14,7 +14,7 @@ const ROWS: u16 = 10;
 const COLUMNS: u16 = 60;
 
 /// Both ends of a small pseudo-terminal.
-fn terminal() -> (File, OwnedFd) {
+pub fn terminal() -> (File, OwnedFd) {
     let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&controller).unwrap();
     unlockpt(&controller).unwrap();
@@ -26,7 +26,7 @@ fn terminal() -> (File, OwnedFd) {
 }
 
 /// Reads until the other end is closed, which a pseudo-terminal reports as an error.
-fn read_all(mut controller: File) -> String {
+pub fn read_all(mut controller: File) -> String {
     let mut drawn = Vec::new();
     let mut buffer = [0; 4096];
     while let Ok(count @ 1..) = controller.read(&mut buffer) {

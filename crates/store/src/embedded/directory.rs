@@ -37,6 +37,12 @@ impl DataDirectory {
         Ok(Self { path: path.to_path_buf(), lock, node, incarnation })
     }
 
+    /// Node and incarnation of a directory that another process may have locked. `None`: it was not opened yet.
+    pub fn identity(path: &Path) -> Result<Option<(NodeId, Incarnation)>, Error> {
+        let identity = read_identity(path)?;
+        Ok(identity.map(|identity| (NodeId(identity.node), Incarnation(identity.incarnation))))
+    }
+
     /// Chosen when the directory was created.
     pub fn node(&self) -> NodeId {
         self.node

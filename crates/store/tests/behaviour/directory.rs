@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use model::batch::Keyspace;
-use store::{Embedded, Error, Store};
+use store::{DataDirectory, Embedded, Error, Store};
 
 use crate::support::{SHARD, eventually, open, open_shard, put, small};
 
@@ -49,6 +49,14 @@ fn each_start_increments_the_incarnation_and_keeps_the_node_id() {
         let store = open(directory.path());
         assert_eq!((store.node(), store.incarnation().0), (node, start));
     }
+}
+
+#[test]
+fn the_identity_of_an_open_directory_can_be_read() {
+    let directory = tempfile::tempdir().unwrap();
+    assert_eq!(DataDirectory::identity(directory.path()).unwrap(), None);
+    let open = DataDirectory::open(directory.path()).unwrap();
+    assert_eq!(DataDirectory::identity(directory.path()).unwrap(), Some((open.node(), open.incarnation())));
 }
 
 #[test]

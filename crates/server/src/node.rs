@@ -111,25 +111,13 @@ impl Node {
         let shards = shard_count(store.as_ref(), options.shards)?;
         let (inboxes, receivers): (Vec<Inbox>, Vec<InboxReceiver>) = shards.all().map(|_| Inbox::new()).unzip();
         let policy = PolicyChecks::open(&options, inboxes.clone())?;
-        let (control_store, control_policy, control_inboxes) = (store.clone(), policy.clone(), inboxes.clone());
-        let nodes =
-            tokio::task::spawn_blocking(move || NodeControl::open(control_store, control_policy, control_inboxes));
-        let nodes = Arc::new(nodes.await.map_err(|error| Error::Panicked(error.to_string()))??);
+        let nodes = open_node_control(store.clone(), policy.clone(), inboxes.clone()).await?;
         let scanning = Scanning::start(scanning::ScanContext {
             store: store.clone(),
             blobs: blobs.clone(),
             policy: policy.clone(),
         });
-        let local = LocalRunner {
-            node: store.node(),
-            incarnation: store.incarnation(),
-            shards,
-            data_dir: &options.data_dir,
-            blobs: &blobs,
-            outbox_bytes_max: None,
-        };
-        let uplink = Arc::new(Uplink { runner: RunnerId(store.node().0), inboxes: inboxes.clone() });
-        let runner = local_runner::start(&options.execution(), local, uplink).await?;
+        let runner = start_runner(&options, &store, shards, &blobs, &inboxes).await?;
         let peers = Peers::default();
         let (failures, failure) = failure_channel();
         let (fetches, fetch_requests) = FetchSender::new();
@@ -318,6 +306,29 @@ async fn open_blobs(options: &Options) -> Result<Blobs, Error> {
     settings.cache_bytes_max = options.cache_bytes_max;
     settings.grace = Duration::from_millis(options.collect_grace_ms);
     Ok(Blobs::open(settings).await?)
+}
+
+async fn open_node_control(
+    store: Arc<dyn Store>,
+    policy: PolicyChecks,
+    inboxes: Vec<Inbox>,
+) -> Result<Arc<NodeControl>, Error> {
+    let opened = tokio::task::spawn_blocking(move || NodeControl::open(store, policy, inboxes)).await;
+    Ok(Arc::new(opened.map_err(|error| Error::Panicked(error.to_string()))??))
+}
+
+/// Starts the runner of this node.
+async fn start_runner(
+    options: &Options,
+    store: &Embedded,
+    shards: Shards,
+    blobs: &Blobs,
+    inboxes: &[Inbox],
+) -> Result<runner::Handle, Error> {
+    let (node, incarnation) = (store.node(), store.incarnation());
+    let local = LocalRunner { node, incarnation, shards, data_dir: &options.data_dir, blobs, outbox_bytes_max: None };
+    let uplink = Arc::new(Uplink { runner: RunnerId(node.0), inboxes: inboxes.to_vec() });
+    local_runner::start(&options.execution(), local, uplink).await
 }
 
 fn start_fetcher(

@@ -83,7 +83,8 @@ pub struct RunnerWhyView {
     pub runner: String,
     /// Load of the runner. Lower is better.
     pub score: f64,
-    /// `fit`, `cordoned`, `full`, `overloaded`, `failed_before`, `other_pool`, `lack_capability` or `other_label`.
+    /// `fit`, `cordoned`, `disconnected`, `full`, `overloaded`, `failed_before`, `other_pool`, `lack_capability` or
+    /// `other_label`.
     pub verdict: String,
     pub message: Option<String>,
 }

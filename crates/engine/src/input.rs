@@ -309,6 +309,11 @@ pub enum Input {
         runner: RunnerId,
         incarnation: Incarnation,
     },
+    /// The connection to a runner ended. It gets no dispatches until it registers again; its attempts may go on.
+    RunnerDisconnected {
+        runner: RunnerId,
+        incarnation: Incarnation,
+    },
     /// Take back all attempts of a runner that is drained or abandoned. Repeated until none is left.
     RetractAll {
         runner: RunnerId,

@@ -62,6 +62,8 @@ pub(crate) struct Runner {
     is_connected: bool,
     /// Declared lost, and not registered since.
     is_lost: bool,
+    /// Its connection ended, and nothing has arrived since.
+    is_disconnected: bool,
     /// Messages to the runner until it has received them.
     link: ShardEnd,
     /// Since when it is not connected and silent.
@@ -89,6 +91,7 @@ impl Runner {
             is_unregistered: true,
             is_connected: false,
             is_lost: false,
+            is_disconnected: false,
             link: ShardEnd::new(session),
             silent_since: now,
             dirty: false,
@@ -106,7 +109,7 @@ impl Runner {
 
     pub fn availability(&self, is_cordoned: bool) -> [Availability; ExecutorKind::ALL.len()] {
         let availability = |executor| Availability::new(executor, self.capacity, &self.in_flight, self.load);
-        ExecutorKind::ALL.map(|executor| match is_cordoned {
+        ExecutorKind::ALL.map(|executor| match is_cordoned || self.is_disconnected {
             true => availability(executor).cordoned(),
             false => availability(executor),
         })
@@ -267,8 +270,12 @@ impl Shard {
             Some(runner) if runner.incarnation == incarnation => {
                 runner.link.receive(now, header);
                 runner.silent_since = now;
+                let was_disconnected = std::mem::take(&mut runner.is_disconnected);
                 if runner.is_lost {
                     self.request_inventory(id, incarnation, step);
+                }
+                if was_disconnected {
+                    self.runner_changed_by_id(id);
                 }
             }
             Some(_) | None => {
@@ -278,6 +285,19 @@ impl Shard {
                 }
                 self.request_inventory(id, incarnation, step);
             }
+        }
+    }
+
+    pub(crate) fn is_disconnected(&self, id: RunnerId) -> bool {
+        let runner = self.runners.index(id).and_then(|index| self.runners.get(index));
+        runner.is_some_and(|(_, runner)| runner.is_disconnected)
+    }
+
+    /// The connection to a runner ended. Its attempts may go on, but it cannot be given new ones.
+    pub(crate) fn runner_disconnected(&mut self, id: RunnerId, incarnation: Incarnation) {
+        if let Some(runner) = self.runner_mut(id).filter(|runner| runner.incarnation == incarnation) {
+            runner.is_disconnected = true;
+            self.runner_changed_by_id(id);
         }
     }
 

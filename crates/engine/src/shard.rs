@@ -176,6 +176,7 @@ impl Shard {
             Input::Load { runner, incarnation, load } => self.runner_load(runner, incarnation, load),
             Input::RunnerHeader(header) => self.runner_header(&header, step),
             Input::Runner(message) => self.runner_message(message, step),
+            Input::RunnerDisconnected { runner, incarnation } => self.runner_disconnected(runner, incarnation),
             Input::RetractAll { runner } => self.retract_all(runner),
             Input::RunnerLost { runner, incarnation } => self.runner_lost(runner, incarnation, step),
             Input::Fetched(fetched) => self.fetched(fetched, step),

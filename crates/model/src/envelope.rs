@@ -65,6 +65,9 @@ pub enum ToNode {
         #[n(1)]
         messages: Vec<ToRunner>,
     },
+    /// The tether of the node ended although its link is open: it opens another one.
+    #[n(2)]
+    OpenTether,
 }
 
 /// What a runner node needs to know of its cluster.
@@ -193,6 +196,7 @@ mod tests {
         messages.push(ToRunner::Committed { session: SESSION, sequence: 4 });
         check_to(&ToNode::Messages { shard: ShardId(1), messages });
         check_to(&ToNode::Welcome(Welcome { shards: 16 }));
+        check_to(&ToNode::OpenTether);
     }
 
     #[test]

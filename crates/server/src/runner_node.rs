@@ -23,12 +23,12 @@ use model::id::{Incarnation, NodeId, Shards};
 use parking_lot::Mutex;
 use runner::StopMode;
 use store::DataDirectory;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use transport::token::Token;
 use transport::{
     Client, ClientOptions, ConnectError, Connected, Hello, Identity, JoinOptions, Joiner, LinkEvent, PROTOCOL,
-    PendingKey, ProcessNonce, Requests, Sender, connect_loop, join,
+    PendingKey, ProcessNonce, RefusalKind, Requests, Sender, connect_loop, join,
 };
 
 use crate::clock;
@@ -102,6 +102,10 @@ struct State {
     runner: Arc<watch::Sender<Option<runner::Handle>>>,
     shards: watch::Sender<Option<Shards>>,
     membership: Mutex<Option<Driver>>,
+    /// The control node has lost the tether of this node.
+    tether_lost: Notify,
+    /// Why the control node refuses this node for good.
+    removed: watch::Sender<Option<String>>,
     on_event: OnEvent,
 }
 
@@ -135,6 +139,8 @@ impl RunnerNode {
             runner: Arc::new(watch::Sender::new(None)),
             shards: watch::Sender::new(known_shards),
             membership: Mutex::default(),
+            tether_lost: Notify::new(),
+            removed: watch::Sender::new(None),
             on_event,
             options,
         });
@@ -152,6 +158,15 @@ impl RunnerNode {
 
     pub fn node(&self) -> NodeId {
         self.state.node
+    }
+
+    /// Resolves with the reason when the node was removed from its cluster. Nobody wants its attempts any more.
+    pub async fn removed(&self) -> String {
+        let mut removed = self.state.removed.subscribe();
+        match removed.wait_for(Option::is_some).await {
+            Ok(reason) => reason.clone().unwrap_or_default(),
+            Err(_) => std::future::pending().await,
+        }
     }
 
     /// Stops. Processes end, or go on without this process until the next one adopts them.
@@ -290,6 +305,7 @@ impl State {
                     runner.send(shard, self.incarnation, messages);
                 }
             }
+            Ok(ToNode::OpenTether) => self.tether_lost.notify_one(),
             // Of a later version, or damaged.
             Err(error) => tracing::warn!(%error, "an envelope of the control node was ignored"),
         }
@@ -325,7 +341,7 @@ impl State {
             _ = link.closed() => None,
         };
         if let Some(runner) = runner {
-            tethers::keep(runner, self.incarnation, link, requests, address).await;
+            tethers::keep(runner, self.incarnation, link, requests, address, &self.tether_lost).await;
         }
     }
 
@@ -398,6 +414,10 @@ async fn follow(state: Arc<State>, mut memory: Memory, mut events: mpsc::Receive
                 (state.on_event)(RunnerNodeEvent::Disconnected { reason: reason.to_string() });
             }
             LinkEvent::Unreachable { errors, .. } => {
+                let is_removal = |error: &&ConnectError| matches!(error, ConnectError::Refused(refusal) if refusal.kind() == RefusalKind::NotAllowed);
+                if let Some(refused) = errors.iter().find(is_removal) {
+                    state.removed.send_replace(Some(refused.to_string()));
+                }
                 let reasons = errors.iter().map(ConnectError::to_string).collect();
                 (state.on_event)(RunnerNodeEvent::Unreachable { reasons });
             }
@@ -470,12 +490,13 @@ pub fn run_runner_node(options: RunnerNodeOptions, on_event: OnEvent) -> Result<
             _ = terminate.recv() => return Ok(()),
             _ = tokio::signal::ctrl_c() => return Ok(()),
         };
-        let mode = tokio::select! {
-            _ = terminate.recv() => StopMode::LeaveProcesses,
-            _ = tokio::signal::ctrl_c() => StopMode::StopProcesses,
+        let (mode, outcome) = tokio::select! {
+            _ = terminate.recv() => (StopMode::LeaveProcesses, Ok(())),
+            _ = tokio::signal::ctrl_c() => (StopMode::StopProcesses, Ok(())),
+            reason = node.removed() => (StopMode::StopProcesses, Err(Error::Cluster(reason))),
         };
         tokio::select! {
-            () = node.stop(mode) => Ok(()),
+            () = node.stop(mode) => outcome,
             // A second signal stops at once.
             _ = terminate.recv() => Ok(()),
             _ = tokio::signal::ctrl_c() => Ok(()),

@@ -26,7 +26,7 @@ fn a_workflow_has_the_same_outcome_wherever_its_shard_crashes() {
 #[test]
 fn seeds_with_workflows_keep_every_invariant() {
     let mut coverage = Coverage::default();
-    for seed in 21..=40 {
+    for seed in 21..=44 {
         match run(seed, &Options::default()) {
             Ok(report) => coverage.merge(&report.coverage),
             Err(failure) => panic!("seed {seed} violates {:?}\n{}", failure.violation, failure.last_lines.join("\n")),

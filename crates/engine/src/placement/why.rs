@@ -74,6 +74,8 @@ pub enum RunnerVerdict {
     },
     /// An operator has cordoned it, or it is draining: no new attempts.
     Cordoned,
+    /// Its connection ended.
+    Disconnected,
     Full,
     /// Chosen last; `excluded`: never chosen.
     Overloaded {
@@ -100,6 +102,7 @@ pub struct WhyCounts {
     pub lack_capability: u32,
     pub other_label: u32,
     pub cordoned: u32,
+    pub disconnected: u32,
     pub full: u32,
     pub overloaded: u32,
     pub failed_before: u32,
@@ -113,6 +116,7 @@ impl WhyCounts {
             RunnerVerdict::LackCapability { .. } => &mut self.lack_capability,
             RunnerVerdict::OtherLabel { .. } => &mut self.other_label,
             RunnerVerdict::Cordoned => &mut self.cordoned,
+            RunnerVerdict::Disconnected => &mut self.disconnected,
             RunnerVerdict::Full => &mut self.full,
             RunnerVerdict::Overloaded { .. } => &mut self.overloaded,
             RunnerVerdict::FailedBefore => &mut self.failed_before,
@@ -199,6 +203,8 @@ impl Shard {
         let availability = runner.availability[key.executor as usize];
         if self.settings.cordoned.contains(&runner.id) {
             RunnerVerdict::Cordoned
+        } else if self.is_disconnected(runner.id) {
+            RunnerVerdict::Disconnected
         } else if availability.free == 0 {
             RunnerVerdict::Full
         } else if availability.overloaded {

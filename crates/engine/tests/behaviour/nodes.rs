@@ -1,7 +1,7 @@
 //! Nodes that are cordoned, drained, or not heard after a restart.
 
 use engine::{Answer, Input, RunnerVerdict};
-use model::id::RunnerId;
+use model::id::{Incarnation, RunnerId};
 use model::job::End;
 use model::state::State;
 
@@ -113,4 +113,21 @@ fn a_late_result_is_taken_from_the_runner_that_had_the_attempt_only() {
     assert_eq!(shard.state(job), State::Scheduled);
     shard.deliver(late);
     assert_eq!(shard.state(job), State::Succeeded);
+}
+
+#[test]
+fn a_disconnected_runner_gets_no_new_attempts_until_it_is_heard_again() {
+    let mut shard = Fixture::with_runner(2);
+    let running = shard.submit(&echo());
+    let attempt_ref = shard.current(running);
+    shard.start(attempt_ref);
+    shard.input(Input::RunnerDisconnected { runner: RUNNER, incarnation: Incarnation(1) });
+    let waiting = shard.submit(&echo());
+    assert_eq!((shard.state(running), shard.state(waiting)), (State::Running, State::Scheduled));
+    let answer = shard.request(|request| Input::Explain { request, job: waiting });
+    let Answer::Why(why) = answer else { panic!("{answer:?}") };
+    assert_eq!((why.counts.disconnected, &why.runners[0].verdict), (1, &RunnerVerdict::Disconnected));
+    shard.end(attempt_ref, End::Succeeded);
+    shard.advance(1);
+    assert_eq!((shard.state(running), shard.state(waiting)), (State::Succeeded, State::Dispatched));
 }

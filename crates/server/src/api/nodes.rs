@@ -23,6 +23,9 @@ use super::{App, Core, body};
 use crate::clock;
 use crate::cluster::{JoinedNode, TimelineEntry};
 
+/// The number of attempts on a node is at most this old.
+const COUNTED_WITHIN: Millis = Millis::from_secs(1);
+
 pub(crate) async fn list(Shared(app): Shared<Arc<App>>, _: Parameters) -> Result<JsonBody<Page<NodeView>>, Refused> {
     let core = app.core()?;
     let nodes = core.read(|core| {
@@ -238,7 +241,10 @@ fn state(cordon: Option<&Cordon>, in_flight: u32) -> &'static str {
     match cordon {
         None => "ready",
         Some(Cordon { drain: None, .. }) => "cordoned",
-        Some(Cordon { drain: Some(_), .. }) if in_flight > 0 => "draining",
+        // Attempts are counted every now and then: at first the number may be from before the drain.
+        Some(Cordon { drain: Some(drain), .. }) if in_flight > 0 || clock::now() < drain.at + COUNTED_WITHIN => {
+            "draining"
+        }
         Some(Cordon { drain: Some(_), .. }) => "drained",
     }
 }

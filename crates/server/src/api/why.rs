@@ -48,13 +48,23 @@ fn add_runners(shown: &mut WhyView, why: Why) {
     }
     shown.dispatch_tries = why.tries;
     shown.dispatch_tries_max = Some(why.tries_max);
-    let WhyCounts { other_pool, lack_capability, other_label, cordoned, full, overloaded, failed_before, eligible } =
-        why.counts;
+    let WhyCounts {
+        other_pool,
+        lack_capability,
+        other_label,
+        cordoned,
+        disconnected,
+        full,
+        overloaded,
+        failed_before,
+        eligible,
+    } = why.counts;
     shown.runner_counts = [
         ("other_pool", other_pool),
         ("lack_capability", lack_capability),
         ("other_label", other_label),
         ("cordoned", cordoned),
+        ("disconnected", disconnected),
         ("full", full),
         ("overloaded", overloaded),
         ("failed_before", failed_before),
@@ -98,6 +108,7 @@ fn runner(why: RunnerWhy) -> RunnerWhyView {
             ("other_label", Some(format!("the label {label} must be {wanted}; the runner {has}")))
         }
         RunnerVerdict::Cordoned => ("cordoned", Some("receives no jobs until it is uncordoned".to_owned())),
+        RunnerVerdict::Disconnected => ("disconnected", Some("receives no jobs until it is connected".to_owned())),
         RunnerVerdict::Full => ("full", None),
         RunnerVerdict::Overloaded { excluded: true } => ("overloaded", Some("receives no jobs".to_owned())),
         RunnerVerdict::Overloaded { excluded: false } => {

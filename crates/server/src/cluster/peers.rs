@@ -24,6 +24,8 @@ const ENVELOPE_BYTES: usize = 256 * 1024;
 /// Size of a message without the job's spec.
 const MESSAGE_BYTES: usize = 256;
 
+/// A process that has sent something within this time is running.
+const RUNNING_FOR: Millis = Millis(2_000);
 /// Time for a node to sample the usage of its processes.
 const SAMPLE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -38,9 +40,15 @@ pub(crate) struct PeerNode {
     sender: Sender,
     requests: PeerRequests,
     usage: Mutex<HashMap<AttemptRef, AttemptUsage>>,
+    /// When it has sent something, on the steady clock, in milliseconds.
+    heard_at: AtomicU64,
 }
 
 impl PeerNode {
+    pub fn heard(&self, now: Millis) {
+        self.heard_at.store(now.0, Ordering::Relaxed);
+    }
+
     /// Sends requests to the node.
     pub fn requests(&self) -> &PeerRequests {
         &self.requests
@@ -87,6 +95,23 @@ struct Inner {
 }
 
 impl Peers {
+    /// Refuses another process of a node whose process runs. The link of a process that ended is closed, or silent.
+    pub fn check_running(&self, peer: &Peer, now: Millis) -> Result<(), Refusal> {
+        let node = peer.identity.node;
+        let known = self.get(node).filter(|known| known.process != peer.hello.process);
+        let is_running = |known: &PeerNode| now.0 < known.heard_at.load(Ordering::Relaxed) + RUNNING_FOR.0;
+        match known.is_some_and(|known| is_running(&known)) {
+            true => Err(Refusal::new(
+                RefusalKind::NodeIdTaken,
+                format!(
+                    "{node}: another process of this node is running: a data directory was copied. \
+                     Stop one of the two, or join with a new data directory"
+                ),
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// Adds a node that has connected. A new link of the same process replaces the old one, and a restarted node the
     /// process of before. A second process is refused.
     pub fn admit(&self, peer: &Peer, now: Millis) -> Result<Arc<PeerNode>, Refusal> {
@@ -114,6 +139,7 @@ impl Peers {
             sender: peer.sender.clone(),
             requests: peer.requests.clone(),
             usage: Mutex::default(),
+            heard_at: AtomicU64::new(0),
         });
         if let Some(replaced) = connected.insert(node, entry.clone()) {
             replaced.close();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use minicbor::{Decode, Encode};
 use model::envelope::NodeReport;
-use model::id::NodeId;
+use model::id::{Incarnation, NodeId};
 use model::time::Millis;
 use transport::token::{TokenId, TokenRecord, check};
 use transport::{JoinRequest, Refusal, RefusalKind};
@@ -34,6 +34,20 @@ pub(crate) struct JoinedNode {
     pub key: [u8; 32],
     #[n(2)]
     pub joined_at: Millis,
+    /// The newest start of the node that was connected.
+    #[n(3)]
+    pub newest: Option<NodeStart>,
+}
+
+/// One start of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub(crate) struct NodeStart {
+    #[n(0)]
+    pub incarnation: Incarnation,
+    /// Tells two processes with the same incarnation apart: one of them has a copied data directory.
+    #[n(1)]
+    #[cbor(with = "minicbor::bytes")]
+    pub process: [u8; 16],
 }
 
 impl ClusterRecord {
@@ -64,8 +78,32 @@ impl ClusterRecord {
         if let Some(record) = record {
             record.used_count += 1;
         }
-        let node = JoinedNode { name: request.name.clone(), key: request.key.0, joined_at: now };
+        let node = JoinedNode { name: request.name.clone(), key: request.key.0, joined_at: now, newest: None };
         self.nodes.insert(request.node, node);
+        Ok(())
+    }
+
+    /// Notes a start of a node that has connected. An older start than the newest one is refused: shards ignore what it
+    /// says. So is another process with the same incarnation, since its messages would count as repeated ones.
+    pub fn begin(&mut self, id: NodeId, start: NodeStart) -> Result<(), Refusal> {
+        let refused = |text: &str| Err(Refusal::new(RefusalKind::NodeIdTaken, format!("{id}: {text}")));
+        let Some(node) = self.nodes.get_mut(&id) else { return refused("this node was removed from the cluster") };
+        match node.newest {
+            Some(newest) if newest == start => {}
+            Some(newest) if newest.incarnation == start.incarnation => {
+                return refused(
+                    "another process has used the same identity: a data directory was copied. \
+                     Stop the copy, and start this node again",
+                );
+            }
+            Some(newest) if newest.incarnation > start.incarnation => {
+                return refused(
+                    "a later start of this node was connected: a data directory was copied. \
+                     Stop the copy, and start this node again, or remove it and join with a new data directory",
+                );
+            }
+            Some(_) | None => node.newest = Some(start),
+        }
         Ok(())
     }
 
@@ -175,6 +213,21 @@ mod tests {
     }
 
     #[test]
+    fn an_older_start_and_a_second_process_of_a_start_are_refused() {
+        let (mut record, token) = with_token(Uses::Single);
+        record.admit(&request(&token, 7, 1), NOW).unwrap();
+        let mut begin = |incarnation, process| {
+            let start = NodeStart { incarnation: Incarnation(incarnation), process: [process; 16] };
+            record.begin(NodeId(7), start).map_err(|refusal| refusal.kind())
+        };
+        assert_eq!([begin(1, 1), begin(1, 1), begin(3, 2), begin(3, 2)], [Ok(()); 4]);
+        assert_eq!([begin(3, 9), begin(2, 1)], [Err(RefusalKind::NodeIdTaken); 2]);
+        assert_eq!(begin(4, 9), Ok(()));
+        let unknown = NodeStart { incarnation: Incarnation(1), process: [1; 16] };
+        assert!(record.begin(NodeId(8), unknown).is_err());
+    }
+
+    #[test]
     fn tokens_that_cannot_be_used_make_room_for_new_ones() {
         let (mut record, token) = with_token(Uses::Single);
         let template = record.tokens[0].clone();
@@ -192,7 +245,8 @@ mod tests {
         let (mut record, token) = with_token(Uses::Single);
         let note = "x".repeat(200);
         record.tokens = vec![token.record(NOW, Some(NOW), Uses::Single, note); TOKENS_MAX];
-        let node = JoinedNode { name: "x".repeat(200), key: [1; 32], joined_at: NOW };
+        let newest = Some(NodeStart { incarnation: Incarnation(u64::MAX), process: [255; 16] });
+        let node = JoinedNode { name: "x".repeat(200), key: [1; 32], joined_at: NOW, newest };
         record.nodes = (0..NODES_MAX as u64).map(|id| (NodeId(u64::MAX - id), node.clone())).collect();
         assert!(model::codec::encode(&record).len() < store::DOCUMENT_BYTES_MAX);
         let report = NodeReport { name: "x".repeat(1_000), ..NodeReport::default() };

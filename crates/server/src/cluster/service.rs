@@ -14,6 +14,7 @@ use transport::tether::TetherEvent;
 use transport::{Action, ByteStream, JoinRequest, NodeIdentity, Peer, Receiver, Refusal, RefusalKind, Role, Service};
 
 use super::peers::PeerNode;
+use super::record::NodeStart;
 use super::{Shared, objects};
 use crate::clock;
 use crate::error::Error;
@@ -72,6 +73,9 @@ impl Service for ClusterService {
     }
 
     async fn connected(&self, peer: Peer) -> Result<(), Refusal> {
+        let start = NodeStart { incarnation: peer.hello.incarnation, process: peer.hello.process.0 };
+        self.0.peers.check_running(&peer, clock::read().steady)?;
+        self.begin(peer.identity.node, start).await?;
         let entry = self.0.peers.admit(&peer, clock::now())?;
         self.0.watch.link_up(entry.node, entry.incarnation);
         entry.send(&ToNode::Welcome(Welcome::new(self.0.shards)));
@@ -100,6 +104,35 @@ impl Service for ClusterService {
 
     fn tether(&self, event: TetherEvent) {
         self.0.watch.tether(&event);
+        if let TetherEvent::Closed { node, .. } = event
+            && let Some(peer) = self.0.peers.get(node)
+        {
+            // A network may break one connection and not the other. If the node is dead, nobody reads this.
+            peer.send(&ToNode::OpenTether);
+        }
+    }
+}
+
+impl ClusterService {
+    /// Notes a start of a node, durably. Nothing is written for another link of the same process.
+    async fn begin(&self, node: NodeId, start: NodeStart) -> Result<(), Refusal> {
+        let known = self.0.members.read().get(&node).and_then(|node| node.newest);
+        if known == Some(start) {
+            return Ok(());
+        }
+        let shared = self.0.clone();
+        let noted = tokio::task::spawn_blocking(move || {
+            shared.change(|record| record.begin(node, start).map_err(AdmitError::Refused))
+        });
+        match noted.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(AdmitError::Refused(refusal))) => {
+                tracing::warn!(%node, %refusal, "a node was refused");
+                Err(refusal)
+            }
+            Ok(Err(AdmitError::Failed(error))) => Err(failed(&error.to_string())),
+            Err(error) => Err(failed(&error.to_string())),
+        }
     }
 }
 
@@ -127,6 +160,7 @@ async fn receive(shared: Arc<Shared>, peer: Arc<PeerNode>, mut receiver: Receive
             Ok(bytes) => bytes,
             Err(reason) => break reason,
         };
+        peer.heard(clock::read().steady);
         shared.watch.heard(peer.node, peer.incarnation);
         match codec::decode::<FromNode>(&bytes) {
             Ok(FromNode::Frame { shard, frame }) => match check_frame(frame, &peer) {

@@ -102,6 +102,7 @@ impl NodeWatch {
             | CloseReason::Protocol(_) => LinkEnd::Ended,
         };
         self.liveness.lock().link_down(clock::read().steady, node, incarnation, end);
+        self.post(|| Input::RunnerDisconnected { runner: RunnerId(node.0), incarnation });
         self.changed.notify_one();
     }
 
@@ -210,9 +211,12 @@ impl NodeWatch {
 
     /// Gives the work of a removed node to others.
     pub fn remove(&self, node: NodeId, incarnation: Incarnation) {
+        self.post(|| Input::RunnerLost { runner: RunnerId(node.0), incarnation });
+    }
+
+    fn post(&self, input: impl Fn() -> Input) {
         for inbox in &self.inboxes {
-            let input = Input::RunnerLost { runner: RunnerId(node.0), incarnation };
-            let _ = inbox.post(Message::Input(Box::new(input)));
+            let _ = inbox.post(Message::Input(Box::new(input())));
         }
     }
 

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use model::id::Incarnation;
+use tokio::sync::Notify;
 use transport::{Requests, Sender, tether};
 
 /// Each step of opening a tether.
@@ -13,13 +14,15 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Wait after a failure.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Opens a tether to the control node, and another one whenever the spawner is replaced, while the link is open.
+/// Opens a tether to the control node while the link is open. Opens another one whenever the spawner is replaced, and when
+/// the control node has lost the last one.
 pub(super) async fn keep(
     runner: runner::Handle,
     incarnation: Incarnation,
     link: Sender,
     requests: Requests,
     address: String,
+    lost: &Notify,
 ) {
     let keep = async {
         let mut spawners = runner.spawner_generation();
@@ -30,8 +33,13 @@ pub(super) async fn keep(
                     if !runner.hold_tether(connection) {
                         return;
                     }
-                    if spawners.changed().await.is_err() {
-                        return;
+                    tokio::select! {
+                        changed = spawners.changed() => {
+                            if changed.is_err() {
+                                return;
+                            }
+                        }
+                        () = lost.notified() => tokio::time::sleep(RETRY_INTERVAL).await,
                     }
                 }
                 Err(error) => {

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "test helpers fail by panicking")]
 
+mod control;
 mod copy;
 mod cut;
 mod kill;

@@ -5,6 +5,8 @@
 mod control;
 mod copy;
 mod cut;
+mod files;
+mod garbage;
 mod kill;
 mod leave;
 mod loss;

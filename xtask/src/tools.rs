@@ -65,6 +65,8 @@ pub const FOR_TESTS: &[SystemTool] = &[
     SystemTool { name: "cc", package: "gcc", reason: "compiles programs that try to escape the sandbox" },
     SystemTool { name: "bash", package: "bash", reason: "opens connections from inside a sandbox" },
     SystemTool { name: "unshare", package: "util-linux", reason: "tries to create namespaces inside a sandbox" },
+    SystemTool { name: "ip", package: "iproute2", reason: "joins the nodes of a cluster by a network of their own" },
+    SystemTool { name: "nft", package: "nftables", reason: "cuts links between the nodes of a cluster" },
 ];
 
 /// Programs of the benchmark.

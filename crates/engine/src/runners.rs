@@ -270,13 +270,10 @@ impl Shard {
             Some(runner) if runner.incarnation == incarnation => {
                 runner.link.receive(now, header);
                 runner.silent_since = now;
-                let was_disconnected = std::mem::take(&mut runner.is_disconnected);
                 if runner.is_lost {
                     self.request_inventory(id, incarnation, step);
                 }
-                if was_disconnected {
-                    self.runner_changed_by_id(id);
-                }
+                self.runner_connected(id);
             }
             Some(_) | None => {
                 self.admit_incarnation(id, incarnation);
@@ -285,6 +282,15 @@ impl Shard {
                 }
                 self.request_inventory(id, incarnation, step);
             }
+        }
+    }
+
+    /// Something has arrived from a runner.
+    fn runner_connected(&mut self, id: RunnerId) {
+        if let Some(runner) = self.runner_mut(id)
+            && std::mem::take(&mut runner.is_disconnected)
+        {
+            self.runner_changed_by_id(id);
         }
     }
 
@@ -394,6 +400,7 @@ impl Shard {
         if known.is_none_or(|(current, _)| incarnation > current) {
             self.admit_incarnation(id, incarnation);
         }
+        self.runner_connected(id);
         let applied = match message.message {
             // The messages before are gone. Those that the runner still has are applied first, when they come again.
             RunnerMessage::Register { oldest_kept, .. } => applied.max(oldest_kept.saturating_sub(1)),

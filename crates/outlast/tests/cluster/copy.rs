@@ -2,8 +2,7 @@
 
 use crate::support::{Cluster, Gate, copy_directory, wait_until};
 
-/// The copy is made while the server of the node is down. A copy of a running node is not tested: its first start counts as
-/// a restart of the node and displaces it.
+/// The copy is made while the server of the node is down, so that both start with the same incarnation.
 // FEATURES: B9
 #[test]
 fn a_copy_of_a_data_directory_is_refused() {
@@ -18,7 +17,7 @@ fn a_copy_of_a_data_directory_is_refused() {
     cluster.runner(0).start();
     cluster.wait_until_ready(0);
     copy.start_on_machine_of_its_own();
-    wait_until("the copy is refused", || copy.log().contains("its data directory is a copy"));
+    wait_until("the copy is refused", || copy.log().contains("a data directory was copied"));
     cluster.wait_until_ready(0);
     gate.open();
     assert_eq!(cluster.wait_for_success(id).result, Some(Gate::result("a", 1)));
@@ -26,4 +25,23 @@ fn a_copy_of_a_data_directory_is_refused() {
     let connections = timeline.iter().filter(|event| *event == "connected").count();
     assert_eq!(connections, 2, "the node stays connected: {timeline:?}");
     cluster.assert_never_lost(0);
+}
+
+/// The copy starts with a higher incarnation than the original, as if the node was restarted.
+// FEATURES: B9
+#[test]
+fn a_copy_of_a_running_node_does_not_displace_it() {
+    let mut cluster = Cluster::start(2);
+    let mut gate = cluster.gate("gate");
+    let address = cluster.cluster_address().to_string();
+    let mut copy = cluster.new_node("copy", &["join", "--name", "copy", &address]);
+    let id = cluster.submit(&gate.job("a", &cluster.pin(0)));
+    gate.wait_for_attempt("a", 1);
+    copy_directory(&cluster.runner(0).data(), &copy.data());
+    copy.start_on_machine_of_its_own();
+    wait_until("the copy is refused", || copy.log().contains("a data directory was copied"));
+    gate.open();
+    assert_eq!(cluster.wait_for_success(id).result, Some(Gate::result("a", 1)));
+    cluster.assert_never_lost(0);
+    cluster.assert_gets_work(0);
 }

@@ -22,12 +22,7 @@ fn jobs_move_and_the_node_returns(loss: Loss, heal_after: &str) {
     }
     cluster.wait_for_event(0, &[heal_after]);
     cluster.runner(0).host().heal();
-    if heal_after == "disconnected" {
-        cluster.wait_until_ready(0);
-    } else {
-        // A node whose link has stayed open is shown as lost although it gets work.
-        cluster.wait_until_connected(0);
-    }
+    cluster.wait_until_ready(0);
     wait_until("stale attempts are stopped", || running_pids.iter().all(|pid| !is_running(*pid)));
     wait_until("nothing is in flight on the node", || cluster.node(0).in_flight == 0);
     running.open();

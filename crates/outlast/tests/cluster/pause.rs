@@ -22,7 +22,7 @@ fn a_stopped_node_comes_back_and_none_of_its_results_is_accepted() {
     }
     cluster.runner(0).resume();
     // Its state is not asserted: a node whose link has stayed open is shown as lost although it gets work.
-    cluster.wait_until_connected(0);
+    cluster.wait_until_ready(0);
     wait_until("stale attempts are stopped", || running_pids.iter().all(|pid| !is_running(*pid)));
     wait_until("nothing is in flight on the node", || cluster.node(0).in_flight == 0);
     running.open();
@@ -31,6 +31,14 @@ fn a_stopped_node_comes_back_and_none_of_its_results_is_accepted() {
     }
     assert_eq!(cluster.ended_jobs(), first.len() + second.len());
     cluster.assert_gets_work(0);
+
+    // A node that was lost once and came back on the same link dies like any other.
+    let mut again = cluster.gate("again");
+    let ([id], _) = cluster.start_on(0, &again, ["again"]);
+    cluster.runner(0).kill();
+    again.wait_for_attempt("again", 2);
+    again.open();
+    assert_eq!(cluster.wait_for_success(id).result, Some(Gate::result("again", 2)));
 }
 
 /// A pause that is shorter than the suspicion.

@@ -122,10 +122,7 @@ impl Node {
         let (failures, failure) = failure_channel();
         let (fetches, fetch_requests) = FetchSender::new();
         let plans: Arc<Plans> = Arc::default();
-        let shared: Arc<dyn Store> = match &options.store_wrapper {
-            Some(wrap) => wrap.wrap(store.clone()),
-            None => store.clone(),
-        };
+        let shared = options.wrap_store(store.clone());
         let mut threads =
             vec![start_fetcher(fetch_requests, shared.clone(), plans.clone(), &inboxes, failures.clone())?];
         let mut ready = Vec::new();
@@ -190,8 +187,7 @@ impl Node {
                 return Err(node.failed().await);
             }
         }
-        let hardware = tokio::task::spawn_blocking(Hardware::detect).await;
-        let hardware = hardware.map_err(|error| Error::Panicked(error.to_string()))?;
+        let hardware = detect_hardware().await?;
         // Nodes connect only now: their frames find a shard.
         let cluster = Cluster::open(cluster).await?;
         node.cluster = Some(cluster.clone());
@@ -306,6 +302,10 @@ async fn open_blobs(options: &Options) -> Result<Blobs, Error> {
     settings.cache_bytes_max = options.cache_bytes_max;
     settings.grace = Duration::from_millis(options.collect_grace_ms);
     Ok(Blobs::open(settings).await?)
+}
+
+async fn detect_hardware() -> Result<Hardware, Error> {
+    tokio::task::spawn_blocking(Hardware::detect).await.map_err(|error| Error::Panicked(error.to_string()))
 }
 
 async fn open_node_control(

@@ -237,6 +237,14 @@ impl Options {
         Ok(())
     }
 
+    /// The store of the shards, with the faults of a test around it.
+    pub(crate) fn wrap_store(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
+        match &self.store_wrapper {
+            Some(wrapper) => wrapper.wrap(store),
+            None => store,
+        }
+    }
+
     /// How this node runs attempts.
     pub(crate) fn execution(&self) -> Execution {
         Execution {

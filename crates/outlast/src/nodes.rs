@@ -11,6 +11,9 @@ use crate::paint::{Paint, Tone};
 use crate::table::{Align, Cell, Pairs, Table};
 use crate::{duration, exit, ids, output, size};
 
+/// Interval of looking whether a node is drained.
+const DRAIN_POLL: Duration = Duration::from_millis(200);
+
 /// List, inspect, add, cordon, drain and remove nodes.
 #[derive(Args)]
 pub struct Options {
@@ -48,6 +51,9 @@ enum Command {
         /// retry. Without it, running work may take as long as it likes.
         #[arg(long, value_parser = duration::parse)]
         deadline: Option<Duration>,
+        /// Wait until nothing runs on the node any more.
+        #[arg(long)]
+        wait: bool,
         /// Reason, shown to other operators.
         #[arg(long)]
         reason: Option<String>,
@@ -96,9 +102,14 @@ pub async fn run(options: Options, context: &Context) -> Result<u8> {
             let node = context.client.uncordon_node(ids::node(&id)?).await?;
             context.printer.print(&node, changed)?;
         }
-        Command::Drain { id, deadline, reason } => {
+        Command::Drain { id, deadline, wait, reason } => {
             let deadline_ms = deadline.map(|deadline| deadline.as_millis() as u64);
-            let node = context.client.drain_node(ids::node(&id)?, &DrainNode { reason, deadline_ms }).await?;
+            let mut node = context.client.drain_node(ids::node(&id)?, &DrainNode { reason, deadline_ms }).await?;
+            // Ends as well if somebody uncordons the node, or if it is lost.
+            while wait && node.state == "draining" {
+                tokio::time::sleep(DRAIN_POLL).await;
+                node = context.client.node(node.id).await?;
+            }
             context.printer.print(&node, changed)?;
         }
         Command::JoinToken { reusable, expires, note } => {

@@ -90,8 +90,6 @@ struct Inner {
     connected: RwLock<HashMap<NodeId, Arc<PeerNode>>>,
     /// Newest reports, also of nodes that are not connected.
     reports: RwLock<BTreeMap<NodeId, NodeReport>>,
-    /// Envelopes that were not sent because a node did not keep up.
-    dropped: AtomicU64,
 }
 
 impl Peers {
@@ -167,7 +165,6 @@ impl Peers {
         let Some(peer) = peer.filter(|peer| peer.incarnation == incarnation) else { return };
         for messages in split(messages) {
             if !peer.send(&ToNode::Messages { shard, messages }) {
-                self.0.dropped.fetch_add(1, Ordering::Relaxed);
                 return;
             }
         }

@@ -112,7 +112,7 @@ impl Liveness {
             return;
         }
         if entry.incarnation < incarnation {
-            // The spawner, and with it the tether, may be the one of before. The next tether replaces it.
+            // The spawner, and with it the tether, may be unchanged. The next tether replaces it.
             entry.is_dead = false;
         }
         (entry.incarnation, entry.link, entry.leaves, entry.is_lost) = (incarnation, link, false, false);

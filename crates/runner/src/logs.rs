@@ -54,7 +54,7 @@ pub struct LogChunk {
     pub missing: u64,
 }
 
-/// Where a reader of a log has come to.
+/// Position of a reader in a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
 pub struct Position {
     #[n(0)]
@@ -81,7 +81,7 @@ impl Reader {
         Self::open_at(path, Position::default())
     }
 
-    /// Continues where an earlier reader of the same file has come to. `None` if there is no file.
+    /// Continues at the position of an earlier reader of the same file. `None` if there is no file.
     pub fn open_at(path: &Path, Position { in_file, in_streams }: Position) -> io::Result<Option<Self>> {
         match File::open(path) {
             Ok(file) => Ok(Some(Self { file, position: in_file, buffer: BytesMut::new(), stream_offsets: in_streams })),

@@ -20,7 +20,7 @@ use crate::error::Error;
 
 pub(crate) use cluster::CLUSTER_PORT;
 pub use cluster::{ClusterOptions, MembershipProfile};
-pub(crate) use execution::Execution;
+pub(crate) use execution::{Execution, execution_of};
 pub use governance::{
     OutputOptions, PolicyOptions, PolicyServiceOptions, PoolOptions, RunnerOptions, TenantOptions, TopicOptions,
     WILDCARD,
@@ -247,23 +247,7 @@ impl Options {
 
     /// How this node runs attempts.
     pub(crate) fn execution(&self) -> Execution {
-        Execution {
-            process_slots: self.process_slots,
-            echo_slots: self.echo_slots,
-            wasm_slots: self.wasm_slots,
-            allow_unsandboxed: self.allow_unsandboxed,
-            runner: self.runner.clone(),
-            stop_grace_ms: self.stop_grace_ms,
-            log_bytes_max: self.log_bytes_max,
-            job_output_bytes_max: self.job_output_bytes_max,
-            job_tmp_bytes_max: self.job_tmp_bytes_max,
-            job_processes_max: self.job_processes_max,
-            network_topics: self.network_topics.clone(),
-            memory_reserve_bytes: self.memory_reserve_bytes,
-            unclaimed_ms: self.unclaimed_ms,
-            sandbox_first_user: self.sandbox_first_user,
-            spawner_program: self.spawner_program.clone(),
-        }
+        execution_of!(self)
     }
 
     pub(crate) fn engine(&self, shard: ShardId, shards: Shards, jitter_key: [u8; 32]) -> Config {

@@ -15,7 +15,7 @@ use crate::rehydrate::{self, Rehydrated};
 use crate::{Error, PlanCache, spill};
 
 /// An owner on a store that may lose commits confirms at least this often that it is current. Otherwise an idle one would
-/// not notice that work of its past is undone.
+/// not notice that its earlier commits are lost.
 const CONFIRM_INTERVAL: Millis = Millis::from_secs(5);
 
 /// What an owner needs from its node to take the end of an attempt.

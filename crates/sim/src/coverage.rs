@@ -43,7 +43,7 @@ faults! {
     CommitLost = "acknowledged commit lost by a failover";
     CommitLostBeforeEffects = "commit lost before its effects";
     CommitsLostWithCrash = "commits lost together with a crash";
-    OwnerOfBeforeRefused = "owner of before a failover refused";
+    EarlierOwnerRefused = "owner from before a failover refused";
     ReadFailed = "read failed";
     RehydrationFailed = "rehydration failed";
     SpillFailed = "large result could not be stored";

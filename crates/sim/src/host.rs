@@ -320,7 +320,7 @@ impl World {
     fn expect_transient(&mut self, shard: usize, process: &Process, error: &shard::Error) -> Checked {
         trace!(self, "shard {shard} process {} fails: {error}", process.number);
         if let shard::Error::Store(Error::Diverged { .. } | Error::FailedOver { .. }) = error {
-            self.coverage.count_fault(Fault::OwnerOfBeforeRefused);
+            self.coverage.count_fault(Fault::EarlierOwnerRefused);
         }
         invariants::invariant_errors_are_transient(error)
     }

@@ -18,7 +18,7 @@ pub type CommitHook = Box<dyn Fn() + Send + Sync>;
 /// Positions order the commits of one shard. Nothing follows from the positions of different shards.
 pub trait Store: Send + Sync {
     /// Identity of the data, the same for every process that uses it. Changes with each failover of a store that may
-    /// lose commits: cursors of before are rejected, because events after them may be missing.
+    /// lose commits: earlier cursors are rejected, because events after them may be missing.
     fn id(&self) -> StoreId;
 
     /// What the store promises about acknowledged commits.

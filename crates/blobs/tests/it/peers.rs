@@ -565,7 +565,7 @@ proptest! {
 
 /// Not a test: prints the throughput. Run it with `--release --ignored --nocapture`.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a measurement"]
+#[ignore = "a measurement; runs with `cargo xtask test --all`"]
 async fn throughput_of_a_peer() {
     const BYTES: usize = 1 << 30;
     let pair = Pair::new().await;

@@ -61,7 +61,7 @@ fn the_time_of_detection_grows_slowly_with_the_cluster() {
 
 // FEATURES: A5
 #[test]
-#[ignore = "a minute of measurements"]
+#[ignore = "a minute of measurements; runs with `cargo xtask test --all`"]
 fn detection_times_in_detail() {
     for (nodes, seeds) in [(5, 5_000), (50, 40), (200, 12)] {
         for loss in [0, 1_000, 3_000] {
@@ -104,7 +104,7 @@ fn random_faults_end_in_agreement() {
 
 // FEATURES: A5, A6, A7
 #[test]
-#[ignore = "thousands of seeds: FABRIC_SEEDS and FABRIC_FIRST_SEED choose them"]
+#[ignore = "thousands of seeds, chosen by FABRIC_SEEDS and FABRIC_FIRST_SEED; runs with `cargo xtask test --all`"]
 fn many_random_faults_end_in_agreement() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let first = number("FABRIC_FIRST_SEED").unwrap_or(SEEDS);

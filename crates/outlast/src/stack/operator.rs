@@ -217,7 +217,7 @@ impl<'a> Operator<'a> {
         let Some((id, incarnation)) = service.identity()? else {
             return Ok(Readiness::NotYet("it has not opened its data directory".to_owned()));
         };
-        // The control node may not have noticed yet that the process of before has ended.
+        // The control node may not have noticed yet that the previous process has ended.
         let is_current = started.as_ref().is_none_or(|started| started.is_newer(incarnation));
         let node = nodes.iter().find(|node| node.id == id);
         Ok(match (service.role(), node) {

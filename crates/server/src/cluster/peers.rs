@@ -110,8 +110,8 @@ impl Peers {
         }
     }
 
-    /// Adds a node that has connected. A new link of the same process replaces the old one, and a restarted node the
-    /// process of before. A second process is refused.
+    /// Adds a node that has connected. A new link of the same process replaces the old one, and a restarted node its
+    /// previous process. A second process is refused.
     pub fn admit(&self, peer: &Peer, now: Millis) -> Result<Arc<PeerNode>, Refusal> {
         let (node, hello) = (peer.identity.node, &peer.hello);
         let mut connected = self.0.connected.write();

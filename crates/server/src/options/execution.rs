@@ -27,6 +27,30 @@ pub(crate) struct Execution {
     pub spawner_program: Option<PathBuf>,
 }
 
+/// The execution part of the options of a control node or a runner node, whose fields have the same names.
+macro_rules! execution_of {
+    ($options:expr) => {
+        $crate::options::Execution {
+            process_slots: $options.process_slots,
+            echo_slots: $options.echo_slots,
+            wasm_slots: $options.wasm_slots,
+            allow_unsandboxed: $options.allow_unsandboxed,
+            runner: $options.runner.clone(),
+            stop_grace_ms: $options.stop_grace_ms,
+            log_bytes_max: $options.log_bytes_max,
+            job_output_bytes_max: $options.job_output_bytes_max,
+            job_tmp_bytes_max: $options.job_tmp_bytes_max,
+            job_processes_max: $options.job_processes_max,
+            network_topics: $options.network_topics.clone(),
+            memory_reserve_bytes: $options.memory_reserve_bytes,
+            unclaimed_ms: $options.unclaimed_ms,
+            sandbox_first_user: $options.sandbox_first_user,
+            spawner_program: $options.spawner_program.clone(),
+        }
+    };
+}
+pub(crate) use execution_of;
+
 pub(crate) fn cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
 }

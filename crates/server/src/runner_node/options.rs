@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::error::Error;
-use crate::options::{Execution, MembershipProfile, Options as ControlOptions, RunnerOptions};
+use crate::options::{Execution, MembershipProfile, Options as ControlOptions, RunnerOptions, execution_of};
 
 /// Configuration of a runner node. Fields of the same name mean the same as those of a server.
 #[derive(Debug, Clone, Deserialize)]
@@ -93,23 +93,7 @@ impl RunnerNodeOptions {
     }
 
     pub(crate) fn execution(&self) -> Execution {
-        Execution {
-            process_slots: self.process_slots,
-            echo_slots: self.echo_slots,
-            wasm_slots: self.wasm_slots,
-            allow_unsandboxed: self.allow_unsandboxed,
-            runner: self.runner.clone(),
-            stop_grace_ms: self.stop_grace_ms,
-            log_bytes_max: self.log_bytes_max,
-            job_output_bytes_max: self.job_output_bytes_max,
-            job_tmp_bytes_max: self.job_tmp_bytes_max,
-            job_processes_max: self.job_processes_max,
-            network_topics: self.network_topics.clone(),
-            memory_reserve_bytes: self.memory_reserve_bytes,
-            unclaimed_ms: self.unclaimed_ms,
-            sandbox_first_user: self.sandbox_first_user,
-            spawner_program: self.spawner_program.clone(),
-        }
+        execution_of!(self)
     }
 }
 

@@ -57,7 +57,7 @@ impl Runner {
         let start = async {
             loop {
                 match RunnerNode::start(self.options.clone(), Arc::new(|_| {})).await {
-                    // Tasks of the node of before still end: here it was in the same process.
+                    // Tasks of the previous node are still ending: it was in the same process.
                     Err(Error::Blobs(blobs::Error::InUse { .. })) => tokio::time::sleep(Duration::from_millis(5)).await,
                     started => return started,
                 }

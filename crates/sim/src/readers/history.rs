@@ -48,7 +48,7 @@ impl History {
     }
 
     /// The store has failed over, and every commit before that was read: the failover is a commit that restores the
-    /// values of before the lost ones.
+    /// values before the lost ones.
     pub fn fail_over(&mut self) {
         let commit = self.log.len() as u64 + 1;
         for ((shard, keyspace), table) in &mut self.tables {

@@ -72,7 +72,7 @@ async fn connect(address: &str) -> Connected {
 }
 
 #[tokio::test]
-#[ignore = "a process of other tests"]
+#[ignore = "no test of its own: other tests start it as a process"]
 async fn opens_a_link() {
     let Ok(address) = std::env::var(ADDRESS) else { return };
     let _connected = connect(&address).await;
@@ -80,7 +80,7 @@ async fn opens_a_link() {
 }
 
 #[tokio::test]
-#[ignore = "a process of other tests"]
+#[ignore = "no test of its own: other tests start it as a process"]
 async fn passes_a_tether() {
     let Ok(address) = std::env::var(ADDRESS) else { return };
     let connected = connect(&address).await;

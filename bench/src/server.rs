@@ -98,9 +98,18 @@ impl Server {
 
     /// Resident memory in bytes.
     pub fn memory(&self) -> anyhow::Result<u64> {
+        self.memory_of_kind("VmRSS:")
+    }
+
+    /// The part of the resident memory that is not backed by files. The rest is pages of the binary and its libraries.
+    pub fn anonymous_memory(&self) -> anyhow::Result<u64> {
+        self.memory_of_kind("RssAnon:")
+    }
+
+    fn memory_of_kind(&self, field: &str) -> anyhow::Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line =
-            status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("/proc/<pid>/status has no VmRSS")?;
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
+        let line = line.with_context(|| format!("/proc/<pid>/status has no {field}"))?;
         let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
         Ok(kib * 1024)
     }

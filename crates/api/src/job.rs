@@ -102,7 +102,7 @@ impl JobView {
     pub fn new(job: &Job, spec: JobSpec) -> Self {
         let hidden = is_hidden(job);
         let last = job.last_attempt();
-        let usage = last.and_then(|attempt| attempt.usage);
+        let usage = last.and_then(|attempt| attempt.usage.as_deref());
         Self {
             id: job.id,
             seq: job.seq,
@@ -310,8 +310,8 @@ impl HistoryView {
             end: attempt.end.map(|end| end.as_str().to_owned()),
             exit_code: attempt.exit_code,
             signal: attempt.signal,
-            cpu_seconds: attempt.usage.map(|usage| usage.cpu.0 as f64 / 1000.0),
-            memory_peak_bytes: attempt.usage.map(|usage| usage.memory_peak_bytes),
+            cpu_seconds: attempt.usage.as_deref().map(|usage| usage.cpu.0 as f64 / 1000.0),
+            memory_peak_bytes: attempt.usage.as_deref().map(|usage| usage.memory_peak_bytes),
             log: attempt.log.as_deref().copied().filter(|_| !is_withheld(job, attempt)),
             message: attempt.message.clone(),
             placement: attempt.placement.as_deref().map(Into::into),

@@ -56,6 +56,9 @@ pub(crate) struct LiveJob {
     pending: Option<PendingDecision>,
 }
 
+/// The allocator's size class of today: the next one is 64 bytes larger.
+const _: () = assert!(size_of::<LiveJob>() <= 448);
+
 /// An optional time in eight bytes: there are millions of live jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct CompactTime(Millis);

@@ -190,6 +190,9 @@ impl Outcome {
     }
 }
 
+/// Millions of live jobs have an attempt: a larger record would fall into the allocator's next size class.
+const _: () = assert!(size_of::<AttemptRecord>() <= 128);
+
 /// Record of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct AttemptRecord {
@@ -214,7 +217,7 @@ pub struct AttemptRecord {
     #[n(8)]
     pub signal: Option<i32>,
     #[n(9)]
-    pub usage: Option<Usage>,
+    pub usage: Option<Box<Usage>>,
     #[n(10)]
     pub message: Option<String>,
     #[n(11)]

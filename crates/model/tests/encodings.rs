@@ -84,7 +84,7 @@ fn job_records_are_decoded_and_encoded_as_in_earlier_versions() {
         assert_eq!(job.decode_spec().unwrap(), process());
         let attempt = job.last_attempt().unwrap();
         assert_eq!((attempt.runner, attempt.incarnation, attempt.log.as_deref()), (RunnerId(7), Incarnation(8), None));
-        assert_eq!(attempt.usage, end.and_then(|end| end.usage));
+        assert_eq!(attempt.usage.as_deref().copied(), end.and_then(|end| end.usage));
         let mut written = Vec::new();
         job.encode_into(&mut written);
         assert_eq!(written, old);

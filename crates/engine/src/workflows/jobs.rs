@@ -214,7 +214,7 @@ impl JobUpdate {
     /// The update for a job in a terminal state.
     pub fn of(job: &Job, id: JobId) -> Self {
         let mut usage = model::job::Usage::default();
-        for attempt in job.attempts.iter().filter_map(|attempt| attempt.usage) {
+        for attempt in job.attempts.iter().filter_map(|attempt| attempt.usage.as_deref()) {
             usage.cpu = usage.cpu + attempt.cpu;
             usage.memory_peak_bytes = usage.memory_peak_bytes.max(attempt.memory_peak_bytes);
         }

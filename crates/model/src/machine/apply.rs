@@ -98,7 +98,7 @@ impl Job {
             attempt.end = Some(outcome.end);
             attempt.exit_code = outcome.exit_code;
             attempt.signal = outcome.signal;
-            attempt.usage = outcome.usage;
+            attempt.usage = outcome.usage.map(Box::new);
             attempt.message = outcome.message.map(cut);
             attempt.log = outcome.log.map(Box::new);
         }

@@ -77,7 +77,7 @@ fn outcome_of_attempt(outcome: &Outcome) -> OutcomeFacts {
 
 fn outcome_of_job(job: &Job) -> OutcomeFacts {
     let last = job.last_attempt();
-    let usage = last.and_then(|attempt| attempt.usage).unwrap_or_default();
+    let usage = last.and_then(|attempt| attempt.usage.as_deref().copied()).unwrap_or_default();
     OutcomeFacts {
         exit_code: last.and_then(|attempt| attempt.exit_code),
         cpu_ms: usage.cpu.0,

@@ -39,7 +39,7 @@ impl CodeKey {
 
 /// Directory of compiled components.
 #[derive(Debug)]
-pub(crate) struct CodeCache {
+pub struct CodeCache {
     directory: PathBuf,
     bytes_max: u64,
     written: AtomicU64,
@@ -65,7 +65,7 @@ impl CodeCache {
     }
 
     /// The stored code if present and intact.
-    pub fn load(&self, key: CodeKey) -> Option<Vec<u8>> {
+    pub(crate) fn load(&self, key: CodeKey) -> Option<Vec<u8>> {
         let path = self.path(key);
         let mut file = match File::open(&path) {
             Ok(file) => file,
@@ -90,7 +90,7 @@ impl CodeCache {
     }
 
     /// Stores compiled code. A failure only causes a warning.
-    pub fn store(&self, key: CodeKey, code: &[u8]) {
+    pub(crate) fn store(&self, key: CodeKey, code: &[u8]) {
         if let Err(error) = self.write(key, code).and_then(|()| self.evict(key)) {
             tracing::warn!(%error, directory = %self.directory.display(), "cannot store compiled code in the cache");
         }

@@ -25,7 +25,7 @@ const RESIDENT_TABLE_BYTES: usize = 4 << 10;
 
 /// Number and size of slots.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SlotConfig {
+pub struct SlotConfig {
     pub slots: u32,
     pub memory_bytes_max: u64,
 }
@@ -35,23 +35,28 @@ pub(crate) struct GuestEngine {
     pub engine: Engine,
     pub linker: Linker<Guest>,
     /// Version and configuration. Compiled code is valid only for an engine with the same fingerprint.
-    pub fingerprint: [u8; 32],
+    pub fingerprint: EngineFingerprint,
 }
 
 impl GuestEngine {
     fn new(metering: Metering, slots: SlotConfig) -> wasmtime::Result<Self> {
-        let mut config = config(metering);
-        config.allocation_strategy(InstanceAllocationStrategy::Pooling(pooling(slots)));
-        let engine = Engine::new(&config).or_else(|error| {
-            // With limited address space, memory is allocated per guest: slower, with the same limits.
-            tracing::warn!(%error, "cannot reserve address space for WebAssembly slots; guests start more slowly");
-            config.allocation_strategy(InstanceAllocationStrategy::OnDemand);
-            Engine::new(&config)
-        })?;
+        let engine = create(metering, slots)?;
         let linker = imports::linker(&engine)?;
         let fingerprint = fingerprint(&engine);
         Ok(Self { engine, linker, fingerprint })
     }
+}
+
+/// An engine with pooled slots.
+pub fn create(metering: Metering, slots: SlotConfig) -> wasmtime::Result<Engine> {
+    let mut config = config(metering);
+    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pooling(slots)));
+    Engine::new(&config).or_else(|error| {
+        // With limited address space, memory is allocated per guest: slower, with the same limits.
+        tracing::warn!(%error, "cannot reserve address space for WebAssembly slots; guests start more slowly");
+        config.allocation_strategy(InstanceAllocationStrategy::OnDemand);
+        Engine::new(&config)
+    })
 }
 
 fn config(metering: Metering) -> Config {
@@ -89,7 +94,10 @@ fn pooling(config: SlotConfig) -> PoolingAllocationConfig {
     pooling
 }
 
-fn fingerprint(engine: &Engine) -> [u8; 32] {
+/// Identifies version and configuration of an engine.
+pub type EngineFingerprint = [u8; 32];
+
+pub fn fingerprint(engine: &Engine) -> EngineFingerprint {
     struct Digest(blake3::Hasher);
 
     impl Hasher for Digest {

@@ -8,7 +8,8 @@ use model::blob::BlobId;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-use crate::code_cache::{CodeCache, CodeKey};
+use crate::code_cache::CodeCache;
+use crate::compiled::Compiled;
 use crate::engine::{GuestEngines, SlotConfig};
 use crate::error::{Error, PrepareError, SubmitError};
 use crate::options::Options;
@@ -116,19 +117,16 @@ impl Inner {
     /// Loads a program from the disk cache.
     fn load(&self, id: BlobId, metering: Metering) -> Result<Option<Program>, PrepareError> {
         let engine = self.engines.get(metering)?;
-        let Some(code) = self.cache.load(CodeKey::new(id, &engine.fingerprint)) else { return Ok(None) };
-        program::load(engine, id, metering, &code).map(Some)
+        let compiled = Compiled::load(&self.cache, &engine.engine, &engine.fingerprint, id)?;
+        compiled.map(|compiled| program::link(engine, id, metering, &compiled)).transpose()
     }
 
     fn compile(&self, id: BlobId, metering: Metering, content: &[u8]) -> Result<Program, PrepareError> {
-        if BlobId::of(content) != id {
-            return Err(PrepareError::Unavailable { why: format!("the content read does not match {id}") });
-        }
         let engine = self.engines.get(metering)?;
-        let code = program::compile(engine, content)?;
-        let program = program::load(engine, id, metering, &code)?;
+        let compiled = Compiled::new(&engine.engine, id, content)?;
+        let program = program::link(engine, id, metering, &compiled)?;
         // Only components that can run are cached.
-        self.cache.store(CodeKey::new(id, &engine.fingerprint), &code);
+        compiled.store(&self.cache, &engine.fingerprint, id);
         Ok(program)
     }
 }

@@ -5,6 +5,7 @@ use wasmtime::component::{Component, Linker};
 
 use crate::error::PrepareError;
 use crate::guest::Guest;
+use crate::interrupt::PollHost;
 use crate::truncate::{truncate, truncate_names};
 use crate::{file_quota, interrupt};
 
@@ -45,7 +46,10 @@ pub(crate) fn linker(engine: &wasmtime::Engine) -> wasmtime::Result<Linker<Guest
     let mut linker = Linker::new(engine);
     wasmtime_wasi::p2::add_to_linker_sync(&mut linker)?;
     linker.allow_shadowing(true);
-    interrupt::link(&mut linker)?;
+    interrupt::link(&mut linker, |guest: &mut Guest| PollHost {
+        table: &mut guest.table,
+        stop_conditions: &guest.stop_conditions,
+    })?;
     file_quota::link(&mut linker)?;
     Ok(linker)
 }

@@ -11,12 +11,11 @@ use wasmtime_wasi::p2::DynPollable;
 use wasmtime_wasi::p2::bindings::{io, sync};
 use wasmtime_wasi::runtime::in_tokio;
 
-use crate::guest::Guest;
 use crate::stop::Stop;
 
 /// Reason for interrupting a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Interrupt {
+pub enum Interrupt {
     #[error("stopped")]
     Stopped,
     #[error("the time limit was reached")]
@@ -25,7 +24,7 @@ pub(crate) enum Interrupt {
 
 /// Conditions that end a guest.
 #[derive(Debug)]
-pub(crate) struct StopConditions {
+pub struct StopConditions {
     pub stop: Stop,
     pub deadline: Option<Instant>,
 }
@@ -62,11 +61,8 @@ impl StopConditions {
 }
 
 /// Replaces WASI's `wasi:io/poll` by an interruptible one.
-pub(crate) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
-    sync::io::poll::add_to_linker::<Guest, HasPollHost>(linker, |guest| PollHost {
-        table: &mut guest.table,
-        stop_conditions: &guest.stop_conditions,
-    })
+pub fn link<T: 'static>(linker: &mut Linker<T>, access: fn(&mut T) -> PollHost<'_>) -> wasmtime::Result<()> {
+    sync::io::poll::add_to_linker::<T, HasPollHost>(linker, access)
 }
 
 struct HasPollHost;
@@ -75,9 +71,10 @@ impl HasData for HasPollHost {
     type Data<'a> = PollHost<'a>;
 }
 
-struct PollHost<'a> {
-    table: &'a mut ResourceTable,
-    stop_conditions: &'a StopConditions,
+/// What polling needs of a guest.
+pub struct PollHost<'a> {
+    pub table: &'a mut ResourceTable,
+    pub stop_conditions: &'a StopConditions,
 }
 
 impl sync::io::poll::Host for PollHost<'_> {

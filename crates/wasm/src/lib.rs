@@ -13,6 +13,7 @@
 //! no-op program costs less than ten microseconds in total.
 
 mod code_cache;
+mod compiled;
 mod engine;
 mod error;
 mod executor;
@@ -40,6 +41,17 @@ pub use pool::Run;
 pub use program::{Metering, Program};
 pub use spec::{GuestExit, Limits, RunOutcome, RunSpec, Sink, Stream};
 pub use stop::Stop;
+
+/// Parts for other hosts of components.
+pub mod host {
+    pub use crate::code_cache::CodeCache;
+    pub use crate::compiled::Compiled;
+    pub use crate::engine::{EngineFingerprint, SlotConfig, create as create_engine, fingerprint};
+    pub use crate::interrupt::{Interrupt, PollHost, StopConditions, link as link_poll};
+    pub use crate::memory_limit::MemoryLimiter;
+    pub use crate::output::{Output, Pipe};
+    pub use crate::truncate::truncate;
+}
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use crate::{CORE_INSTANCES_MAX, MEMORIES_MAX, TABLE_ELEMENTS_MAX, TABLES_MAX};
 /// Granted growth stays counted even if it then fails for lack of physical memory. The engine also reports failures of
 /// growth that it never requested here; a guest could use these to get its granted memory uncounted.
 #[derive(Debug)]
-pub(crate) struct MemoryLimiter {
+pub struct MemoryLimiter {
     bytes_max: u64,
     bytes: u64,
     peak_bytes: u64,

@@ -15,7 +15,7 @@ use crate::spec::{Sink, Stream};
 const WRITE_BYTES: usize = 64 << 10;
 
 /// Both streams of one guest, with a shared limit.
-pub(crate) struct Output {
+pub struct Output {
     sink: Arc<dyn Sink>,
     /// Remaining limit. Only the guest's thread writes; the atomics merely satisfy `Sync`.
     left_bytes: AtomicU64,
@@ -44,7 +44,7 @@ impl Output {
 
 /// One stream of a guest. Every open of it returns a clone.
 #[derive(Clone)]
-pub(crate) struct Pipe {
+pub struct Pipe {
     pub output: Arc<Output>,
     pub stream: Stream,
 }

@@ -3,7 +3,7 @@
 use crate::TEXT_BYTES_MAX;
 
 /// Truncates at a character boundary.
-pub(crate) fn truncate(mut text: String) -> String {
+pub fn truncate(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
     text
 }

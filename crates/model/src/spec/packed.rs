@@ -18,7 +18,8 @@ impl JobSpec {
     /// id, and the reference may be a secret token, which must not be stored.
     pub fn pack(mut self) -> PackedSpec {
         self.queue = None;
-        let bytes = Bytes::from(codec::encode(&self));
+        // A copy without spare capacity: it stays in memory as long as the job is live.
+        let bytes = Bytes::copy_from_slice(&codec::encode(&self));
         PackedSpec {
             digest: Digest::of(&bytes),
             executor: self.run.executor(),

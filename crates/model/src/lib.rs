@@ -25,6 +25,7 @@ pub mod rejected;
 mod schema;
 pub mod spec;
 pub mod state;
+pub mod supervision;
 pub mod time;
 pub mod verdict;
 pub mod workflow;

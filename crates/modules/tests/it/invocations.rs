@@ -8,7 +8,6 @@ use modules::{CallError, Capabilities, FailureKind, Jobs, Limits, LogLevel, LogL
 use crate::guests;
 use crate::support::Fixture;
 
-// FEATURES: E1
 #[test]
 fn state_is_kept_by_key() {
     let fixture = Fixture::new();
@@ -34,7 +33,6 @@ fn an_error_of_the_module_changes_nothing_and_the_instance_goes_on() {
     assert_eq!(counter.count("a", "get"), 1);
 }
 
-// FEATURES: E2
 #[test]
 fn a_trap_changes_nothing_and_a_new_instance_has_the_state() {
     let fixture = Fixture::new();
@@ -90,7 +88,6 @@ fn timers_log_lines_and_the_time_of_the_invocation() {
     assert_eq!(counter.count("a", "now"), 1_700_000_000_000);
 }
 
-// FEATURES: E6
 #[test]
 fn optional_exports_are_called() {
     let fixture = Fixture::new();

@@ -7,7 +7,6 @@ use modules::{CallError, FailureKind, Limits};
 use crate::guests;
 use crate::support::Fixture;
 
-// FEATURES: E1
 #[test]
 fn an_endless_handler_ends_at_its_deadline_or_without_fuel() {
     let fixture = Fixture::new();

@@ -20,7 +20,6 @@ fn what_is_not_a_module_is_refused_with_the_reason() {
     assert!(foreign.to_string().contains("acme:thing/api"), "{foreign}");
 }
 
-// FEATURES: E3
 #[test]
 fn a_failing_init_is_a_failure_with_its_text() {
     let fixture = Fixture::new();

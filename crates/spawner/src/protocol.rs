@@ -54,10 +54,10 @@ pub struct Bounds {
     /// Total size of its `outputs/` directory.
     #[n(4)]
     pub output_bytes: Option<u64>,
-    /// Bytes stored from the beginning of its output; stdout and stderr together.
+    /// Bytes of its log file from the beginning of its output; stdout and stderr together, with the chunks' headers.
     #[cbor(n(5), default)]
     pub log_head_bytes: u64,
-    /// Bytes stored from the end of its output.
+    /// The same from the end of its output.
     #[cbor(n(6), default)]
     pub log_tail_bytes: u64,
     /// Size of its private /tmp.

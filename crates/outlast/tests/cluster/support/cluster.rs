@@ -10,13 +10,13 @@ use std::time::Duration;
 use api::{CordonNode, CreateJoinToken, JobView, NodeView};
 use client::jobs::{Filter, JobList};
 use client::{Client, Options};
+use hosts::Network;
 use model::id::{JobId, NodeId, RunnerId};
 use model::state::State;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use super::network::Network;
 use super::node::{Node, Output, outlast};
 use super::{Gate, wait_for, wait_until};
 

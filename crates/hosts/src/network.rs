@@ -7,10 +7,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-
-use super::process;
 
 /// Names of namespaces begin so, followed by the id of the test process.
 const PREFIX: &str = "outlast-test-";
@@ -25,6 +23,12 @@ pub struct Network {
     bridge: Namespace,
     name: String,
     hosts: u8,
+}
+
+impl Default for Network {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Network {
@@ -168,8 +172,10 @@ fn remove_abandoned() {
 
 fn kill_all_in(namespace: &str) {
     let Ok(found) = Command::new("ip").args(["netns", "pids", namespace]).output() else { return };
-    for pid in String::from_utf8_lossy(&found.stdout).lines().filter_map(|line| line.trim().parse().ok()) {
-        process::send(pid, Signal::KILL);
+    let pids = String::from_utf8_lossy(&found.stdout).into_owned();
+    for pid in pids.lines().filter_map(|line| line.trim().parse().ok()).filter_map(Pid::from_raw) {
+        // It may have ended.
+        let _ = kill_process(pid, Signal::KILL);
     }
 }
 

@@ -30,7 +30,7 @@ const CHUNKS_PER_STREAM: usize = 32;
 /// Files in `outputs/`; more exceed the output limit.
 const OUTPUT_FILES_MAX: u64 = 100_000;
 /// With less free disk space than this, attempts with a directory are killed.
-const DISK_RESERVE_BYTES: u64 = 64 << 20;
+pub const DISK_RESERVE_BYTES: u64 = 64 << 20;
 
 const CAP_DAC_READ_SEARCH: u64 = 1 << 2;
 const CAP_KILL: u64 = 1 << 5;

@@ -30,6 +30,7 @@ use std::os::fd::OwnedFd;
 
 pub use channel::{Channel, MESSAGE_BYTES_MAX, memfd_with};
 pub use client::{ClaimedSpawner, InFlightAttempt, Options, claim, is_requested, run_if_requested};
+pub use init::DISK_RESERVE_BYTES;
 pub use sandbox::root::Directories;
 pub use sandbox::seccomp::bytes as seccomp_filter_bytes;
 pub use spawner::ATTEMPTS_MAX;

@@ -6,17 +6,21 @@ use std::time::Duration;
 use model::message::Load;
 
 use super::Inner;
+use crate::admission::DISK_REASON;
 use crate::load::LoadMeter;
 use crate::pressure::{self, Pressure};
 
-/// Interval of memory checks.
+/// Interval of checks of memory and disk.
 const PRESSURE_INTERVAL: Duration = Duration::from_secs(1);
+/// With less room on the disk of the workspaces than this, nothing new is started. The spawner stops programs at half of it.
+const DISK_RESERVE_BYTES: u64 = 2 * spawner::DISK_RESERVE_BYTES;
 /// Interval of load reports.
 const LOAD_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) fn spawn_all(inner: &Arc<Inner>) {
     tokio::spawn(run_delays(inner.clone()));
     tokio::spawn(watch_memory(Arc::downgrade(inner)));
+    tokio::spawn(watch_disk(Arc::downgrade(inner)));
     tokio::spawn(watch_load(Arc::downgrade(inner)));
     tokio::spawn(poll_links(Arc::downgrade(inner)));
 }
@@ -62,6 +66,25 @@ async fn watch_memory(inner: Weak<Inner>) {
             tracing::warn!("the machine is short of memory: no new processes and components until more is available");
         }
         inner.change_admission(|admission| admission.set_short_of_memory(high));
+    }
+}
+
+/// Registers without slots for processes and components while the disk is almost full.
+async fn watch_disk(inner: Weak<Inner>) {
+    let (mut pressure, mut was_high) = (Pressure::new(DISK_RESERVE_BYTES), false);
+    loop {
+        let Some(runner) = inner.upgrade() else { return };
+        let high = pressure.is_high(pressure::available_disk(&runner.options.scratch));
+        if high != was_high {
+            was_high = high;
+            match high {
+                true => tracing::warn!("{DISK_REASON}"),
+                false => tracing::info!("the disk of the node has room again"),
+            }
+            runner.change_admission(|admission| admission.set_short_of_disk(high));
+        }
+        drop(runner);
+        tokio::time::sleep(PRESSURE_INTERVAL).await;
     }
 }
 

@@ -4,6 +4,8 @@
 
 #![expect(clippy::unwrap_used, reason = "test helpers fail by panicking")]
 
+mod delay;
 mod network;
 
+pub use delay::Delay;
 pub use network::{Host, Loss, Network};

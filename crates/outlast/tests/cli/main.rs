@@ -12,6 +12,7 @@ mod governance;
 mod jobs;
 mod kill;
 mod logs;
+mod old_spawner;
 mod queues;
 mod resend;
 mod stack;

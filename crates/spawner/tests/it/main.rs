@@ -5,6 +5,7 @@ mod escape;
 mod lifecycle;
 mod limits;
 mod logs;
+mod old_server;
 mod support;
 mod tethers;
 mod unprivileged;

@@ -13,12 +13,12 @@ use crate::report::{Report, Target};
 
 pub const NAME: &str = "false deaths of busy nodes";
 
+const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 const SPIN: &str = r#"{"run":{"process":{"command":["sh","-c","while :; do :; done"]}}}"#;
 
 /// Fills all slots of all nodes with programs that use a core each, and counts the nodes that were taken for dead.
 pub async fn measure(cluster: &Cluster, scale: Scale, report: &mut Report) -> anyhow::Result<()> {
-    let nodes = cluster.client().nodes().await?.items;
-    let slots: u32 = nodes.iter().filter(|node| node.role == "runner").map(|node| node.capacity.process).sum();
+    let slots = slots(cluster).await?;
     let before = lost(cluster).await?;
     let mut jobs: Vec<JobId> = Vec::new();
     for _ in 0..slots {
@@ -48,6 +48,21 @@ pub async fn measure(cluster: &Cluster, scale: Scale, report: &mut Report) -> an
     );
     report.absolute(NAME, "deaths", f64::from(deaths.max(again)), Target::AtMost(0.0), note);
     Ok(())
+}
+
+/// Slots of all runner nodes, once they have reported them.
+async fn slots(cluster: &Cluster) -> anyhow::Result<u32> {
+    let begin = Instant::now();
+    loop {
+        let nodes = cluster.client().nodes().await?.items;
+        let slots = nodes.iter().filter(|node| node.role == "runner").map(|node| node.capacity.process);
+        let slots: Vec<u32> = slots.collect();
+        if slots.len() == NODES && slots.iter().all(|slots| *slots > 0) {
+            return Ok(slots.iter().sum());
+        }
+        anyhow::ensure!(begin.elapsed() < REPORT_TIMEOUT, "not all runner nodes have reported slots: {slots:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// How often runner nodes were lost, as their timelines say.

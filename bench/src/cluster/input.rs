@@ -32,7 +32,9 @@ pub async fn measure(cluster: &Cluster, scale: Scale, report: &mut Report) -> an
         let blob = cluster.client().put_blob(file.as_path()).await?.id;
         // What was written so far does not slow down what is measured.
         rustix::fs::sync();
-        let job = format!(r#"{{"run":{{"process":{{"command":["true"]}}}},"inputs":{{"data":"{blob}"}}}}"#);
+        let check = format!("test $(stat -L -c %s inputs/data) = {bytes}");
+        let job =
+            format!(r#"{{"run":{{"process":{{"command":["sh","-c","{check}"]}}}},"inputs":{{"data":"{blob}"}}}}"#);
         let begin = Instant::now();
         let job = cluster.submit(&job).await?;
         let ended = cluster.when(job, |job| job.state.is_terminal()).await?;

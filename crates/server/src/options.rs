@@ -259,6 +259,7 @@ impl Options {
         config.approval_expiry = Millis(self.approval_expiry_ms);
         config.runtime_max = (self.running_max_ms > 0).then_some(Millis(self.running_max_ms));
         config.jitter_key = jitter_key;
+        config.runner_grace = Millis(self.cluster.return_grace_ms);
         config.retry_backoff.first = Millis(self.retry_first_ms);
         config.retry_backoff.longest = Millis(self.retry_longest_ms.max(self.retry_first_ms));
         config.queue_idle_expiry = Millis(self.queue_idle_ms);

@@ -2,6 +2,7 @@
 
 mod governance;
 mod jobs;
+mod nodes;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -9,12 +10,14 @@ mod workflows;
 
 use std::sync::Arc;
 
+use ::api::NodeView;
 use axum::extract::State as Shared;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use policy_service::PolicyServiceStatus;
 
 use super::App;
+use super::nodes::NodeViews;
 use super::parameters::Parameters;
 use super::problem::Refused;
 use crate::inbox::{Inbox, Status};
@@ -25,7 +28,9 @@ pub(crate) async fn metrics(Shared(app): Shared<Arc<App>>, _: Parameters) -> Res
     let core = app.core()?;
     let mut commit_times = Snapshot::default();
     core.inboxes.iter().for_each(|inbox| commit_times.merge(&inbox.commit_times()));
+    let nodes = core.read(|core| Ok(NodeViews::new(core).all())).await?;
     let reading = Reading {
+        nodes,
         statuses: core.inboxes.iter().map(Inbox::status).collect(),
         requests_waiting: core.inboxes.iter().map(Inbox::requests_waiting).sum(),
         commit_times,
@@ -38,6 +43,7 @@ pub(crate) async fn metrics(Shared(app): Shared<Arc<App>>, _: Parameters) -> Res
 
 /// A snapshot of all values.
 struct Reading<'a> {
+    nodes: Vec<NodeView>,
     /// One per shard.
     statuses: Vec<Status>,
     requests_waiting: usize,
@@ -62,6 +68,7 @@ impl Reading<'_> {
         self.workflows(&mut text);
         self.sagas(&mut text);
         self.schedules(&mut text);
+        nodes::nodes(&self.nodes, &mut text);
         self.node(&mut text);
         text.render()
     }

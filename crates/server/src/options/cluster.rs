@@ -19,6 +19,8 @@ pub struct ClusterOptions {
     pub profile: MembershipProfile,
     /// Time for the server process of a node to be replaced while its jobs run on. Then they are started elsewhere.
     pub adopt_grace_ms: u64,
+    /// Time for a node to connect again after a start of the control node. Then it is lost.
+    pub return_grace_ms: u64,
 }
 
 impl Default for ClusterOptions {
@@ -28,6 +30,7 @@ impl Default for ClusterOptions {
             advertise: None,
             profile: MembershipProfile::Default,
             adopt_grace_ms: 30_000,
+            return_grace_ms: 120_000,
         }
     }
 }

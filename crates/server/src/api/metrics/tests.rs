@@ -179,7 +179,7 @@ fn read(statuses: Vec<Status>, policy: &PolicyMeasures, service: Option<PolicySe
     commits.observe(Duration::from_millis(2));
     commits.observe(Duration::from_secs(3600));
     let reading =
-        Reading { statuses, requests_waiting: 9, commit_times: commits.snapshot(), subscribers: 1, policy, service };
+        Reading { nodes: Vec::new(), statuses, requests_waiting: 9, commit_times: commits.snapshot(), subscribers: 1, policy, service };
     Exposition::parse(&reading.render())
 }
 

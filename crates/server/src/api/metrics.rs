@@ -10,7 +10,6 @@ mod workflows;
 
 use std::sync::Arc;
 
-use ::api::NodeView;
 use axum::extract::State as Shared;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -22,6 +21,7 @@ use super::parameters::Parameters;
 use super::problem::Refused;
 use crate::inbox::{Inbox, Status};
 use crate::measures::{BOUNDS_MICROS, PolicyMeasures, Snapshot};
+use nodes::NodeSample;
 use text::{Buckets, Family, Kind, Text};
 
 pub(crate) async fn metrics(Shared(app): Shared<Arc<App>>, _: Parameters) -> Result<Response, Refused> {
@@ -30,7 +30,7 @@ pub(crate) async fn metrics(Shared(app): Shared<Arc<App>>, _: Parameters) -> Res
     core.inboxes.iter().for_each(|inbox| commit_times.merge(&inbox.commit_times()));
     let nodes = core.read(|core| Ok(NodeViews::new(core).all())).await?;
     let reading = Reading {
-        nodes,
+        nodes: nodes.into_iter().map(NodeSample::from).collect(),
         statuses: core.inboxes.iter().map(Inbox::status).collect(),
         requests_waiting: core.inboxes.iter().map(Inbox::requests_waiting).sum(),
         commit_times,
@@ -43,7 +43,7 @@ pub(crate) async fn metrics(Shared(app): Shared<Arc<App>>, _: Parameters) -> Res
 
 /// A snapshot of all values.
 struct Reading<'a> {
-    nodes: Vec<NodeView>,
+    nodes: Vec<NodeSample>,
     /// One per shard.
     statuses: Vec<Status>,
     requests_waiting: usize,
@@ -68,7 +68,7 @@ impl Reading<'_> {
         self.workflows(&mut text);
         self.sagas(&mut text);
         self.schedules(&mut text);
-        nodes::nodes(&self.nodes, &mut text);
+        self.nodes(&mut text);
         self.node(&mut text);
         text.render()
     }

@@ -62,10 +62,17 @@ pub struct Lost {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Link {
-    Up { heard: Millis },
-    Down { since: Millis, end: LinkEnd },
+    Up {
+        heard: Millis,
+    },
+    Down {
+        since: Millis,
+        end: LinkEnd,
+    },
     /// It was connected to an earlier process of the control node.
-    Awaited { until: Millis },
+    Awaited {
+        until: Millis,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -410,6 +410,9 @@ mod tests {
         assert!(listed.lines().nth(1).is_some_and(|line| line.ends_with("1.0 GiB  1 of 2")), "{listed}");
         let shown = page(&node, Paint::NONE);
         assert!(shown.contains("2 ready by ann\n") && shown.contains("35%\n"), "{shown}");
-        assert!(shown.contains("2 of 4 at a time\n") && shown.contains("memory      no        no cgroups\n"), "{shown}");
+        assert!(
+            shown.contains("2 of 4 at a time\n") && shown.contains("memory      no        no cgroups\n"),
+            "{shown}"
+        );
     }
 }

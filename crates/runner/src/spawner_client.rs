@@ -111,7 +111,11 @@ pub(crate) struct SpawnerClient {
 
 impl SpawnerClient {
     /// Starts the connection task of a claimed spawner.
-    pub fn new(settings: SpawnerOptions, node: (NodeId, HomeId), claimed: ClaimedSpawner) -> (Self, Vec<InheritedAttempt>) {
+    pub fn new(
+        settings: SpawnerOptions,
+        node: (NodeId, HomeId),
+        claimed: ClaimedSpawner,
+    ) -> (Self, Vec<InheritedAttempt>) {
         let (commands, inbox) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             pending: Mutex::default(),

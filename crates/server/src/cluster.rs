@@ -136,7 +136,8 @@ pub(crate) struct NewToken {
 impl Cluster {
     /// Listens if nodes can join or have joined.
     pub async fn open(control: ControlNode) -> Result<Arc<Self>, Error> {
-        let ControlNode { node, incarnation, data_dir, options, shards, inboxes, blobs, peers, control, store } = control;
+        let ControlNode { node, incarnation, data_dir, options, shards, inboxes, blobs, peers, control, store } =
+            control;
         let watch = Arc::new(NodeWatch::new(Millis(options.adopt_grace_ms), inboxes.clone()));
         let news = NodeNews::new(&inboxes);
         let shared = Arc::new(Shared {

@@ -14,7 +14,8 @@ fn the_session_of_the_server_is_shown_and_moved() {
     let shown = server.run(["nodes", "session"]).expect(0).stdout;
     assert!(shown.ends_with(": session 1 is ready\n"), "{shown}");
     let id = shown.split(':').next().unwrap().to_owned();
-    let paused = server.run(["nodes", "session", "paused", "--reason", "new disk", "--output", "json"]).expect(0).json();
+    let paused =
+        server.run(["nodes", "session", "paused", "--reason", "new disk", "--output", "json"]).expect(0).json();
     assert_eq!((&paused["state"], &paused["reason"]), (&json!("paused"), &json!("new disk")));
     let refused = server.run(["nodes", "session", "drain", &id]).expect(1).stderr;
     assert!(refused.contains("a session that is paused cannot become draining"), "{refused}");

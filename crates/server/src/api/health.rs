@@ -6,8 +6,8 @@ use ::api::HealthView;
 use axum::Json as JsonBody;
 use axum::extract::State as Shared;
 
-use super::{App, Core};
 use super::problem::{ProblemKind, Refused};
+use super::{App, Core};
 
 fn health(status: &str) -> JsonBody<HealthView> {
     JsonBody(HealthView { status: status.to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() })

@@ -318,11 +318,23 @@ async fn changes_of_nodes_are_pushed_and_can_be_read_again() {
         assert!(seen.iter().all(|event| event["node"] == json!(node) && event["kind"] == json!("node")), "{seen:?}");
         let events: Vec<String> = seen.iter().map(|event| text(&event["state"])).collect();
         let expected = [
-            "joined", "session", "connected", "cordoned", "session", "uncordoned", "session", "leaving", "disconnected",
-            "lost", "connected", "returned", "removed",
+            "joined",
+            "session",
+            "connected",
+            "cordoned",
+            "session",
+            "uncordoned",
+            "session",
+            "leaving",
+            "disconnected",
+            "lost",
+            "connected",
+            "returned",
+            "removed",
         ];
         assert_eq!(events, expected);
-        let sessions: Vec<&Value> = seen.iter().map(|event| &event["session"]).filter(|state| !state.is_null()).collect();
+        let sessions: Vec<&Value> =
+            seen.iter().map(|event| &event["session"]).filter(|state| !state.is_null()).collect();
         assert_eq!(sessions, [&json!("ready"), &json!("paused"), &json!("ready")]);
         // They are kept like all other changes.
         let since = text(&seen[2]["cursor"]);

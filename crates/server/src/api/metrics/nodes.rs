@@ -12,9 +12,8 @@ use super::text::{Kind, Text};
 const NODES_MAX: usize = 100;
 
 /// States of nodes, as in the API.
-const STATES: [&str; 10] = [
-    "ready", "cordoned", "draining", "drained", "created", "paused", "abandoned", "sunset", "disconnected", "lost",
-];
+const STATES: [&str; 10] =
+    ["ready", "cordoned", "draining", "drained", "created", "paused", "abandoned", "sunset", "disconnected", "lost"];
 
 /// What is counted of a node.
 #[derive(Debug, Clone)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Result;
-use api::{ChangeView, NodeView};
+use api::ChangeView;
 use client::Client;
 use client::events::{EventFilter, Events, Since};
 use model::id::NodeId;
@@ -12,7 +12,7 @@ use model::time::Timestamp;
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::{table, tone_of};
+use super::table;
 use crate::context::Context;
 use crate::interrupt::or_interrupt;
 use crate::output::{self, Format};
@@ -121,21 +121,10 @@ fn line(at: Timestamp, node: NodeId, name: &str, what: &str, paint: Paint) -> St
     let at = paint.apply(Tone::Quiet, &at.to_string());
     let tone = match what {
         "lost" | "disconnected" | "session abandoned" | "session sunset" => Tone::Bad,
-        "connected" | "returned" | "joined" | "session ready" => Tone::Good,
-        other => tone_of_state(other),
+        "ready" | "connected" | "returned" | "joined" | "session ready" => Tone::Good,
+        _ => Tone::Plain,
     };
     format!("{at}  {node}  {:<16}  {}\n", shorten(name, 16), paint.apply(tone, what))
-}
-
-/// States of nodes have a tone; other events are plain.
-fn tone_of_state(what: &str) -> Tone {
-    if what == "ready" { tone_of(what) } else { Tone::Plain }
-}
-
-/// The state of a node that was read.
-#[cfg(test)]
-fn shown(node: &NodeView) -> String {
-    line(Timestamp(model::time::Millis(0)), node.id, &node.name, &node.state, Paint::NONE)
 }
 
 #[cfg(test)]
@@ -146,7 +135,8 @@ mod tests {
     #[test]
     fn a_change_is_one_line_with_time_node_name_and_event() {
         let node = super::super::tests::node();
-        assert_eq!(shown(&node), format!("1970-01-01T00:00:00.000Z  {}  build-1           ready\n", node.id));
+        let shown = line(Timestamp(model::time::Millis(0)), node.id, &node.name, &node.state, Paint::NONE);
+        assert_eq!(shown, format!("1970-01-01T00:00:00.000Z  {}  build-1           ready\n", node.id));
         let change = |state: &str, session| ChangeView {
             cursor: String::new(),
             kind: "node".to_owned(),

@@ -21,7 +21,7 @@ fn the_session_of_the_server_is_shown_and_moved() {
     assert!(refused.contains("a session that is paused cannot become draining"), "{refused}");
     assert!(refused.contains(&format!("outlast nodes uncordon {id}")), "{refused}");
     let page = server.run(["nodes", "show", &id]).expect(0).stdout;
-    assert!(page.contains("1 paused by ") && page.contains(": new disk\n"), "{page}");
+    assert!(page.contains("1 paused") && page.contains(": new disk\n"), "{page}");
     let again = server.run(["nodes", "uncordon", &id]).expect(0).stdout;
     assert!(again.contains("is ready"), "{again}");
     server.run(["nodes", "session", "abandon", &id]).expect(0);

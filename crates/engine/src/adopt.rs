@@ -23,9 +23,14 @@ fn fault_when_lost(job: &Job) -> Fault {
     if job.executor.restarts_free_of_charge() { Fault::NotTheJob } else { Fault::Unknown }
 }
 
-/// Message of the audit entry of an attempt that is taken back because its node is drained.
+/// Message of the audit entry of an attempt that is taken back because its node is drained or given up.
 pub fn drained_message(node: NodeId) -> String {
     format!("{node} is drained")
+}
+
+/// Message of the audit entry of a job that ends because its node is given up.
+pub fn abandoned_message(node: NodeId) -> String {
+    format!("{node} is abandoned")
 }
 
 impl Shard {
@@ -102,16 +107,16 @@ impl Shard {
         self.confirm_lost(id, incarnation, step);
     }
 
-    /// Takes all attempts of a runner back; their jobs go to other runners and use no retry. Attempts whose fate is being
-    /// decided are left out: the shell repeats the input until none is left.
-    pub(crate) fn retract_all(&mut self, id: RunnerId) {
+    /// Ends all attempts of a runner. Retracted, their jobs go to other runners and use no retry; abandoned, their jobs
+    /// end. Attempts whose fate is being decided are left out: the shell repeats the input until none is left.
+    pub(crate) fn end_attempts(&mut self, id: RunnerId, decision: PendingDecision) {
         for job in self.on_runner(id, |_| true) {
             let Some(entry) = self.jobs.get_mut(job) else {
-                self.anomalies.note(Anomaly::MissingJob(job), "retract all");
+                self.anomalies.note(Anomaly::MissingJob(job), "end attempts");
                 continue;
             };
             if entry.pending().is_none() && !entry.job.is_to_stop() {
-                entry.set_pending(Some(PendingDecision::Retract));
+                entry.set_pending(Some(decision));
                 self.backlog.push_attempt(job);
             }
         }
@@ -136,6 +141,15 @@ impl Shard {
                 if self.fire(id, Event::Retract, step).is_ok() {
                     let message = node.map(drained_message);
                     self.audit_job(Action::Retracted, id, &None, message, step);
+                }
+            }
+            Some(PendingDecision::Abandon) => {
+                let node = entry.job.runner().map(|(runner, _)| NodeId(runner.0));
+                if let Some(entry) = self.jobs.get_mut(id) {
+                    entry.set_pending(None);
+                }
+                if self.fire(id, Event::Abandon, step).is_ok() {
+                    self.audit_job(Action::Abandoned, id, &None, node.map(abandoned_message), step);
                 }
             }
         }

@@ -46,7 +46,7 @@ mod tenancy;
 mod timers;
 mod workflows;
 
-pub use adopt::drained_message;
+pub use adopt::{abandoned_message, drained_message};
 pub use anomaly::Anomaly;
 pub use claims::ClaimId;
 pub use config::{Config, INPUT_BYTES_MAX, KEY_LIFETIME_MAX};

@@ -219,10 +219,24 @@ impl Shard {
         self.runner_changed(index);
     }
 
-    /// Attempts in flight of the runners that have any.
-    pub fn in_flight(&self) -> impl Iterator<Item = (RunnerId, u32)> {
-        let counts = self.runners.iter().map(|(id, runner)| (*id, runner.in_flight.iter().sum::<u32>()));
-        counts.filter(|(_, in_flight)| *in_flight > 0)
+    /// Attempts of the runners that have any, by executor: of any incarnation, and those not confirmed as stopped. A
+    /// restarted runner that has not registered yet still has its attempts.
+    pub fn in_flight(&self) -> impl Iterator<Item = (RunnerId, [u32; ExecutorKind::ALL.len()])> {
+        let counts = self.runners.iter().map(|(id, runner)| (*id, self.attempts_on(*id, runner)));
+        counts.filter(|(_, in_flight)| in_flight.iter().any(|count| *count > 0))
+    }
+
+    fn attempts_on(&self, id: RunnerId, runner: &Runner) -> [u32; ExecutorKind::ALL.len()] {
+        // Once it has registered, its slots tell without looking at every job.
+        if !runner.is_unregistered && runner.is_connected {
+            return runner.in_flight;
+        }
+        let mut counts = [0; ExecutorKind::ALL.len()];
+        let assigned = self.runners.jobs_of(id).filter_map(|job| self.jobs.get(job)).map(|entry| entry.job.executor);
+        for executor in assigned.chain(runner.lingering.values().copied()) {
+            counts[executor as usize] += 1;
+        }
+        counts
     }
 
     /// A new session with a runner.

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
+use model::change::Change;
 use model::id::{Epoch, JobId, QueueId};
 use model::job::Job;
 use model::queue::Queue;
@@ -20,7 +21,7 @@ use crate::claims::Claims;
 use crate::config::Config;
 use crate::ids::Ids;
 use crate::input::Input;
-use crate::jobs::Jobs;
+use crate::jobs::{Jobs, PendingDecision};
 use crate::keys::Keys;
 use crate::leases::Leases;
 use crate::operations::{Operation, WaitingOperations};
@@ -177,7 +178,9 @@ impl Shard {
             Input::RunnerHeader(header) => self.runner_header(&header, step),
             Input::Runner(message) => self.runner_message(message, step),
             Input::RunnerDisconnected { runner, incarnation } => self.runner_disconnected(runner, incarnation),
-            Input::RetractAll { runner } => self.retract_all(runner),
+            Input::RetractAll { runner } => self.end_attempts(runner, PendingDecision::Retract),
+            Input::AbandonAll { runner } => self.end_attempts(runner, PendingDecision::Abandon),
+            Input::NodeChanged { node, event } => step.announce(&Change::Node { id: node, event, at: self.now }),
             Input::RunnerLost { runner, incarnation } => self.runner_lost(runner, incarnation, step),
             Input::Fetched(fetched) => self.fetched(fetched, step),
             Input::Tick => self.tick(step),

@@ -19,7 +19,8 @@ use model::time::Millis;
 use spawner::protocol::{Bounds, Command, Exit, ExitStatus, Launch, Limit, Profile};
 use tokio::sync::oneshot;
 
-use crate::orphans::{ATTEMPT_VARIABLE, JOB_VARIABLE, NODE_VARIABLE};
+use crate::HomeId;
+use crate::orphans::{ATTEMPT_VARIABLE, HOME_VARIABLE, JOB_VARIABLE, NODE_VARIABLE};
 use crate::progress::ProgressReader;
 use crate::spawner_client::{AttemptProgress, SpawnerClient, key_of};
 use crate::workspace::{self, Workspace, failure};
@@ -45,6 +46,7 @@ const SANDBOX_VARIABLES: [(&str, &str); 4] = [
 #[derive(Clone)]
 pub(crate) struct Env {
     pub node: NodeId,
+    pub home: HomeId,
     pub logs: PathBuf,
     pub scratch: PathBuf,
     pub stop_grace: Duration,
@@ -179,6 +181,7 @@ fn environment(
     }
     variables.extend(process.env.clone());
     variables.insert(NODE_VARIABLE.to_owned(), env.node.to_string());
+    variables.insert(HOME_VARIABLE.to_owned(), env.home.to_string());
     variables.insert(JOB_VARIABLE.to_owned(), attempt_ref.job.to_string());
     variables.insert(ATTEMPT_VARIABLE.to_owned(), attempt_ref.attempt.to_string());
     variables.into_iter().collect()

@@ -17,7 +17,7 @@ use spawner::{Channel, ClaimedSpawner, InFlightAttempt};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::kill_orphans;
+use crate::{HomeId, kill_orphans};
 
 /// Interval between tries to reach or start a spawner.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
@@ -111,7 +111,11 @@ pub(crate) struct SpawnerClient {
 
 impl SpawnerClient {
     /// Starts the connection task of a claimed spawner.
-    pub fn new(settings: SpawnerOptions, node: NodeId, claimed: ClaimedSpawner) -> (Self, Vec<InheritedAttempt>) {
+    pub fn new(
+        settings: SpawnerOptions,
+        node: (NodeId, HomeId),
+        claimed: ClaimedSpawner,
+    ) -> (Self, Vec<InheritedAttempt>) {
         let (commands, inbox) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             pending: Mutex::default(),
@@ -209,7 +213,7 @@ impl AsRawFd for Socket {
 /// Connection task: forwards messages both ways until all handles are dropped.
 async fn serve(
     settings: SpawnerOptions,
-    node: NodeId,
+    node: (NodeId, HomeId),
     mut channel: Channel,
     mut inbox: mpsc::UnboundedReceiver<Message>,
     shared: Arc<Shared>,
@@ -230,14 +234,14 @@ async fn serve(
 }
 
 /// Reconnects to the spawner, or starts a new one. Either reports its attempts in flight.
-async fn reconnect(settings: &SpawnerOptions, node: NodeId, shared: &Shared) -> Channel {
+async fn reconnect(settings: &SpawnerOptions, (node, home): (NodeId, HomeId), shared: &Shared) -> Channel {
     loop {
         let settings = settings.clone();
         let claimed = tokio::task::spawn_blocking(move || {
             let claimed = settings.claim()?;
             if claimed.child.is_some() {
                 // The previous spawner is dead. Its unsandboxed attempts may have left processes behind.
-                kill_orphans(node);
+                kill_orphans(node, home);
             }
             io::Result::Ok(claimed)
         });

@@ -70,6 +70,10 @@ pub enum Inbound {
     RetractAll {
         runner: RunnerId,
     },
+    /// The runner is given up.
+    AbandonAll {
+        runner: RunnerId,
+    },
 }
 
 /// The answer to an effect of a shard.

@@ -35,9 +35,10 @@ pub async fn start(options: Options, uplink: Arc<dyn Uplink>) -> io::Result<Hand
         None => (None, Vec::new()),
     };
     let claimed = claim_spawner(&options).await?;
-    let (spawner, inherited) = SpawnerClient::new(options.spawner.clone(), options.node, claimed);
+    let (spawner, inherited) = SpawnerClient::new(options.spawner.clone(), (options.node, options.home), claimed);
     let env = Arc::new(Env {
         node: options.node,
+        home: options.home,
         logs: options.logs.clone(),
         scratch: options.scratch.clone(),
         stop_grace: options.stop_grace,
@@ -120,8 +121,8 @@ async fn claim_spawner(options: &Options) -> io::Result<ClaimedSpawner> {
     let claimed = tokio::task::spawn_blocking(move || settings.claim()).await.map_err(io::Error::other)??;
     if claimed.child.is_some() {
         // The previous spawner is dead. Its unsandboxed attempts may have left processes behind.
-        let node = options.node;
-        let killed = tokio::task::spawn_blocking(move || kill_orphans(node)).await.unwrap_or(0);
+        let (node, home) = (options.node, options.home);
+        let killed = tokio::task::spawn_blocking(move || kill_orphans(node, home)).await.unwrap_or(0);
         if killed > 0 {
             tracing::warn!(killed, "killed processes left over from an earlier start");
         }

@@ -311,6 +311,7 @@ async fn options(setup: &Setup) -> Options {
         id: RunnerId(7),
         incarnation: setup.incarnation,
         node,
+        home: runner::HomeId::of(directory).unwrap(),
         capacity: setup.capacity,
         profile: Arc::default(),
         shards: Shards::new(2).unwrap(),

@@ -12,7 +12,7 @@ use hashbrown::HashMap;
 use model::codec;
 use model::envelope::{AttemptUsage, NodeReport, ToNode};
 use model::id::{Incarnation, NodeId, RunnerId, ShardId};
-use model::message::{AttemptRef, ShardMessage, ToRunner};
+use model::message::{AttemptRef, Load, ShardMessage, ToRunner};
 use model::time::Millis;
 use parking_lot::{Mutex, RwLock};
 use transport::{Peer, PeerRequests, ProcessNonce, Refusal, RefusalKind, Sender};
@@ -90,6 +90,8 @@ struct Inner {
     connected: RwLock<HashMap<NodeId, Arc<PeerNode>>>,
     /// Newest reports, also of nodes that are not connected.
     reports: RwLock<BTreeMap<NodeId, NodeReport>>,
+    /// Newest load of connected nodes and of the own one.
+    loads: RwLock<HashMap<NodeId, Load>>,
 }
 
 impl Peers {
@@ -151,6 +153,7 @@ impl Peers {
         let is_current = connected.get(&peer.node).is_some_and(|current| Arc::ptr_eq(current, peer));
         if is_current {
             connected.remove(&peer.node);
+            self.0.loads.write().remove(&peer.node);
         }
         is_current
     }
@@ -174,6 +177,15 @@ impl Peers {
         self.0.reports.write().insert(node, report);
     }
 
+    pub fn set_load(&self, node: NodeId, load: Load) {
+        self.0.loads.write().insert(node, load);
+    }
+
+    /// Absent until the node has reported it.
+    pub fn load(&self, node: NodeId) -> Option<Load> {
+        self.0.loads.read().get(&node).copied()
+    }
+
     pub fn report(&self, node: NodeId) -> Option<NodeReport> {
         self.0.reports.read().get(&node).cloned()
     }
@@ -185,6 +197,7 @@ impl Peers {
     /// Closes the link of a node that was removed, and forgets its report.
     pub fn forget(&self, node: NodeId) -> Option<Arc<PeerNode>> {
         self.0.reports.write().remove(&node);
+        self.0.loads.write().remove(&node);
         let peer = self.0.connected.write().remove(&node)?;
         peer.close();
         Some(peer)

@@ -8,6 +8,7 @@ use std::time::Duration;
 use engine::Input;
 use fabric::liveness::{LinkEnd, Liveness, Lost};
 use fabric::{Event, MemberView, Source, State};
+use model::change::NodeEvent;
 use model::id::{Incarnation, NodeId, RunnerId};
 use model::time::Millis;
 use parking_lot::Mutex;
@@ -17,6 +18,7 @@ use transport::tether::{TetherEnd, TetherEvent};
 
 use crate::clock;
 use crate::inbox::{Inbox, Message};
+use crate::node_news::NodeNews;
 
 /// Entries of one node's timeline. The oldest go first.
 const TIMELINE_MAX: usize = 128;
@@ -36,6 +38,7 @@ pub(crate) struct NodeWatch {
     liveness: Mutex<Liveness>,
     timelines: Mutex<BTreeMap<NodeId, VecDeque<TimelineEntry>>>,
     inboxes: Vec<Inbox>,
+    news: NodeNews,
     members: OnceLock<fabric::Handle>,
     /// A decision may be due.
     changed: Notify,
@@ -46,6 +49,7 @@ impl NodeWatch {
         Self {
             liveness: Mutex::new(Liveness::new(adopt_grace)),
             timelines: Mutex::default(),
+            news: NodeNews::new(&inboxes),
             inboxes,
             members: OnceLock::new(),
             changed: Notify::new(),
@@ -83,16 +87,33 @@ impl NodeWatch {
 
     pub fn link_up(&self, node: NodeId, incarnation: Incarnation) {
         self.note(node, "connected", Some(format!("incarnation {}", incarnation.0)));
-        self.liveness.lock().link_up(clock::read().steady, node, incarnation);
+        let was_lost = self.liveness.lock().link_up(clock::read().steady, node, incarnation);
+        self.news.announce(node, NodeEvent::Connected);
+        self.note_return(node, was_lost);
+    }
+
+    fn note_return(&self, node: NodeId, was_lost: bool) {
+        if was_lost {
+            self.note(node, "returned", Some("it was lost".to_owned()));
+            self.news.announce(node, NodeEvent::Returned);
+        }
+    }
+
+    /// A node that was connected to an earlier process of this server is lost if it does not return.
+    pub fn await_return(&self, node: NodeId, incarnation: Incarnation, grace: Millis) {
+        self.note(node, "awaited", Some("this server was started".to_owned()));
+        self.liveness.lock().await_return(clock::read().steady + grace, node, incarnation);
     }
 
     /// The node has sent something.
     pub fn heard(&self, node: NodeId, incarnation: Incarnation) {
-        self.liveness.lock().heard(clock::read().steady, node, incarnation);
+        let was_lost = self.liveness.lock().heard(clock::read().steady, node, incarnation);
+        self.note_return(node, was_lost);
     }
 
     pub fn link_down(&self, node: NodeId, incarnation: Incarnation, reason: &CloseReason) {
         self.note(node, "disconnected", Some(reason.to_string()));
+        self.news.announce(node, NodeEvent::Disconnected);
         let end = match reason {
             CloseReason::KeepAliveTimeout => LinkEnd::Silent,
             CloseReason::Local
@@ -111,6 +132,7 @@ impl NodeWatch {
             true => self.note(node, "restarting", Some("its processes go on".to_owned())),
             false => {
                 self.note(node, "leaving", None);
+                self.news.announce(node, NodeEvent::Leaving);
                 self.liveness.lock().leaving(node, incarnation);
             }
         }
@@ -224,6 +246,7 @@ impl NodeWatch {
         let Lost { node, incarnation, cause } = *lost;
         tracing::warn!(%node, incarnation = incarnation.0, cause = cause.as_str(), "a node is lost; its work goes elsewhere");
         self.note(node, "lost", Some(cause.as_str().to_owned()));
+        self.news.announce(node, NodeEvent::Lost);
         self.remove(node, incarnation);
         if let Some(members) = self.members.get() {
             // The others need not find out by themselves.

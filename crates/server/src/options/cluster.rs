@@ -19,7 +19,8 @@ pub struct ClusterOptions {
     pub profile: MembershipProfile,
     /// Time for the server process of a node to be replaced while its jobs run on. Then they are started elsewhere.
     pub adopt_grace_ms: u64,
-    /// After a restart of the control node: time for a runner node to connect again. Then its jobs are started elsewhere.
+    /// After a restart of the control node: time for a runner node to connect again. Then it is lost, and its jobs are
+    /// started elsewhere.
     pub reconnect_grace_ms: u64,
 }
 

@@ -25,7 +25,8 @@ impl World {
             | Inbound::RunnerFrame(_)
             | Inbound::FromShard { .. }
             | Inbound::RunnerLost { .. }
-            | Inbound::RetractAll { .. } => {}
+            | Inbound::RetractAll { .. }
+            | Inbound::AbandonAll { .. } => {}
         }
     }
 

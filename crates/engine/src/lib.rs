@@ -17,6 +17,7 @@ mod audit;
 mod backlog;
 mod claims;
 mod config;
+mod exclusive;
 mod fetch;
 mod flush;
 mod ids;
@@ -49,7 +50,7 @@ mod workflows;
 pub use adopt::drained_message;
 pub use anomaly::Anomaly;
 pub use claims::ClaimId;
-pub use config::{Config, INPUT_BYTES_MAX, KEY_LIFETIME_MAX};
+pub use config::{Config, EXCLUSIVE_LEASE_DEFAULT, EXCLUSIVE_LEASE_MIN, INPUT_BYTES_MAX, KEY_LIFETIME_MAX};
 pub use fetch::{Fetch, Fetched, OldAuditEntry, StoredWorkflow};
 pub use input::{
     Accepted, Actor, Answer, ApprovalDecision, Effect, Input, NewQueue, NewSchedule, NewWorkflow, Refusal, RequestId,

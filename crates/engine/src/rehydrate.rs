@@ -85,6 +85,7 @@ impl Shard {
             self.restore_assignment(&job);
         }
         self.restore_unconfirmed(&job);
+        self.restore_hold(&job);
         self.stats.enter(job.state);
         let mut entry = LiveJob::restored(job);
         if entry.job.state == State::Cancelling {
@@ -101,7 +102,13 @@ impl Shard {
     #[must_use]
     pub fn resume(&mut self, now: Now, step: &mut Step) -> bool {
         self.advance_to(now);
-        let mut left = std::mem::take(&mut self.resuming).unwrap_or_else(|| self.things_to_resume());
+        let mut left = match std::mem::take(&mut self.resuming) {
+            Some(left) => left,
+            None => {
+                self.exclusive.begin(self.steady);
+                self.things_to_resume()
+            }
+        };
         while !self.is_full(step) && step.effects.len() < RESUME_EFFECTS_MAX {
             match left.pop_front() {
                 Some(next) => self.resume_next(next, step),

@@ -18,6 +18,7 @@ use crate::audit::AuditChain;
 use crate::backlog::Backlog;
 use crate::claims::Claims;
 use crate::config::Config;
+use crate::exclusive::Exclusive;
 use crate::ids::Ids;
 use crate::input::Input;
 use crate::jobs::Jobs;
@@ -60,6 +61,7 @@ pub struct Shard {
     pub(crate) ready: Ready,
     pub(crate) timers: Timers,
     pub(crate) runners: Runners,
+    pub(crate) exclusive: Exclusive,
     pub(crate) keys: Keys,
     pub(crate) claims: Claims,
     pub(crate) submits: Submits,
@@ -94,6 +96,7 @@ impl Shard {
             ready: Ready::new(settings.clone(), leases, config.interactive_ages_after, config.batch_ages_after),
             timers: Timers::default(),
             runners: Runners::default(),
+            exclusive: Exclusive::new(now.steady),
             keys: Keys::default(),
             claims: Claims::default(),
             submits: Submits::default(),
@@ -209,6 +212,7 @@ impl Shard {
         let steady = [
             self.timers.next_steady(),
             self.runners.next_check(),
+            self.exclusive.next(),
             self.ready.next_tick(),
             self.tenancy.next(),
             self.claims.next(),

@@ -51,6 +51,9 @@ pub enum End {
     /// The runner had no free slot and did not start the attempt.
     #[n(5)]
     Busy,
+    /// Killed because its lease ran out: the runner had not heard from the shard for too long.
+    #[n(6)]
+    LeaseExpired,
 }
 
 impl End {
@@ -62,6 +65,7 @@ impl End {
             Self::Infrastructure => "infrastructure",
             Self::Stopped => "stopped",
             Self::Busy => "busy",
+            Self::LeaseExpired => "lease_expired",
         }
     }
 }
@@ -225,6 +229,9 @@ pub struct AttemptRecord {
     /// Why this runner was chosen. Absent if there was no other.
     #[n(12)]
     pub placement: Option<Box<Placement>>,
+    /// Lease of an exclusive attempt: its runner kills it this long after the newest word from the shard.
+    #[n(13)]
+    pub lease: Option<Millis>,
 }
 
 /// Placement decision: the score of the chosen runner, and all known runners counted by eligibility.
@@ -268,6 +275,7 @@ impl AttemptRecord {
             message: None,
             log: None,
             placement: None,
+            lease: None,
         }
     }
 }
@@ -360,6 +368,13 @@ pub struct Job {
     /// How the result is stored. Workflow tasks only; absent in older records.
     #[n(34)]
     pub result_form: Option<Box<ResultForm>>,
+    /// No two attempts run at the same time.
+    #[cbor(n(35), skip_if = "is_false")]
+    pub exclusive: bool,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -455,6 +470,7 @@ impl Job {
             dispatch_tries: 0,
             original: None,
             origin: None,
+            exclusive: spec.exclusive,
         }
     }
 
@@ -549,6 +565,12 @@ impl Job {
         Some((last.runner, last.incarnation))
     }
 
+    /// The newest attempt of an exclusive job that is not in flight and whose end is unknown: it may still run.
+    pub fn unconfirmed_lease(&self) -> Option<(&AttemptRecord, Millis)> {
+        let last = self.last_attempt().filter(|last| !self.state.is_on_runner() && last.end.is_none())?;
+        last.lease.map(|lease| (last, lease))
+    }
+
     /// Whether a stop of the attempt in flight was requested.
     pub fn is_to_stop(&self) -> bool {
         self.state == State::Cancelling || self.retracting
@@ -579,7 +601,10 @@ impl Job {
     pub fn failed_on(&self, runner: RunnerId) -> bool {
         self.attempts.iter().any(|attempt| {
             attempt.runner == runner
-                && matches!(attempt.end, Some(End::Error | End::Infrastructure | End::Stopped) | None)
+                && matches!(
+                    attempt.end,
+                    Some(End::Error | End::Infrastructure | End::Stopped | End::LeaseExpired) | None
+                )
         })
     }
 

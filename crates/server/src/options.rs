@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::Config;
+use engine::{Config, EXCLUSIVE_LEASE_MIN};
 use model::id::{ShardId, Shards};
 use model::time::Millis;
 use serde::Deserialize;
@@ -95,6 +95,8 @@ pub struct Options {
     /// Delay before the first retry. Doubles with each retry up to `retry_longest_ms`.
     pub retry_first_ms: u64,
     pub retry_longest_ms: u64,
+    /// Lease of exclusive jobs: an attempt is killed this long after its node last heard from the server. At least 5 s.
+    pub exclusive_lease_ms: u64,
     /// Explicitly created queues are deleted after this time without work.
     pub queue_idle_ms: u64,
     /// Time between SIGTERM and SIGKILL.
@@ -160,6 +162,7 @@ impl Default for Options {
             runner: RunnerOptions::default(),
             retry_first_ms: config.retry_backoff.first.0,
             retry_longest_ms: config.retry_backoff.longest.0,
+            exclusive_lease_ms: config.exclusive_lease.0,
             queue_idle_ms: config.queue_idle_expiry.0,
             stop_grace_ms: 5_000,
             log_bytes_max: 16 << 20,
@@ -234,6 +237,9 @@ impl Options {
         if !self.listen.ip().is_loopback() && !self.insecure {
             return Err(Error::NotLoopback(self.listen));
         }
+        if Millis(self.exclusive_lease_ms) < EXCLUSIVE_LEASE_MIN {
+            return Err(Error::LeaseTooShort { lease_ms: self.exclusive_lease_ms, min_ms: EXCLUSIVE_LEASE_MIN.0 });
+        }
         Ok(())
     }
 
@@ -261,6 +267,7 @@ impl Options {
         config.jitter_key = jitter_key;
         config.retry_backoff.first = Millis(self.retry_first_ms);
         config.retry_backoff.longest = Millis(self.retry_longest_ms.max(self.retry_first_ms));
+        config.exclusive_lease = Millis(self.exclusive_lease_ms);
         config.queue_idle_expiry = Millis(self.queue_idle_ms);
         // A runner waits for the grace period before it can confirm a stop.
         config.stop_timeout = Millis(self.stop_grace_ms) + config.stop_timeout;

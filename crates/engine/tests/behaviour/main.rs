@@ -9,6 +9,7 @@ mod cancel_and_retract;
 mod claims;
 mod counts;
 mod dead_letters;
+mod exclusive;
 mod expiry;
 mod failover;
 mod idempotency;

@@ -44,9 +44,9 @@ impl Job {
                 self.record_decision(decision);
             }
             Event::Approval(approval) => self.approval = Some(Box::new(approval)),
-            Event::Dispatch { runner, incarnation, placement } => {
+            Event::Dispatch { runner, incarnation, placement, lease } => {
                 let record = AttemptRecord::new(self.attempt.next(), runner, incarnation, now);
-                self.begin_attempt(AttemptRecord { placement, ..record });
+                self.begin_attempt(AttemptRecord { placement, lease, ..record });
                 self.dispatch_tries = 0;
             }
             Event::Unplaced { until, .. } => {

@@ -86,7 +86,15 @@ fn plain() -> impl Strategy<Value = Sketch> {
 
 fn sketch() -> impl Strategy<Value = Sketch> {
     let end = || {
-        select(vec![End::Succeeded, End::Error, End::Fatal, End::Infrastructure, End::Stopped, End::Busy, End::Error])
+        select(vec![
+            End::Succeeded,
+            End::Error,
+            End::Fatal,
+            End::Infrastructure,
+            End::Stopped,
+            End::Busy,
+            End::LeaseExpired,
+        ])
     };
     let fault = select(vec![Fault::Unknown, Fault::NotTheJob]);
     let forward = prop_oneof![

@@ -79,6 +79,16 @@ fn waits_for(waits_for: WaitsFor) -> Option<WaitsForView> {
     let (kind, message) = match waits_for {
         WaitsFor::Nothing(_) => return None,
         WaitsFor::Time(at) => ("time", format!("The job is not tried again before {}", Timestamp(at))),
+        WaitsFor::Lease { runner, until } => {
+            let until = Timestamp(until);
+            let what = "The job is exclusive, and its last attempt may still run on";
+            (
+                "lease",
+                format!(
+                    "{what} {runner}: the next one starts when it has ended, or when its lease has run out, at {until}"
+                ),
+            )
+        }
         WaitsFor::Runner { code, message } => {
             ("runner", format!("No runner can take the job ({}): {message}", code.as_str()))
         }

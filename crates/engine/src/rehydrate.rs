@@ -180,6 +180,10 @@ impl Shard {
         let Some(entry) = self.jobs.get(id) else {
             return self.anomalies.note(Anomaly::MissingJob(id), "resume");
         };
+        if !self.settings.failing.is_empty() && !entry.job.attempts.is_empty() {
+            self.refund_job(id, step);
+        }
+        let Some(entry) = self.jobs.get(id) else { return };
         match entry.job.state {
             State::Pending => self.check_policy(id, step),
             State::Scheduled => self.make_ready(id, step),

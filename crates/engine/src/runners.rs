@@ -22,6 +22,7 @@ use model::time::Millis;
 
 use crate::anomaly::Anomaly;
 use crate::config::Config;
+use crate::health::RunnerHealth;
 use crate::input::Effect;
 use crate::jobs::{LiveJob, PendingDecision};
 use crate::placement::attributes::{EffectiveProfile, RunnerIndex};
@@ -243,6 +244,17 @@ impl Shard {
     pub fn in_flight(&self) -> impl Iterator<Item = (RunnerId, u32)> {
         let counts = self.runners.iter().map(|(id, runner)| (*id, runner.in_flight.iter().sum::<u32>()));
         counts.filter(|(_, in_flight)| *in_flight > 0)
+    }
+
+    /// How all runners have done, as this shard has seen it.
+    pub fn runner_health(&self) -> Vec<RunnerHealth> {
+        let health = |(id, runner): &(RunnerId, Runner)| {
+            let index = self.runners.index(*id)?;
+            let is_usable = runner.is_connected && !runner.is_disconnected && !runner.is_lost;
+            let pools = self.ready.runner(index)?.profile.pools().map(str::to_owned).collect();
+            Some(self.health.report(*id, is_usable, pools))
+        };
+        self.runners.iter().filter_map(health).collect()
     }
 
     /// A new session with a runner.
@@ -485,7 +497,9 @@ impl Shard {
                         self.reject_outcome(*outcome, rejected, step)
                     }
                 };
+                let (end, node_at_fault) = (outcome.end, outcome.node_at_fault);
                 self.ended(attempt_ref, outcome, step);
+                self.note_health(id, attempt_ref.job, end, node_at_fault, step);
                 self.confirm_stopped(id, attempt_ref, step);
                 self.confirm_exclusive(id, attempt_ref, step);
             }
@@ -764,6 +778,7 @@ impl Shard {
             return;
         }
         self.runners.remove(index);
+        self.health.forget(id);
         step.batch.delete(Keyspace::Runners, &key::runner(id));
     }
 

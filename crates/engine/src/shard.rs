@@ -19,6 +19,7 @@ use crate::backlog::Backlog;
 use crate::claims::Claims;
 use crate::config::Config;
 use crate::exclusive::Exclusive;
+use crate::health::Health;
 use crate::ids::Ids;
 use crate::input::Input;
 use crate::jobs::Jobs;
@@ -62,6 +63,7 @@ pub struct Shard {
     pub(crate) timers: Timers,
     pub(crate) runners: Runners,
     pub(crate) exclusive: Exclusive,
+    pub(crate) health: Health,
     pub(crate) keys: Keys,
     pub(crate) claims: Claims,
     pub(crate) submits: Submits,
@@ -97,6 +99,7 @@ impl Shard {
             timers: Timers::default(),
             runners: Runners::default(),
             exclusive: Exclusive::new(now.steady),
+            health: Health::default(),
             keys: Keys::default(),
             claims: Claims::default(),
             submits: Submits::default(),

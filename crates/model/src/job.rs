@@ -169,6 +169,9 @@ pub struct Outcome {
     /// Set if the result was spilled. `result` is a reference to the blob then.
     #[n(9)]
     pub spilled: Option<Box<SpilledResult>>,
+    /// With [`End::Infrastructure`]: the node itself is at fault, and not the job, its inputs, or the server.
+    #[cbor(n(10), default)]
+    pub node_at_fault: bool,
 }
 
 impl Outcome {
@@ -184,7 +187,13 @@ impl Outcome {
             artifacts: Vec::new(),
             policy: None,
             spilled: None,
+            node_at_fault: false,
         }
+    }
+
+    /// The node could not run the attempt, and is at fault itself.
+    pub fn of_node_failure(message: String) -> Self {
+        Self { message: Some(message), node_at_fault: true, ..Self::of(End::Infrastructure) }
     }
 
     /// Approximate size within the job's record.
@@ -232,6 +241,20 @@ pub struct AttemptRecord {
     /// Lease of an exclusive attempt: its runner kills it this long after the newest word from the shard.
     #[n(13)]
     pub lease: Option<Millis>,
+    /// The node was at fault, and the job's infrastructure budget was charged for it.
+    #[n(14)]
+    pub node_failure: Option<NodeFailure>,
+}
+
+/// A charge of the infrastructure budget for a failure of the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum NodeFailure {
+    #[n(0)]
+    Charged,
+    /// Other jobs failed on the node as well: it was cordoned, and this job does not pay for it.
+    #[n(1)]
+    Refunded,
 }
 
 /// Placement decision: the score of the chosen runner, and all known runners counted by eligibility.
@@ -259,6 +282,13 @@ pub struct Placement {
 }
 
 impl AttemptRecord {
+    /// Whether the job was charged for a failure of this node, since a time.
+    pub fn is_charged_on(&self, runner: RunnerId, since: Millis) -> bool {
+        self.runner == runner
+            && self.node_failure == Some(NodeFailure::Charged)
+            && self.ended_at.is_some_and(|at| at >= since)
+    }
+
     /// Record of an attempt at dispatch.
     pub fn new(attempt: Attempt, runner: RunnerId, incarnation: Incarnation, dispatched_at: Millis) -> Self {
         Self {
@@ -276,6 +306,7 @@ impl AttemptRecord {
             log: None,
             placement: None,
             lease: None,
+            node_failure: None,
         }
     }
 }
@@ -569,6 +600,11 @@ impl Job {
     pub fn unconfirmed_lease(&self) -> Option<(&AttemptRecord, Millis)> {
         let last = self.last_attempt().filter(|last| !self.state.is_on_runner() && last.end.is_none())?;
         last.lease.map(|lease| (last, lease))
+    }
+
+    /// Attempts on a runner that the job was charged for since a time, although the node was at fault.
+    pub fn charged_on(&self, runner: RunnerId, since: Millis) -> impl Iterator<Item = &AttemptRecord> {
+        self.attempts.iter().filter(move |attempt| attempt.is_charged_on(runner, since))
     }
 
     /// Whether a stop of the attempt in flight was requested.

@@ -101,6 +101,11 @@ pub enum Event {
     Reschedule,
     /// The node is given up and there is no other node.
     Abandon,
+    /// A node was found to be at fault: what the job was charged for its failures since then is refunded.
+    Refund {
+        runner: RunnerId,
+        since: Millis,
+    },
 }
 
 /// Cause of a lost attempt.
@@ -233,6 +238,7 @@ pub fn step(job: &Job, event: &Event) -> StepResult {
         Event::Release => release(job),
         Event::Reschedule => reschedule(job),
         Event::Abandon => abandon(job),
+        Event::Refund { runner, since } => refund(job, *runner, *since),
     }
 }
 
@@ -661,6 +667,17 @@ fn abandon(job: &Job) -> StepResult {
     let mut transition = Transition::to(State::Abandoned).because(ReasonCode::NodeAbandoned);
     transition.stop = job.state.is_on_runner();
     Ok(transition)
+}
+
+/// The state is unchanged. The record of an ended job is final.
+fn refund(job: &Job, runner: RunnerId, since: Millis) -> StepResult {
+    if job.state.is_terminal() {
+        return Err(Ignored::Terminal);
+    }
+    match job.charged_on(runner, since).next() {
+        Some(_) => Ok(Transition::to(job.state)),
+        None => Err(Ignored::Duplicate),
+    }
 }
 
 /// Exponential backoff: doubles from `first` up to `longest`.

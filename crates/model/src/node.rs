@@ -27,6 +27,10 @@ pub struct Cordon {
     /// Present if its running work is to end as well.
     #[n(3)]
     pub drain: Option<Drain>,
+    /// Present if the server cordoned the node because it failed distinct jobs: the first of these failures. Jobs are not
+    /// charged for its failures since then.
+    #[n(4)]
+    pub failing_since: Option<Millis>,
 }
 
 /// The running work of a node is to end.
@@ -42,7 +46,15 @@ pub struct Drain {
 impl NodeDecisions {
     /// Keeps the node from new work. An earlier cordon or drain stays as it is.
     pub fn cordon(&mut self, node: NodeId, at: Millis, by: Option<String>, reason: Option<String>) {
-        self.cordoned.entry(node).or_insert(Cordon { at, by, reason, drain: None });
+        self.cordoned.entry(node).or_insert(Cordon { at, by, reason, drain: None, failing_since: None });
+    }
+
+    /// Cordons a node that fails distinct jobs. An earlier cordon or drain stays as it is, but for this.
+    pub fn cordon_failing(&mut self, node: NodeId, at: Millis, failing_since: Millis, reason: String) {
+        self.cordon(node, at, None, Some(reason));
+        if let Some(cordon) = self.cordoned.get_mut(&node) {
+            cordon.failing_since = cordon.failing_since.or(Some(failing_since));
+        }
     }
 
     /// Cordons the node and lets its work end. A repeated drain sets a new deadline.

@@ -220,11 +220,13 @@ fn page(node: &NodeView, paint: Paint) -> String {
     pairs.add("name", &node.name);
     pairs.add("role", &node.role);
     pairs.add_cell("state", Cell::new(&node.state).tone(tone_of(&node.state)));
+    pairs.add_option("failing", node.failing.as_ref());
     if let Some(cordon) = &node.cordon {
         pairs.add("since", cordon.at);
         pairs.add_option("by", cordon.by.as_ref());
         pairs.add_option("reason", cordon.reason.as_ref());
         pairs.add_option("deadline", cordon.drain_deadline);
+        pairs.add_option("failing since", cordon.failing_since);
     }
     pairs.add_option("probes", node.probes.as_ref());
     pairs.add_option("address", node.address.as_ref());
@@ -299,6 +301,7 @@ mod tests {
             version: "0.1.0".to_owned(),
             state: "ready".to_owned(),
             cordon: None,
+            failing: None,
             in_flight: 2,
             capacity: CapacityView { process: 4, wasm: 64, echo: 1000 },
             memory_available_bytes: Some(1 << 30),

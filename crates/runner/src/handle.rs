@@ -477,5 +477,5 @@ impl Inner {
 }
 
 fn unreadable(error: &model::codec::DecodeError) -> Outcome {
-    failure(End::Infrastructure, format!("this node cannot read the job: {error}"))
+    Outcome::of_node_failure(format!("this node cannot read the job: {error}"))
 }

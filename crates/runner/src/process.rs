@@ -143,7 +143,7 @@ fn launch(
     lease: Option<&SharedLease>,
 ) -> Result<AttemptProgress, Box<Outcome>> {
     let setup_failed = |what: &str, error: std::io::Error| {
-        Box::new(failure(End::Infrastructure, format!("the attempt could not be set up: {what}: {error}")))
+        Box::new(Outcome::of_node_failure(format!("the attempt could not be set up: {what}: {error}")))
     };
     let launch = Launch {
         command: workspace::command(process, workspace.bundle.as_ref())?,
@@ -252,7 +252,7 @@ pub(crate) async fn supervise(
     };
     match exit {
         Ok(exit) => finish(env, attempt_ref, note, exit).await,
-        Err(_) => failure(End::Infrastructure, "the node's spawner could not be reached".to_owned()),
+        Err(_) => Outcome::of_node_failure("the node's spawner could not be reached".to_owned()),
     }
 }
 
@@ -385,10 +385,10 @@ fn outcome_of(exit: &Exit, note: &Note) -> Outcome {
         ExitStatus::Refused { reason } => with_message(End::Fatal, format!("it was not started: {reason}")),
         ExitStatus::SetupFailed { step, errno } => {
             let error = std::io::Error::from_raw_os_error(*errno);
-            with_message(End::Infrastructure, format!("the attempt could not be set up: {step}: {error}"))
+            Outcome::of_node_failure(format!("the attempt could not be set up: {step}: {error}"))
         }
         ExitStatus::OverLimit { limit: Limit::Disk } => {
-            with_message(End::Infrastructure, "it was killed because the node's disk is almost full".to_owned())
+            Outcome::of_node_failure("it was killed because the node's disk is almost full".to_owned())
         }
         ExitStatus::OverLimit { limit } => with_message(End::Error, limit_message(*limit, note)),
         ExitStatus::Lost { reason } => with_message(End::Infrastructure, reason.clone()),

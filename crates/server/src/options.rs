@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::{Config, EXCLUSIVE_LEASE_MIN};
+use engine::{Config, EXCLUSIVE_LEASE_MIN, FailingRule};
 use model::id::{ShardId, Shards};
 use model::time::Millis;
 use serde::Deserialize;
@@ -97,6 +97,10 @@ pub struct Options {
     pub retry_longest_ms: u64,
     /// Lease of exclusive jobs: an attempt is killed this long after its node last heard from the server. At least 5 s.
     pub exclusive_lease_ms: u64,
+    /// A node on which so many distinct jobs fail through its own fault within `cordon_window_ms`, with no success in
+    /// between, is cordoned. 0: never.
+    pub cordon_after_jobs: usize,
+    pub cordon_window_ms: u64,
     /// Explicitly created queues are deleted after this time without work.
     pub queue_idle_ms: u64,
     /// Time between SIGTERM and SIGKILL.
@@ -163,6 +167,8 @@ impl Default for Options {
             retry_first_ms: config.retry_backoff.first.0,
             retry_longest_ms: config.retry_backoff.longest.0,
             exclusive_lease_ms: config.exclusive_lease.0,
+            cordon_after_jobs: FailingRule::default().jobs_min,
+            cordon_window_ms: FailingRule::default().window.0,
             queue_idle_ms: config.queue_idle_expiry.0,
             stop_grace_ms: 5_000,
             log_bytes_max: 16 << 20,
@@ -254,6 +260,10 @@ impl Options {
     /// How this node runs attempts.
     pub(crate) fn execution(&self) -> Execution {
         execution_of!(self)
+    }
+
+    pub(crate) fn failing_rule(&self) -> FailingRule {
+        FailingRule { jobs_min: self.cordon_after_jobs, window: Millis(self.cordon_window_ms) }
     }
 
     pub(crate) fn engine(&self, shard: ShardId, shards: Shards, jitter_key: [u8; 32]) -> Config {

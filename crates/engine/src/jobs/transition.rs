@@ -51,6 +51,7 @@ fn slot_effect(event: &Event, from: State, to: State) -> SlotEffect {
         | Event::Scanned { .. }
         | Event::Release
         | Event::Reschedule
+        | Event::Refund { .. }
         | Event::Abandon => SlotEffect::Lingers,
     }
 }

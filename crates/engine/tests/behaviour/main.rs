@@ -11,6 +11,7 @@ mod counts;
 mod dead_letters;
 mod exclusive;
 mod expiry;
+mod failing_nodes;
 mod failover;
 mod idempotency;
 mod largest_inputs;

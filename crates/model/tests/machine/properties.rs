@@ -80,6 +80,7 @@ fn plain() -> impl Strategy<Value = Sketch> {
         Event::Release,
         Event::Reschedule,
         Event::Abandon,
+        Event::Refund { runner: model::id::RunnerId(1), since: Millis(0) },
     ])
     .prop_map(Sketch::Plain)
 }

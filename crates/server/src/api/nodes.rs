@@ -178,6 +178,7 @@ fn reported(core: &Core, decisions: &NodeDecisions, node: NodeId, report: NodeRe
         connected_since: None,
         joined_at: None,
         cordon: cordon.cloned().map(cordon_view),
+        failing: core.nodes.failing(node),
         in_flight,
         capacity: CapacityView {
             process: report.capacity.process,
@@ -250,7 +251,7 @@ fn state(cordon: Option<&Cordon>, in_flight: u32) -> &'static str {
 }
 
 fn cordon_view(cordon: Cordon) -> CordonView {
-    let Cordon { at, by, reason, drain } = cordon;
+    let Cordon { at, by, reason, drain, failing_since } = cordon;
     let drain_deadline = drain.and_then(|drain| drain.deadline).map(Timestamp);
-    CordonView { at: Timestamp(at), by, reason, drain_deadline }
+    CordonView { at: Timestamp(at), by, reason, drain_deadline, failing_since: failing_since.map(Timestamp) }
 }

@@ -99,7 +99,11 @@ impl Config {
             self.key_lifetime <= KEY_LIFETIME_MAX,
             "idempotency keys are looked up under two days: a lifetime of more than a day would miss some"
         );
-        assert!(self.exclusive_lease >= EXCLUSIVE_LEASE_MIN, "a lease must last for several heartbeats");
+        let leases = EXCLUSIVE_LEASE_MIN..=model::limits::LEASE_MAX;
+        assert!(
+            leases.contains(&self.exclusive_lease),
+            "a lease must last for several heartbeats, and an hour at most"
+        );
     }
 
     /// How long a runner may take a dispatch. Shorter than the time after which the shard gives the attempt up, so that

@@ -2,6 +2,8 @@
 
 mod size;
 
+use std::num::NonZeroU16;
+
 use bytes::Bytes;
 use minicbor::{Decode, Encode, Encoder};
 use serde::{Deserialize, Serialize};
@@ -238,9 +240,9 @@ pub struct AttemptRecord {
     /// Why this runner was chosen. Absent if there was no other.
     #[n(12)]
     pub placement: Option<Box<Placement>>,
-    /// Lease of an exclusive attempt: its runner kills it this long after the newest word from the shard.
+    /// [`AttemptRecord::lease`], rounded up. Compact: few attempts have one.
     #[n(13)]
-    pub lease: Option<Millis>,
+    pub lease_seconds: Option<NonZeroU16>,
     /// The node was at fault, and the job's infrastructure budget was charged for it.
     #[n(14)]
     pub node_failure: Option<NodeFailure>,
@@ -282,6 +284,17 @@ pub struct Placement {
 }
 
 impl AttemptRecord {
+    /// Lease of an exclusive attempt: its runner kills it this long after the newest word from the shard.
+    pub fn lease(&self) -> Option<Millis> {
+        self.lease_seconds.map(|seconds| Millis::from_secs(seconds.get().into()))
+    }
+
+    /// With a lease, of at most [`limits::LEASE_MAX`].
+    pub fn with_lease(self, lease: Option<Millis>) -> Self {
+        let seconds = lease.map(|lease| u16::try_from(lease.0.div_ceil(1_000)).unwrap_or(u16::MAX));
+        Self { lease_seconds: seconds.and_then(NonZeroU16::new), ..self }
+    }
+
     /// Whether the job was charged for a failure of this node, since a time.
     pub fn is_charged_on(&self, runner: RunnerId, since: Millis) -> bool {
         self.runner == runner
@@ -305,7 +318,7 @@ impl AttemptRecord {
             message: None,
             log: None,
             placement: None,
-            lease: None,
+            lease_seconds: None,
             node_failure: None,
         }
     }
@@ -599,7 +612,7 @@ impl Job {
     /// The newest attempt of an exclusive job that is not in flight and whose end is unknown: it may still run.
     pub fn unconfirmed_lease(&self) -> Option<(&AttemptRecord, Millis)> {
         let last = self.last_attempt().filter(|last| !self.state.is_on_runner() && last.end.is_none())?;
-        last.lease.map(|lease| (last, lease))
+        last.lease().map(|lease| (last, lease))
     }
 
     /// Attempts on a runner that the job was charged for since a time, although the node was at fault.

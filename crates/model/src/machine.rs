@@ -472,7 +472,7 @@ fn first_at_once(job: &Job, transition: Transition) -> Transition {
 /// What an exclusive job waits for after an attempt that may still run.
 fn lease_message(job: &Job) -> Option<String> {
     let last = job.last_attempt()?;
-    let lease = last.lease?;
+    let lease = last.lease()?;
     let (attempt, runner) = (last.attempt, last.runner);
     Some(format!(
         "the job is exclusive and attempt {attempt} may still run on {runner}: the next one starts when it has ended, or \

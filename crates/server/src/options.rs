@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use engine::{Config, EXCLUSIVE_LEASE_MIN, FailingRule};
 use model::id::{ShardId, Shards};
+use model::limits::LEASE_MAX;
 use model::time::Millis;
 use serde::Deserialize;
 use store::Store;
@@ -95,7 +96,7 @@ pub struct Options {
     /// Delay before the first retry. Doubles with each retry up to `retry_longest_ms`.
     pub retry_first_ms: u64,
     pub retry_longest_ms: u64,
-    /// Lease of exclusive jobs: an attempt is killed this long after its node last heard from the server. At least 5 s.
+    /// Lease of exclusive jobs: an attempt is killed this long after its node last heard from the server. From 5 s to an hour.
     pub exclusive_lease_ms: u64,
     /// A node on which so many distinct jobs fail through its own fault within `cordon_window_ms`, with no success in
     /// between, is cordoned. 0: never.
@@ -243,8 +244,8 @@ impl Options {
         if !self.listen.ip().is_loopback() && !self.insecure {
             return Err(Error::NotLoopback(self.listen));
         }
-        if Millis(self.exclusive_lease_ms) < EXCLUSIVE_LEASE_MIN {
-            return Err(Error::LeaseTooShort { lease_ms: self.exclusive_lease_ms, min_ms: EXCLUSIVE_LEASE_MIN.0 });
+        if !(EXCLUSIVE_LEASE_MIN..=LEASE_MAX).contains(&Millis(self.exclusive_lease_ms)) {
+            return Err(Error::LeaseOutOfRange { lease_ms: self.exclusive_lease_ms });
         }
         Ok(())
     }

@@ -56,7 +56,7 @@ impl Job {
             Event::Approval(approval) => self.approval = Some(Box::new(approval)),
             Event::Dispatch { runner, incarnation, placement, lease } => {
                 let record = AttemptRecord::new(self.attempt.next(), runner, incarnation, now);
-                self.begin_attempt(AttemptRecord { placement, lease, ..record });
+                self.begin_attempt(AttemptRecord { placement, ..record }.with_lease(lease));
                 self.dispatch_tries = 0;
             }
             Event::Unplaced { until, .. } => {

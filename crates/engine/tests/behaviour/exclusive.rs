@@ -31,7 +31,7 @@ fn running() -> (Fixture, JobId) {
     shard.start(shard.current(id));
     shard.runner(SECOND, room(2));
     hear(&mut shard, FIRST);
-    assert_eq!(shard.job(id).last_attempt().unwrap().lease(), Some(Millis(15_000)));
+    assert_eq!(shard.job(id).last_attempt().and_then(|last| last.lease()), Some(Millis(15_000)));
     (shard, id)
 }
 

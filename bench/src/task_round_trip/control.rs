@@ -90,12 +90,13 @@ fn run_message(number: u64) -> ShardMessage {
         valid_for: Millis(60_000),
         spec: Bytes::from_static(SPEC),
         constraints: None,
+        lease: None,
     }
 }
 
 /// Size of one dispatch.
 pub fn dispatch_bytes() -> usize {
-    let mut end = ShardEnd::new(Session { epoch: Epoch(1), number: 1 });
+    let mut end = ShardEnd::new(Millis(1), Session { epoch: Epoch(1), number: 1 });
     let messages = vec![end.send(Millis(1), run_message(1 << 40))];
     codec::encode(&ToNode::Messages { shard: SHARD, messages }).len()
 }
@@ -125,10 +126,11 @@ impl Control {
         on_thread(move |started| runner::run(authority, address, started)).await?;
         let peer = connections.recv().await.context("the runner node has not connected")?;
         let session = Session { epoch: Epoch(1), number: 1 };
+        let clock = Clock(Instant::now());
         Ok(Self {
             peer,
-            end: ShardEnd::new(session),
-            clock: Clock(Instant::now()),
+            end: ShardEnd::new(clock.now(), session),
+            clock,
             to_acknowledge: None,
             next_job: 1 << 40,
             _server: server,

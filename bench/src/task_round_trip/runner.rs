@@ -71,7 +71,7 @@ fn act(end: &mut RunnerEnd<()>, clock: &Clock) {
                 end.add(attempt_ref, InFlight::new(ExecutorKind::Echo, ()));
                 end.send_ended(clock.now(), attempt_ref, Outcome::of(End::Succeeded));
             }
-            Action::Stop { .. } | Action::Committed { .. } => {}
+            Action::Stop { .. } | Action::Committed { .. } | Action::Renewed { .. } => {}
         }
     }
 }

@@ -36,6 +36,9 @@ pub struct NodeView {
     pub joined_at: Option<Timestamp>,
     /// Why and since when it gets no new work.
     pub cordon: Option<CordonView>,
+    /// Distinct jobs fail on it through its own fault, and it is not cordoned, because its pool has no other node.
+    #[serde(default)]
+    pub failing: Option<String>,
     /// Attempts on the node.
     pub in_flight: u32,
     /// The same by kind: slots in use.
@@ -208,6 +211,10 @@ pub struct CordonView {
     pub reason: Option<String>,
     /// Attempts that have not ended by then are taken back; their jobs use no retry.
     pub drain_deadline: Option<Timestamp>,
+    /// Set if the server cordoned it because distinct jobs failed on it: the first of these failures. Jobs get back what
+    /// they were charged for its failures since then.
+    #[serde(default)]
+    pub failing_since: Option<Timestamp>,
 }
 
 /// Request to cordon a node. The body is optional.

@@ -52,7 +52,7 @@ impl Shard {
             let attempt_ref = AttemptRef { job, attempt: entry.job.attempt };
             if in_flight.binary_search(&attempt_ref).is_err() {
                 let fault = fault_when_lost(&entry.job);
-                self.declare_lost(job, fault);
+                self.declare_lost(job, fault, true);
                 continue;
             }
             entry.set_pending(Some(PendingDecision::Adopt(incarnation)));
@@ -71,13 +71,14 @@ impl Shard {
         }
     }
 
-    /// Decides that an attempt is lost. The decision is dropped if the job changes state before it is applied.
-    pub(crate) fn declare_lost(&mut self, id: JobId, fault: Fault) {
+    /// Decides that an attempt is lost. The decision is dropped if the job changes state before it is applied. `is_gone`:
+    /// the runner has reported that it does not have the attempt.
+    pub(crate) fn declare_lost(&mut self, id: JobId, fault: Fault, is_gone: bool) {
         let Some(entry) = self.jobs.get_mut(id) else {
             return self.anomalies.note(Anomaly::MissingJob(id), "declare lost");
         };
         let (before, assignment, executor) = (entry.pending(), entry.assignment(), entry.job.executor);
-        entry.set_pending(Some(PendingDecision::Lose(fault)));
+        entry.set_pending(Some(PendingDecision::Lose { fault, is_gone }));
         self.backlog.push_attempt(id);
         if let (Some(PendingDecision::Adopt(_)), Some((runner, incarnation))) = (before, assignment) {
             // The record still names an earlier incarnation, and the loss will too: free the slot of this incarnation.
@@ -102,7 +103,7 @@ impl Shard {
                 continue;
             };
             let fault = fault_when_lost(&entry.job);
-            self.declare_lost(job, fault);
+            self.declare_lost(job, fault, false);
         }
         self.confirm_lost(id, incarnation, step);
     }
@@ -128,9 +129,9 @@ impl Shard {
         match entry.pending() {
             None => {}
             Some(PendingDecision::Adopt(incarnation)) => self.adopt(id, incarnation, step),
-            Some(PendingDecision::Lose(fault)) => {
+            Some(PendingDecision::Lose { fault, is_gone }) => {
                 let attempt = entry.job.attempt;
-                let _ = self.fire(id, Event::Lost { attempt, fault }, step);
+                let _ = self.fire(id, Event::Lost { attempt, fault, is_gone }, step);
             }
             Some(PendingDecision::Retract) => {
                 let node = entry.job.runner().map(|(runner, _)| NodeId(runner.0));

@@ -83,7 +83,8 @@ impl From<Option<Millis>> for CompactTime {
 pub(crate) enum PendingDecision {
     /// A newer incarnation of the runner has the attempt in flight. Its slot counts as taken from the decision on.
     Adopt(Incarnation),
-    Lose(Fault),
+    /// `is_gone`: the runner has reported that it does not have the attempt.
+    Lose { fault: Fault, is_gone: bool },
     /// Its runner is drained or given up: the attempt is taken back.
     Retract,
     /// Its runner is given up, and there is no other: the job ends.
@@ -128,7 +129,7 @@ impl LiveJob {
         let (runner, known) = self.job.runner()?;
         match self.pending {
             Some(PendingDecision::Adopt(newer)) => Some((runner, newer)),
-            Some(PendingDecision::Lose(_) | PendingDecision::Retract | PendingDecision::Abandon) | None => {
+            Some(PendingDecision::Lose { .. } | PendingDecision::Retract | PendingDecision::Abandon) | None => {
                 Some((runner, known))
             }
         }

@@ -19,6 +19,8 @@ use crate::audit::AuditChain;
 use crate::backlog::Backlog;
 use crate::claims::Claims;
 use crate::config::Config;
+use crate::exclusive::Exclusive;
+use crate::health::Health;
 use crate::ids::Ids;
 use crate::input::Input;
 use crate::jobs::{Jobs, PendingDecision};
@@ -61,6 +63,8 @@ pub struct Shard {
     pub(crate) ready: Ready,
     pub(crate) timers: Timers,
     pub(crate) runners: Runners,
+    pub(crate) exclusive: Exclusive,
+    pub(crate) health: Health,
     pub(crate) keys: Keys,
     pub(crate) claims: Claims,
     pub(crate) submits: Submits,
@@ -95,6 +99,8 @@ impl Shard {
             ready: Ready::new(settings.clone(), leases, config.interactive_ages_after, config.batch_ages_after),
             timers: Timers::default(),
             runners: Runners::default(),
+            exclusive: Exclusive::new(now.steady),
+            health: Health::default(),
             keys: Keys::default(),
             claims: Claims::default(),
             submits: Submits::default(),
@@ -212,6 +218,7 @@ impl Shard {
         let steady = [
             self.timers.next_steady(),
             self.runners.next_check(),
+            self.exclusive.next(),
             self.ready.next_tick(),
             self.tenancy.next(),
             self.claims.next(),

@@ -69,3 +69,6 @@ pub const SIGNAL_BYTES_MAX: usize = 64 * 1024;
 pub const SIGNALS_MAX: usize = 1_000;
 /// Maximum nesting depth of sub-workflows.
 pub const WORKFLOW_DEPTH_MAX: u32 = 8;
+
+/// Longest lease of an exclusive attempt.
+pub const LEASE_MAX: Millis = Millis::from_secs(3_600);

@@ -31,6 +31,10 @@ pub struct Cordon {
     /// Present if its running work is to end as well.
     #[n(3)]
     pub drain: Option<Drain>,
+    /// Present if the server cordoned the node because it failed distinct jobs: the first of these failures. Jobs are not
+    /// charged for its failures since then.
+    #[n(4)]
+    pub failing_since: Option<Millis>,
 }
 
 /// The running work of a node is to end.
@@ -136,7 +140,15 @@ impl NodeDecisions {
     /// Keeps the node from new work. An earlier cordon or drain stays as it is.
     pub fn cordon(&mut self, node: NodeId, stamp: &Stamp) {
         let Stamp { at, by, reason } = stamp.clone();
-        self.cordoned.entry(node).or_insert(Cordon { at, by, reason, drain: None });
+        self.cordoned.entry(node).or_insert(Cordon { at, by, reason, drain: None, failing_since: None });
+    }
+
+    /// Cordons a node that fails distinct jobs. An earlier cordon or drain stays as it is, but for this.
+    pub fn cordon_failing(&mut self, node: NodeId, failing_since: Millis, stamp: &Stamp) {
+        self.cordon(node, stamp);
+        if let Some(cordon) = self.cordoned.get_mut(&node) {
+            cordon.failing_since = cordon.failing_since.or(Some(failing_since));
+        }
     }
 
     fn cordon_to_drain(&mut self, node: NodeId, drain: Drain, stamp: &Stamp) {
@@ -310,7 +322,7 @@ mod tests {
     #[test]
     fn decisions_of_the_version_before_are_read() {
         let drain = Drain { at: Millis(1), deadline: None };
-        let cordon = Cordon { at: Millis(1), by: None, reason: None, drain: Some(drain) };
+        let cordon = Cordon { at: Millis(1), by: None, reason: None, drain: Some(drain), failing_since: None };
         let earlier = Earlier { cordoned: [(NODE, cordon)].into() };
         let mut decisions: NodeDecisions = codec::decode(&codec::encode(&earlier)).unwrap();
         assert_eq!(decisions.session_state(NODE), SessionState::Draining);

@@ -303,11 +303,13 @@ fn page(node: &NodeView, paint: Paint) -> String {
     pairs.add("name", &node.name);
     pairs.add("role", &node.role);
     pairs.add_cell("state", Cell::new(&node.state).tone(tone_of(&node.state)));
+    pairs.add_option("failing", node.failing.as_ref());
     if let Some(cordon) = &node.cordon {
         pairs.add("since", cordon.at);
         pairs.add_option("by", cordon.by.as_ref());
         pairs.add_option("reason", cordon.reason.as_ref());
         pairs.add_option("deadline", cordon.drain_deadline);
+        pairs.add_option("failing since", cordon.failing_since);
     }
     pairs.add("session", session_text(&node.session));
     pairs.add("healthy", if node.healthy { "yes" } else { "no" });
@@ -394,6 +396,7 @@ mod tests {
                 reason: None,
             },
             cordon: None,
+            failing: None,
             in_flight: 2,
             in_use: CapacityView { process: 2, wasm: 0, echo: 0 },
             load: Some(api::LoadView { cpu_percent: 35, gpu_percent: 0 }),

@@ -61,6 +61,8 @@ struct Shared {
     reports_start: AtomicBool,
     /// Whether the spawner can hold tethers.
     holds_tethers: AtomicBool,
+    /// Whether the spawner kills attempts whose lease has run out.
+    keeps_leases: AtomicBool,
     /// Counts the connections to spawners.
     generation: watch::Sender<u64>,
 }
@@ -70,6 +72,8 @@ struct Shared {
 pub(crate) struct InheritedAttempt {
     pub attempt_ref: AttemptRef,
     pub note: Vec<u8>,
+    /// When its lease runs out.
+    pub lease_until: Option<u64>,
     pub progress: AttemptProgress,
 }
 
@@ -123,12 +127,13 @@ impl SpawnerClient {
             samples: watch::Sender::new(Vec::new()),
             reports_start: AtomicBool::new(claimed.reports_start),
             holds_tethers: AtomicBool::new(claimed.holds_tethers),
+            keeps_leases: AtomicBool::new(claimed.keeps_leases),
             generation: watch::Sender::new(1),
         });
         let ClaimedSpawner { channel, child, in_flight, .. } = claimed;
         let this = Self { commands, shared: shared.clone() };
         // Before the connection task starts: an exit must find its receiver.
-        let inherited = in_flight.into_iter().map(|InFlightAttempt { key, exit, note, started }| {
+        let inherited = in_flight.into_iter().map(|InFlightAttempt { key, exit, note, started, lease_until }| {
             let (mut pending, progress) = PendingAttempt::new();
             if started {
                 pending.note_start();
@@ -137,7 +142,7 @@ impl SpawnerClient {
                 Some(exit) => drop(pending.exit.send(exit)),
                 None => drop(this.shared.pending.lock().insert(key, pending)),
             }
-            InheritedAttempt { attempt_ref: attempt_of(key), note, progress }
+            InheritedAttempt { attempt_ref: attempt_of(key), note, lease_until, progress }
         });
         let inherited = inherited.collect();
         reap_in_background(child);
@@ -159,6 +164,11 @@ impl SpawnerClient {
     pub fn send(&self, command: Command, descriptors: Vec<OwnedFd>) {
         // Fails only while this node stops.
         let _ = self.commands.send((command, descriptors));
+    }
+
+    /// Whether the spawner kills attempts whose lease has run out. One of an older version does not.
+    pub fn keeps_leases(&self) -> bool {
+        self.shared.keeps_leases.load(Ordering::Relaxed)
     }
 
     /// Passes a tether to the spawner. `false` if the spawner cannot hold it.
@@ -253,6 +263,7 @@ async fn reconnect(settings: &SpawnerOptions, (node, home): (NodeId, HomeId), sh
                 }
                 shared.reports_start.store(claimed.reports_start, Ordering::Relaxed);
                 shared.holds_tethers.store(claimed.holds_tethers, Ordering::Relaxed);
+                shared.keeps_leases.store(claimed.keeps_leases, Ordering::Relaxed);
                 resolve_pending(shared, claimed.in_flight);
                 *shared.protections.lock() = claimed.protections;
                 reap_in_background(claimed.child);
@@ -284,8 +295,7 @@ fn resolve_pending(shared: &Shared, in_flight: Vec<InFlightAttempt>) {
             Some(Some(exit)) => exit,
             None => {
                 let status = ExitStatus::Lost { reason: "the node's spawner died, and the attempt with it".to_owned() };
-                let ended_at = 0;
-                Exit { status, stopped: false, cpu_us: 0, memory_peak_bytes: 0, ended_at, log_errno: None }
+                Exit::without_usage(status, 0)
             }
         };
         let _ = attempt.exit.send(exit);

@@ -41,6 +41,8 @@ pub(crate) fn profile(execution: &Execution) -> Profile {
         pools: execution.runner.pools.clone(),
         capabilities: execution.runner.capabilities.clone(),
         labels: execution.runner.labels.clone(),
+        // Known once the spawner is.
+        keeps_leases: false,
     }
 }
 

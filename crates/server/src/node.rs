@@ -111,7 +111,7 @@ impl Node {
         let shards = shard_count(store.as_ref(), options.shards)?;
         let (inboxes, receivers): (Vec<Inbox>, Vec<InboxReceiver>) = shards.all().map(|_| Inbox::new()).unzip();
         let policy = PolicyChecks::open(&options, inboxes.clone())?;
-        let nodes = open_node_control(&store, policy.clone(), inboxes.clone()).await?;
+        let nodes = open_node_control(&store, policy.clone(), inboxes.clone(), options.failing_rule()).await?;
         let scanning = Scanning::start(scanning::ScanContext {
             store: store.clone(),
             blobs: blobs.clone(),
@@ -313,9 +313,10 @@ async fn open_node_control(
     store: &Arc<Embedded>,
     policy: PolicyChecks,
     inboxes: Vec<Inbox>,
+    rule: engine::FailingRule,
 ) -> Result<Arc<NodeControl>, Error> {
     let (store, own) = (store.clone(), (store.node(), store.incarnation()));
-    let opened = tokio::task::spawn_blocking(move || NodeControl::open(store, policy, inboxes, own)).await;
+    let opened = tokio::task::spawn_blocking(move || NodeControl::open(store, policy, inboxes, own, rule)).await;
     Ok(Arc::new(opened.map_err(|error| Error::Panicked(error.to_string()))??))
 }
 

@@ -1,12 +1,14 @@
-//! Cordons, drains and sessions of nodes: kept in a document of the store, enforced by the shards.
+//! Cordons, drains and sessions of nodes: kept in a document of the store, enforced by the shards. Nodes that fail distinct
+//! jobs are cordoned here, from what all shards have seen.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::Input;
+use engine::{FailingRule, FailingRunner, Input, failing_runners};
 use model::change::NodeEvent;
 use model::id::{Incarnation, NodeId, RunnerId};
-use model::node::NodeDecisions;
+use model::node::{NodeDecisions, Stamp};
 use model::session::{ForbiddenMove, SessionState};
 use parking_lot::{Mutex, RwLock};
 use store::Store;
@@ -33,6 +35,9 @@ pub(crate) struct NodeControl {
     current: RwLock<Arc<NodeDecisions>>,
     policy: PolicyChecks,
     inboxes: Vec<Inbox>,
+    rule: FailingRule,
+    /// Nodes that fail distinct jobs and are not cordoned, because their pool has no other, with an explanation.
+    failing: Mutex<BTreeMap<NodeId, String>>,
     news: NodeNews,
     /// Held while record, memory and the shards' settings change, so that all change in the same order.
     changing: Mutex<()>,
@@ -83,6 +88,7 @@ impl NodeControl {
         policy: PolicyChecks,
         inboxes: Vec<Inbox>,
         (own, incarnation): (NodeId, Incarnation),
+        rule: FailingRule,
     ) -> Result<Self, Error> {
         let decisions = SharedDocument::<NodeDecisions>::new(store, DOCUMENT);
         let current = decisions.read()?;
@@ -93,6 +99,8 @@ impl NodeControl {
             policy,
             news: NodeNews::new(&inboxes),
             inboxes,
+            rule,
+            failing: Mutex::default(),
             changing: Mutex::default(),
             changed: Notify::new(),
         };
@@ -176,7 +184,56 @@ impl NodeControl {
 
     /// Tells the shards which runners get no new attempts.
     fn apply(&self, decisions: &NodeDecisions) {
-        self.policy.cordon(decisions.held_back().map(|node| RunnerId(node.0)).collect());
+        let held_back = decisions.held_back().map(|node| RunnerId(node.0)).collect();
+        let failing = decisions.cordoned.iter();
+        let failing = failing.filter_map(|(node, cordon)| Some((RunnerId(node.0), cordon.failing_since?))).collect();
+        self.policy.cordon(held_back, failing);
+    }
+
+    /// Why a node counts as failing, although it is not cordoned.
+    pub fn failing(&self, node: NodeId) -> Option<String> {
+        self.failing.lock().get(&node).cloned()
+    }
+
+    /// Cordons the nodes that fail distinct jobs, unless their pool has no other. Blocks on the store if there are any.
+    fn cordon_failing(&self) -> Result<(), Error> {
+        let reports: Vec<_> = self.inboxes.iter().flat_map(|inbox| inbox.status().health).collect();
+        if reports.iter().all(|report| report.failures.is_empty()) {
+            self.failing.lock().clear();
+            return Ok(());
+        }
+        let held_back: BTreeSet<RunnerId> = self.read().held_back().map(|node| RunnerId(node.0)).collect();
+        let found = failing_runners(&reports, &held_back, self.rule, clock::now());
+        let (last, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|failing| failing.is_last);
+        for failing in others {
+            self.cordon_for_failures(&failing)?;
+        }
+        let last = last.iter().map(|failing| {
+            let why = format!("{}; it is not cordoned, because its pool has no other node", explain(failing));
+            (NodeId(failing.runner.0), why)
+        });
+        let last: BTreeMap<NodeId, String> = last.collect();
+        let mut known = self.failing.lock();
+        for (node, why) in last.iter().filter(|(node, _)| !known.contains_key(node)) {
+            tracing::error!(%node, why, "node is failing; repair it, or add another node");
+        }
+        *known = last;
+        Ok(())
+    }
+
+    fn cordon_for_failures(&self, failing: &FailingRunner) -> Result<(), Error> {
+        let (node, reason) = (NodeId(failing.runner.0), explain(failing));
+        let stamp = Stamp { at: clock::now(), by: None, reason: Some(reason.clone()) };
+        let cordoned = self.change(node, |decisions| {
+            decisions.cordon_failing(node, failing.since, &stamp);
+            Ok(())
+        });
+        match cordoned {
+            Ok(()) | Err(ChangeError::Forbidden(_)) => {}
+            Err(ChangeError::Failed(error)) => return Err(error),
+        }
+        tracing::error!(%node, reason, "node cordoned; repair it, then run `outlast nodes uncordon`");
+        Ok(())
     }
 
     /// Ends the attempts of nodes that are given up, or whose drain has passed its deadline. Their jobs go to other
@@ -205,6 +262,12 @@ impl NodeControl {
     pub async fn enforce(self: Arc<Self>, cluster: Arc<Cluster>, mut stopping: watch::Receiver<bool>) {
         while !*stopping.borrow() {
             self.end_attempts(cluster.has_nodes());
+            let control = self.clone();
+            match tokio::task::spawn_blocking(move || control.cordon_failing()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!(%error, "failing nodes cannot be cordoned at present"),
+                Err(error) => tracing::error!(%error, "failing nodes cannot be cordoned at present"),
+            }
             tokio::select! {
                 () = self.changed.notified() => {}
                 () = tokio::time::sleep(INTERVAL) => {}
@@ -212,4 +275,10 @@ impl NodeControl {
             }
         }
     }
+}
+
+fn explain(failing: &FailingRunner) -> String {
+    let jobs: Vec<String> = failing.jobs.iter().take(3).map(ToString::to_string).collect();
+    let count = failing.jobs.len();
+    format!("{count} jobs failed on it through its own fault, with no success in between: {}", jobs.join(", "))
 }

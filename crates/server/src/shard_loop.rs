@@ -321,6 +321,7 @@ impl<'a> ShardLoop<'a> {
         if self.now.steady >= self.counted_at + COUNT_INTERVAL {
             self.counted_at = self.now.steady;
             status.in_flight = shard.in_flight().collect();
+            status.health = shard.runner_health();
         }
         status.commits += self.commits - std::mem::replace(&mut self.published_commits, self.commits);
         status.stale_replies += stale_replies;

@@ -65,6 +65,8 @@ faults! {
     MessageCut = "message lost on a cut link";
     RunnerDeclaredLost = "runner declared lost";
     RunnerWorkedOn = "partitioned runner ended an attempt declared lost";
+    LeaseExpired = "lease of an exclusive attempt ran out";
+    LeaseExpiredUnattended = "lease of an exclusive attempt ran out while its runner was down";
     RunnerBusy = "runner busy";
     RunnerHung = "attempt hung";
     ClockForward = "clock jumped forward";
@@ -182,6 +184,7 @@ const REQUIRED: &[&str] = &[
     "schedule_triggered",
     "audit_shortened",
     "audit log shortened again",
+    "exclusive attempts started after another",
     "audit checkpoints rehydrated",
 ];
 

@@ -10,6 +10,7 @@ mod client;
 mod coverage;
 mod crash;
 mod definitions;
+mod exclusive;
 mod failover;
 mod host;
 pub mod invariants;

@@ -146,6 +146,10 @@ pub enum Event {
     RunnerStarts {
         runner: usize,
     },
+    /// Leases of exclusive attempts on this runner, or left to its spawner, may have run out.
+    LeasesExpire {
+        runner: usize,
+    },
     RunnerReconnects {
         runner: usize,
     },
@@ -372,6 +376,7 @@ impl World {
             }
             Event::RunnerTick { runner, incarnation } => self.runner_tick(runner, incarnation),
             Event::RunnerStarts { runner } => self.runner_starts(runner),
+            Event::LeasesExpire { runner } => self.leases_expire(runner),
             Event::RunnerReconnects { runner } => self.runner_reconnects(runner),
             Event::DeclareLost { runner, incarnation } => self.declare_lost(runner, incarnation),
             Event::ClientActs { client } => self.client_acts(client),

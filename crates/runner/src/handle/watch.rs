@@ -14,6 +14,8 @@ use crate::pressure::{self, Pressure};
 const PRESSURE_INTERVAL: Duration = Duration::from_secs(1);
 /// With less room on the disk of the workspaces than this, nothing new is started. The spawner stops programs at half of it.
 const DISK_RESERVE_BYTES: u64 = 2 * spawner::DISK_RESERVE_BYTES;
+/// Interval at which leases are checked. Not a timer per lease: timers stand still while the machine is suspended.
+const LEASE_INTERVAL: Duration = Duration::from_millis(200);
 /// Interval of load reports.
 const LOAD_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -23,6 +25,7 @@ pub(super) fn spawn_all(inner: &Arc<Inner>) {
     tokio::spawn(watch_disk(Arc::downgrade(inner)));
     tokio::spawn(watch_load(Arc::downgrade(inner)));
     tokio::spawn(poll_links(Arc::downgrade(inner)));
+    tokio::spawn(watch_leases(Arc::downgrade(inner)));
 }
 
 /// Ends echo jobs after their delay, until the runner stops.
@@ -109,5 +112,14 @@ async fn poll_links(inner: Weak<Inner>) {
         tokio::time::sleep(Duration::from_millis(link::HEARTBEAT.0)).await;
         let Some(inner) = inner.upgrade() else { return };
         inner.state.lock().deliver(inner.uplink.as_ref());
+    }
+}
+
+/// Stops attempts whose lease has run out.
+async fn watch_leases(inner: Weak<Inner>) {
+    loop {
+        tokio::time::sleep(LEASE_INTERVAL).await;
+        let Some(inner) = inner.upgrade() else { return };
+        inner.expire_leases();
     }
 }

@@ -238,6 +238,7 @@ mod tests {
             valid_for: Millis(1),
             spec: Bytes::from(vec![0; spec_bytes]),
             constraints: None,
+            lease: None,
         };
         ToRunner::Message { session: Session { epoch: Epoch(1), number: 1 }, sequence, heard: Millis(0), message }
     }

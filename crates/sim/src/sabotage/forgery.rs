@@ -70,6 +70,7 @@ impl World {
             | Sabotage::StartTwice
             | Sabotage::DispatchWithoutConstraints
             | Sabotage::NeverScan
+            | Sabotage::IgnoreLeases
             | Sabotage::NeverSignal => None,
         }
     }

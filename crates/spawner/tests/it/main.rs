@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "in a test an unwrap that fails is a failed test")]
 
 mod escape;
+mod leases;
 mod lifecycle;
 mod limits;
 mod logs;

@@ -105,6 +105,7 @@ impl<'a> NodeViews<'a> {
             connected_since: None,
             joined_at: None,
             cordon: cordon.cloned().map(cordon_view),
+            failing: self.core.nodes.failing(node),
             in_flight,
             in_use: CapacityView {
                 process: attempts[ExecutorKind::Process as usize],
@@ -195,7 +196,7 @@ fn state(session: SessionState, cordon: Option<&Cordon>, in_flight: u32) -> &'st
 }
 
 fn cordon_view(cordon: Cordon) -> CordonView {
-    let Cordon { at, by, reason, drain } = cordon;
+    let Cordon { at, by, reason, drain, failing_since } = cordon;
     let drain_deadline = drain.and_then(|drain| drain.deadline).map(Timestamp);
-    CordonView { at: Timestamp(at), by, reason, drain_deadline }
+    CordonView { at: Timestamp(at), by, reason, drain_deadline, failing_since: failing_since.map(Timestamp) }
 }

@@ -167,7 +167,12 @@ impl Shard {
             let heard_at = known.map_or(Millis(0), |(_, runner)| runner.heard_at());
             let until = heard_at + exclusive_wait(hold.lease);
             if until > self.steady {
+                // The runner lives, and may not know that it is waited for: its inventory confirms or denies the attempt.
+                let incarnation = known.map(|(_, runner)| runner.incarnation);
                 self.exclusive.hold(job, Hold { until, ..hold });
+                if let Some(incarnation) = incarnation {
+                    self.request_inventory(hold.runner, incarnation, step);
+                }
             } else {
                 self.release_hold(job, step);
             }

@@ -44,14 +44,20 @@ impl World {
             let remaining = until.saturating_sub(self.steady(index)).0;
             // The clock of the runner is faster or slower than that of the world.
             let delay = (remaining as i64 * 1_000_000 / (1_000_000 + self.runners[index].drift_ppm)).max(0) as Time + 1;
-            self.after(delay, Event::LeasesExpire { runner: index });
+            let at = self.now + delay;
+            // A renewal only moves it: a check that comes too early looks again.
+            if self.runners[index].lease_check_at.is_none_or(|next| at < next) {
+                self.runners[index].lease_check_at = Some(at);
+                self.at(at, Event::LeasesExpire { runner: index });
+            }
         }
     }
 
     pub(crate) fn leases_expire(&mut self, index: usize) {
-        if self.sabotage == Some(Sabotage::IgnoreLeases) {
+        if self.sabotage == Some(Sabotage::IgnoreLeases) || self.runners[index].lease_check_at != Some(self.now) {
             return;
         }
+        self.runners[index].lease_check_at = None;
         let now = self.steady(index);
         self.expire_held(index, now);
         self.expire_orphans(index, now);

@@ -46,6 +46,8 @@ pub struct Runner {
     pub recovered: BTreeSet<AttemptRef>,
     /// Leases of attempts left to the spawner.
     pub orphan_leases: BTreeMap<AttemptRef, Lease>,
+    /// When its leases are checked next.
+    pub lease_check_at: Option<Time>,
 }
 
 /// Connection to one shard.
@@ -76,6 +78,7 @@ impl Runner {
             orphans: BTreeMap::new(),
             recovered: BTreeSet::new(),
             orphan_leases: BTreeMap::new(),
+            lease_check_at: None,
         }
     }
 

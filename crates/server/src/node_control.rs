@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{FailingRule, FailingRunner, Input, failing_runners};
+use engine::{FailingRule, FailingRunner, Input, RunnerHealth, failing_runners};
 use model::change::NodeEvent;
 use model::id::{Incarnation, NodeId, RunnerId};
 use model::node::{NodeDecisions, Stamp};
 use model::session::{ForbiddenMove, SessionState};
+use model::time::Millis;
 use parking_lot::{Mutex, RwLock};
 use store::Store;
 use tokio::sync::{Notify, watch};
@@ -38,6 +39,8 @@ pub(crate) struct NodeControl {
     rule: FailingRule,
     /// Nodes that fail distinct jobs and are not cordoned, because their pool has no other, with an explanation.
     failing: Mutex<BTreeMap<NodeId, String>>,
+    /// When nodes were uncordoned. What shards have seen before does not count: they report it a little longer.
+    uncordoned: Mutex<BTreeMap<NodeId, Millis>>,
     news: NodeNews,
     /// Held while record, memory and the shards' settings change, so that all change in the same order.
     changing: Mutex<()>,
@@ -101,6 +104,7 @@ impl NodeControl {
             inboxes,
             rule,
             failing: Mutex::default(),
+            uncordoned: Mutex::default(),
             changing: Mutex::default(),
             changed: Notify::new(),
         };
@@ -133,6 +137,9 @@ impl NodeControl {
         })?;
         self.apply(&decisions);
         let after = Shown::of(&decisions, node);
+        if before.is_cordoned && !after.is_cordoned {
+            self.uncordoned.lock().insert(node, clock::now());
+        }
         *self.current.write() = Arc::new(decisions);
         self.announce(node, &before, &after);
         self.changed.notify_one();
@@ -178,6 +185,7 @@ impl NodeControl {
         })?;
         self.apply(&decisions);
         *self.current.write() = Arc::new(decisions);
+        self.uncordoned.lock().remove(&node);
         self.news.announce(node, NodeEvent::Removed);
         Ok(())
     }
@@ -197,7 +205,8 @@ impl NodeControl {
 
     /// Cordons the nodes that fail distinct jobs, unless their pool has no other. Blocks on the store if there are any.
     fn cordon_failing(&self) -> Result<(), Error> {
-        let reports: Vec<_> = self.inboxes.iter().flat_map(|inbox| inbox.status().health).collect();
+        let reports = self.inboxes.iter().flat_map(|inbox| inbox.status().health);
+        let reports: Vec<_> = reports.map(|report| self.since_uncordoned(report)).collect();
         if reports.iter().all(|report| report.failures.is_empty()) {
             self.failing.lock().clear();
             return Ok(());
@@ -219,6 +228,14 @@ impl NodeControl {
         }
         *known = last;
         Ok(())
+    }
+
+    /// Without the failures from before the node was uncordoned.
+    fn since_uncordoned(&self, mut report: RunnerHealth) -> RunnerHealth {
+        if let Some(uncordoned) = self.uncordoned.lock().get(&NodeId(report.runner.0)) {
+            report.failures.retain(|(_, at)| at > uncordoned);
+        }
+        report
     }
 
     fn cordon_for_failures(&self, failing: &FailingRunner) -> Result<(), Error> {

@@ -226,8 +226,13 @@ pub struct Exit {
     #[n(5)]
     pub log_errno: Option<i32>,
     /// Killed, or not started, because its lease had run out. Absent before version 4.
-    #[cbor(n(6), default)]
+    #[cbor(n(6), default, skip_if = "is_false")]
     pub lease_expired: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that the encoder calls")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 impl Exit {

@@ -7,6 +7,8 @@ mod copy;
 mod cut;
 mod delay;
 mod disk;
+mod exclusive;
+mod failing;
 mod files;
 mod garbage;
 mod grace;

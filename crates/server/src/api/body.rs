@@ -23,7 +23,7 @@ pub(crate) enum Media {
 pub(crate) const OCTETS: &str = "application/octet-stream";
 
 /// Fields of the API that this version does not support yet.
-const UNSUPPORTED: [&str; 2] = ["compensation", "exclusive"];
+const UNSUPPORTED: [&str; 1] = ["compensation"];
 
 /// The declared content type, with and without its parameters.
 fn declared(headers: &HeaderMap) -> (&str, &str) {

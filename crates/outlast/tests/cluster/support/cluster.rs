@@ -277,9 +277,21 @@ impl Cluster {
 
     /// Submits jobs that may run anywhere and waits until they run on this runner node. Meanwhile the others get no work.
     pub fn start_on<const N: usize>(&self, index: usize, gate: &Gate, names: [&str; N]) -> ([JobId; N], [u32; N]) {
+        let jobs = names.map(|name| gate.job(name, &self.anywhere()));
+        self.start_jobs_on(index, gate, names, &jobs)
+    }
+
+    /// The same with these jobs of the gate.
+    pub fn start_jobs_on<const N: usize>(
+        &self,
+        index: usize,
+        gate: &Gate,
+        names: [&str; N],
+        jobs: &[Value; N],
+    ) -> ([JobId; N], [u32; N]) {
         let others = || self.ids.iter().filter(|id| **id != self.ids[index]);
         others().for_each(|id| drop(self.ask(self.client.cordon_node(*id, &CordonNode::default()))));
-        let jobs = names.map(|name| self.submit(&gate.job(name, &self.anywhere())));
+        let jobs = jobs.each_ref().map(|job| self.submit(job));
         let pids = gate.wait_for_attempts(names, 1);
         others().for_each(|id| drop(self.ask(self.client.uncordon_node(*id))));
         for id in jobs {

@@ -168,9 +168,9 @@ impl Liveness {
         }
     }
 
-    /// The node was removed from the cluster.
-    pub fn forget(&mut self, node: NodeId) {
-        self.nodes.remove(&node);
+    /// The node was removed from the cluster. Returns its incarnation, unless it was lost before.
+    pub fn forget(&mut self, node: NodeId) -> Option<Incarnation> {
+        self.nodes.remove(&node).filter(|entry| !entry.is_lost).map(|entry| entry.incarnation)
     }
 
     fn current(&mut self, node: NodeId, incarnation: Incarnation) -> Option<&mut Node> {

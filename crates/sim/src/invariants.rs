@@ -6,12 +6,14 @@
 
 mod audit;
 mod input_policy;
+mod nodes;
 mod output_policy;
 mod tasks;
 mod workflows;
 
 pub use audit::*;
 pub use input_policy::*;
+pub use nodes::*;
 pub use output_policy::*;
 pub use tasks::*;
 pub use workflows::*;

@@ -352,6 +352,7 @@ impl Ledger {
         if let Some(record) = record {
             invariants::invariant_terminal_is_final(record, &job)?;
             invariants::invariant_an_attempt_stays_with_its_runner(record, &job)?;
+            invariants::invariant_one_result_is_taken(&job)?;
             self.lost_attempts.extend(lost_attempt(record, &job));
             if is_adoption(record, &job) {
                 coverage.count("attempts adopted");

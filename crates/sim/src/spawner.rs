@@ -23,8 +23,7 @@ pub enum Orphan {
 
 impl World {
     /// Leaves processes to the spawner if it survives the crash. All other attempts end.
-    pub(crate) fn orphan_attempts(&mut self, index: usize) {
-        let dies = self.rng.chance(self.scenario.nemesis.spawner_dies);
+    pub(crate) fn orphan_attempts(&mut self, index: usize, dies: bool) {
         let links = std::mem::take(&mut self.runners[index].links);
         let ends = std::mem::take(&mut self.runners[index].ends);
         let mut survived = 0;

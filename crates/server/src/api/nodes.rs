@@ -8,6 +8,7 @@ use axum::body::Body;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, StatusCode};
 use engine::Actor;
+use fabric::watch::TimelineEntry;
 use model::envelope::{NodeReport, ReportedProtection};
 use model::id::{NodeId, RunnerId};
 use model::limits;
@@ -21,7 +22,7 @@ use super::path::Path;
 use super::problem::{ProblemKind, Refused};
 use super::{App, Core, body};
 use crate::clock;
-use crate::cluster::{JoinedNode, TimelineEntry};
+use crate::cluster::JoinedNode;
 
 /// The number of attempts on a node is at most this old.
 const COUNTED_WITHIN: Millis = Millis::from_secs(1);

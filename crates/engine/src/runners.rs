@@ -138,8 +138,13 @@ impl Runner {
         let accept = self.dispatched.front().map(|(at, _)| *at + config.dispatch_timeout);
         let start = self.accepted.first().map(|(at, _)| *at + config.setup_timeout);
         let inventory = self.next_inventory(config.stop_timeout);
-        let expiry = (!self.is_connected).then(|| self.silent_since + config.runner_expiry);
+        let expiry = self.may_expire().then(|| self.silent_since + config.runner_expiry);
         [accept, start, inventory, self.link.retransmit_at(), expiry].into_iter().flatten().min()
+    }
+
+    /// Whether it is forgotten once it is silent for long. One that has not registered yet is lost first.
+    fn may_expire(&self) -> bool {
+        !self.is_connected && !self.is_unregistered
     }
 
     /// An attempt that was not accepted, or not started, in time.
@@ -723,7 +728,7 @@ impl Shard {
             return self.anomalies.note(Anomaly::MissingRunnerIndex(index.0), "expire runner");
         };
         let (id, is_expired) = (*id, runner.silent_since + self.config.runner_expiry <= self.steady);
-        if runner.is_connected || !is_expired {
+        if !runner.may_expire() || !is_expired {
             return;
         }
         let is_in_use = runner.dirty

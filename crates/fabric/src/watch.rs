@@ -197,8 +197,9 @@ impl Watch {
 
     pub fn tether_closed(&mut self, now: Now, node: NodeId, end: TetherEnd) {
         self.note(now, node, "tether closed", Some(end.as_str().to_owned()));
-        self.liveness.tether_closed(node);
-        if self.links.contains_key(&node) {
+        self.liveness.tether_closed(node, end == TetherEnd::Vanished);
+        // A spawner lets go of old tethers for new ones.
+        if self.links.contains_key(&node) && !self.liveness.has_tether(node) {
             self.actions.push_back(Action::RequestTether { node });
         }
     }
@@ -373,6 +374,19 @@ mod tests {
             (5, "lost"),
         ];
         assert_eq!(story, expected);
+    }
+
+    /// A spawner holds a few tethers and closes the oldest for a new one. Another one for it would never end.
+    #[test]
+    fn a_node_with_another_tether_is_not_asked_for_one() {
+        let mut watch = watch();
+        watch.link_up(at(0), NODE, FIRST, ProcessId([1; 16])).unwrap();
+        watch.tether_opened(at(1), NODE);
+        watch.tether_opened(at(2), NODE);
+        watch.tether_closed(at(3), NODE, TetherEnd::Closed);
+        assert_eq!(actions(&mut watch), []);
+        watch.tether_closed(at(4), NODE, TetherEnd::Closed);
+        assert_eq!(actions(&mut watch), [Action::RequestTether { node: NODE }]);
     }
 
     #[test]

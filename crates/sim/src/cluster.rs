@@ -15,13 +15,13 @@ mod report;
 mod streams;
 mod truth;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use fabric::Membership;
 use fabric::watch::Watch;
 use model::id::{Incarnation, NodeId};
 
-pub use plan::Plan;
+pub use plan::{LOSS_MAX, Plan};
 pub use report::{ClusterReport, Detections, measure, story_of_a_death};
 pub use truth::Death;
 
@@ -69,8 +69,8 @@ pub struct Node {
     packets_waiting: usize,
     /// The node's end of its link.
     link: Option<u64>,
-    /// The tether that its spawner holds.
-    tether: Option<u64>,
+    /// The tethers that its spawner holds, oldest first.
+    tethers: VecDeque<u64>,
     /// Wait before the next attempt to connect.
     backoff: Time,
     truth: truth::NodeTruth,
@@ -154,6 +154,9 @@ impl World {
         for node in 0..self.runners.len() {
             let delay = self.rng.below(1_000);
             self.after(delay, Event::Cluster(ClusterEvent::NodeStarts { node }));
+        }
+        if self.cluster.plan.loss == LOSS_MAX {
+            self.coverage.count("networks that lose 30 % of the packets");
         }
         let first = self.cluster.plan.first_fault;
         self.after(first, Event::Cluster(ClusterEvent::FaultsAct));

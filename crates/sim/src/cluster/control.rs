@@ -38,6 +38,7 @@ impl World {
         self.cluster.control.is_up = true;
         self.cluster.control.incarnation.0 += 1;
         self.cluster.control.watch = self.new_watch();
+        self.cluster.control.check += 1;
         trace!(self, "the control node starts as {}", self.cluster.control.incarnation.0);
         // A node without join addresses waits for others; nothing can go wrong.
         let joined = self.join_members(control);
@@ -55,6 +56,8 @@ impl World {
         self.cluster.control.is_up = false;
         self.cluster.control.down_until = self.now + down;
         self.cluster.control.links.clear();
+        self.cluster.control.watch = self.new_watch();
+        self.cluster.control.check += 1;
         self.cluster.nodes[control].membership = None;
         self.cluster.nodes[control].paused_until = 0;
         let streams: Vec<u64> = self.cluster.connections.keys().copied().collect();

@@ -8,7 +8,7 @@ use model::id::{Incarnation, NodeId, RunnerId};
 use super::life::Stop;
 use super::network::Direction;
 use super::truth::Death;
-use super::{Cluster, ClusterEvent};
+use super::{Cluster, ClusterEvent, LOSS_MAX};
 use crate::coverage::Fault;
 use crate::invariants::Checked;
 use crate::rng::Rate;
@@ -125,7 +125,7 @@ impl World {
                 self.cluster.network.loss = Rate(loss as u32);
                 trace!(self, "{loss} of 10000 packets are lost");
                 self.disturb(self.now);
-                if loss == 3_000 {
+                if self.cluster.network.loss == LOSS_MAX {
                     self.coverage.count("networks that lose 30 % of the packets");
                 }
             }

@@ -1,5 +1,7 @@
 //! The life of a runner node: its machine, its server process and its spawner, and how it connects.
 
+use std::collections::VecDeque;
+
 use model::id::{Incarnation, ShardId};
 use model::message::RunnerFrame;
 
@@ -13,6 +15,8 @@ use crate::world::{World, trace};
 /// Waits between attempts to connect: those of a runner node.
 const BACKOFF_MIN: Time = 50;
 const BACKOFF_MAX: Time = SECOND;
+/// Tethers that a spawner holds.
+const TETHERS_MAX: usize = 4;
 /// A connection that cannot be opened is given up after this time.
 const CONNECT_TIMEOUT: Time = 5 * SECOND;
 
@@ -64,7 +68,7 @@ impl World {
         let host = &mut self.cluster.nodes[node];
         let (link, paused) = (host.link.take(), host.paused_until > self.now);
         host.paused_until = 0;
-        let tether = if stop.keeps_processes() { None } else { host.tether.take() };
+        let tethers = if stop.keeps_processes() { VecDeque::new() } else { std::mem::take(&mut host.tethers) };
         match stop {
             Stop::ServerReplaced | Stop::Leaves if !paused => {
                 if let Some(link) = link {
@@ -81,7 +85,7 @@ impl World {
         let host = &mut self.cluster.nodes[node];
         host.membership = None;
         host.machine_up = stop != Stop::PowerLost;
-        for stream in [link, tether].into_iter().flatten() {
+        for stream in link.into_iter().chain(tethers) {
             match stop {
                 Stop::PowerLost => self.drop_side(stream, Side::Node),
                 Stop::ServerKilled | Stop::ServerReplaced | Stop::AllKilled | Stop::Leaves => {
@@ -168,7 +172,7 @@ impl World {
         Ok(())
     }
 
-    /// Opens a tether while its link is open. The spawner holds it in place of the one before.
+    /// Opens a tether while its link is open. The spawner holds it, if need be in place of the oldest.
     pub(super) fn open_tether(&mut self, node: usize, link: u64) -> Checked {
         if self.cluster.nodes[node].link != Some(link) || !self.runners[node].is_up() {
             return Ok(());
@@ -180,15 +184,17 @@ impl World {
         }
         let incarnation = self.runners[node].incarnation;
         let tether = self.open_stream(node, incarnation, None);
-        let before = self.cluster.nodes[node].tether.replace(tether);
+        let held = &mut self.cluster.nodes[node].tethers;
+        held.push_back(tether);
+        let oldest = if held.len() > TETHERS_MAX { held.pop_front() } else { None };
         let now = self.control_now();
         self.cluster.control.watch.tether_opened(now, Cluster::id(node));
         self.note_tether_opened(node);
         self.perform_watch()?;
-        if let Some(before) = before {
-            self.close_stream(before, Side::Node, None)?;
+        match oldest {
+            Some(oldest) => self.close_stream(oldest, Side::Node, None),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Sends a frame of a runner over the link of its node. Without a link it is lost: the runner sends it again.

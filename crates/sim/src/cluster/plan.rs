@@ -24,6 +24,9 @@ pub struct FaultWeights {
     pub change_loss: u64,
 }
 
+/// The largest loss of packets.
+pub const LOSS_MAX: Rate = Rate(3_000);
+
 /// All parameters of a cluster.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -73,8 +76,10 @@ impl Plan {
 
     /// A small cluster with faults of all kinds.
     pub fn draw(rng: &mut Rng) -> Self {
-        let is_lossy = rng.one_in(3);
-        let loss_max = Rate(if rng.one_in(3) { 3_000 } else { 1_000 });
+        let is_lossy = rng.one_in(2);
+        let is_large = rng.one_in(50);
+        let loss_max = if rng.one_in(2) { LOSS_MAX } else { Rate(1_000) };
+        let loss = if rng.one_in(2) { loss_max } else { Rate(rng.between(1, u64::from(loss_max.0)) as u32) };
         let mut weight = |most: u64| if rng.one_in(4) { 0 } else { rng.between(1, most) };
         let weights = FaultWeights {
             restart_server: weight(4) + 1,
@@ -91,13 +96,13 @@ impl Plan {
             pause_control: weight(1),
             change_loss: if is_lossy { 3 } else { 0 },
         };
-        let slow = rng.one_in(2);
+        let slow = !rng.one_in(3);
         Self {
-            runners: rng.between(2, 8) as usize,
+            runners: (if is_large { rng.between(20, 40) } else { rng.between(2, 8) }) as usize,
             profile: Profile::default(),
             adopt_grace: Millis(rng.between(5 * SECOND, 30 * SECOND)),
             delay_max: rng.between(1, 5),
-            loss: if is_lossy { Rate(rng.between(1, u64::from(loss_max.0)) as u32) } else { Rate::NEVER },
+            loss: if is_lossy { loss } else { Rate::NEVER },
             loss_max,
             duplicate: Rate(rng.between(0, 1_000) as u32),
             reorder: Rate(rng.between(0, 3_000) as u32),
@@ -105,8 +110,8 @@ impl Plan {
             fault_every: if slow { (15 * SECOND, 45 * SECOND) } else { (SECOND, 15 * SECOND) },
             weights,
             stays_dead: Rate(if rng.one_in(2) { 3_000 } else { 0 }),
-            fault_phase: rng.between(MINUTE, 3 * MINUTE),
-            is_calm: rng.one_in(4),
+            fault_phase: if is_large { MINUTE } else { rng.between(MINUTE, 3 * MINUTE) },
+            is_calm: is_large || rng.one_in(4),
         }
     }
 

@@ -320,8 +320,7 @@ impl World {
                 Ok(())
             }
             (Side::Node, None) => {
-                let tether = &mut self.cluster.nodes[node].tether;
-                *tether = tether.filter(|held| *held != number);
+                self.cluster.nodes[node].tethers.retain(|held| *held != number);
                 Ok(())
             }
             (Side::Control, Some(link)) => self.link_ended(node, (number, link), end),

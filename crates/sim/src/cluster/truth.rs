@@ -12,6 +12,7 @@ use super::streams::Side;
 use super::{Cluster, ClusterEvent};
 use crate::invariants::{self, Checked};
 use crate::ledger::LostAttempt;
+use crate::rng::Rate;
 use crate::scenario::{SECOND, Time};
 use crate::world::World;
 
@@ -19,6 +20,9 @@ use crate::world::World;
 const EXCUSE: Time = 15 * SECOND;
 /// A cluster without faults for this long finds a dead node within the bound.
 const QUIET: Time = 20 * SECOND;
+
+/// Up to this loss, a stream rarely stalls for longer than two heartbeats.
+const LOSS_WITHOUT_EFFECT: Rate = Rate(1_000);
 
 /// How a node died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,7 +70,7 @@ impl World {
     fn is_quiet(&self) -> bool {
         let cluster = &self.cluster;
         cluster.network.is_whole()
-            && cluster.network.loss == crate::rng::Rate::NEVER
+            && cluster.network.loss == Rate::NEVER
             && cluster.control.is_up
             && cluster.truth.disturbed_until + QUIET < self.now
     }
@@ -194,7 +198,10 @@ impl World {
             // Clocks differ by up to two percent.
             let is_late = (now - stopped_at) * 103 / 100 >= grace;
             let had_tether = truth.tether_since.is_some_and(|since| since < stopped_at);
-            return invariants::invariant_restarted_servers_are_waited_for(lost, is_late || is_excused || !had_tether);
+            // The end of its link arrives late, or not at all: it looks as if it hung.
+            let is_lossy = self.cluster.network.loss > LOSS_WITHOUT_EFFECT;
+            let may_be_lost = is_late || is_excused || is_lossy || !had_tether;
+            return invariants::invariant_restarted_servers_are_waited_for(lost, may_be_lost);
         }
         Ok(())
     }

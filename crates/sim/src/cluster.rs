@@ -35,24 +35,54 @@ use crate::world::{Event, World};
 #[derive(Debug)]
 pub enum ClusterEvent {
     /// The server process of a runner node starts, on its machine.
-    NodeStarts { node: usize },
+    NodeStarts {
+        node: usize,
+    },
     ControlStarts,
     PacketArrives(Packet),
-    MemberWakes { node: usize, wake: u64 },
+    MemberWakes {
+        node: usize,
+        wake: u64,
+    },
     /// A server process tries to connect to the control node.
-    Connects { node: usize, incarnation: Incarnation },
+    Connects {
+        node: usize,
+        incarnation: Incarnation,
+    },
     /// Its request has reached the control node.
-    Connected { node: usize, incarnation: Incarnation },
+    Connected {
+        node: usize,
+        incarnation: Incarnation,
+    },
     /// The node opens a tether while its link is open.
-    OpensTether { node: usize, link: u64 },
-    ItemArrives { connection: u64, to: Side, item: Item },
-    KeepAlive { connection: u64, side: Side },
-    TetherProbed { connection: u64 },
-    WatchChecks { check: u64 },
-    Mends { cut: u64 },
+    OpensTether {
+        node: usize,
+        link: u64,
+    },
+    ItemArrives {
+        connection: u64,
+        to: Side,
+        item: Item,
+    },
+    KeepAlive {
+        connection: u64,
+        side: Side,
+    },
+    TetherProbed {
+        connection: u64,
+    },
+    WatchChecks {
+        check: u64,
+    },
+    Mends {
+        cut: u64,
+    },
     FaultsAct,
     /// A dead node must be found by now.
-    DetectionDue { node: usize, death: Death },
+    DetectionDue {
+        node: usize,
+        death: Death,
+    },
 }
 
 /// A node. The control node is the last one.
@@ -193,9 +223,8 @@ impl World {
             return None;
         }
         let control = self.cluster.control_index();
-        let paused = |world: &Self, node: usize| {
-            Some(world.cluster.nodes[node].paused_until).filter(|until| *until > world.now)
-        };
+        let paused =
+            |world: &Self, node: usize| Some(world.cluster.nodes[node].paused_until).filter(|until| *until > world.now);
         match event {
             Event::ToRunner { runner, .. }
             | Event::AttemptStarts { runner, .. }

@@ -51,7 +51,9 @@ struct Arguments {
 /// Packet loss of the measured clusters, in percent.
 const MEASURED_LOSSES: [u32; 4] = [0, 1, 10, 30];
 /// Seeds of each measurement.
-const MEASURED_SEEDS: u64 = 4;
+const MEASURED_SEEDS: u64 = 2;
+/// Up to this size, the timeline has the view of every node.
+const NODES_SHOWN_MAX: usize = 20;
 
 /// Runs seeds in parallel and passes each outcome to `take`, until that returns false.
 #[expect(clippy::disallowed_methods, reason = "seeds share no state: parallel runs do not affect each other")]
@@ -183,7 +185,9 @@ fn measure(nodes: usize, seeds: std::ops::Range<u64>) -> ExitCode {
     match sim::story_of_a_death(nodes, seeds.start) {
         Ok(story) => {
             print_line("A machine loses its power, as the cluster sees it:");
-            story.iter().for_each(|line| print_line(line));
+            let is_shown =
+                |line: &&String| nodes <= NODES_SHOWN_MAX || !line.contains("  node_") || line.contains("dies");
+            story.iter().filter(is_shown).for_each(|line| print_line(line));
         }
         Err(violation) => print_line(&format!("no timeline: {}", violation.detail)),
     }

@@ -350,6 +350,7 @@ impl Scenario {
             scenario.nemesis = NemesisRates::none();
             (scenario.attempts.error, scenario.attempts.fatal) = (Rate::NEVER, Rate::NEVER);
             scenario.attempts.infrastructure = Rate::NEVER;
+            scenario.workflows = None;
         }
         let never = Rate::NEVER;
         (scenario.nemesis.crash_runner, scenario.nemesis.partition_runner) = (never, never);

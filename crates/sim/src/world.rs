@@ -329,7 +329,7 @@ impl World {
             if self.quiescent {
                 return Ok(handled);
             }
-            if handled > EVENTS_MAX {
+            if handled > EVENTS_MAX * (1 + self.runners.len() as u64 / 8) {
                 let detail = format!("still not quiescent after {handled} events");
                 return Err(Violation { invariant: "invariant_every_job_ends", detail });
             }

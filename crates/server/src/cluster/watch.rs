@@ -31,12 +31,7 @@ pub(crate) struct NodeWatch {
 
 impl NodeWatch {
     pub fn new(adopt_grace: Millis, inboxes: Vec<Inbox>) -> Self {
-        Self {
-            watch: Mutex::new(Watch::new(adopt_grace)),
-            inboxes,
-            members: OnceLock::new(),
-            changed: Notify::new(),
-        }
+        Self { watch: Mutex::new(Watch::new(adopt_grace)), inboxes, members: OnceLock::new(), changed: Notify::new() }
     }
 
     /// The membership, once it runs.
@@ -63,12 +58,7 @@ impl NodeWatch {
         self.watch.lock().check_running(clock::read().steady, node, process)
     }
 
-    pub fn link_up(
-        &self,
-        node: NodeId,
-        incarnation: Incarnation,
-        process: ProcessId,
-    ) -> Result<LinkId, LinkRefusal> {
+    pub fn link_up(&self, node: NodeId, incarnation: Incarnation, process: ProcessId) -> Result<LinkId, LinkRefusal> {
         let mut watch = self.watch.lock();
         let link = watch.link_up(clock::read(), node, incarnation, process)?;
         self.perform(&mut watch);

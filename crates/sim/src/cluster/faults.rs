@@ -67,12 +67,13 @@ impl World {
             (weights.change_loss, Act::ChangeLoss),
         ];
         let mut drawn = self.rng.below(acts.iter().map(|(weight, _)| weight).sum());
-        acts.into_iter().find(|(weight, _)| {
-            let is_drawn = drawn < *weight;
-            drawn = drawn.saturating_sub(*weight);
-            is_drawn
-        })
-        .map(|(_, act)| act)
+        acts.into_iter()
+            .find(|(weight, _)| {
+                let is_drawn = drawn < *weight;
+                drawn = drawn.saturating_sub(*weight);
+                is_drawn
+            })
+            .map(|(_, act)| act)
     }
 
     fn act(&mut self, act: Act) -> Checked {
@@ -122,9 +123,8 @@ impl World {
             Act::ChangeLoss => {
                 let most = u64::from(self.cluster.plan.loss_max.0);
                 let loss = if self.rng.one_in(4) { most } else { self.rng.below(most) };
-                self.cluster.network.loss = Rate(loss as u32);
+                self.note_loss(Rate(loss as u32));
                 trace!(self, "{loss} of 10000 packets are lost");
-                self.disturb(self.now);
                 if self.cluster.network.loss == LOSS_MAX {
                     self.coverage.count("networks that lose 30 % of the packets");
                 }

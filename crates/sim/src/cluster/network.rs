@@ -83,7 +83,7 @@ impl World {
 
     pub(super) fn mend_all(&mut self) {
         self.cluster.network.cuts.clear();
-        self.cluster.network.loss = Rate::NEVER;
+        self.note_loss(Rate::NEVER);
         self.resume_streams();
     }
 

@@ -134,9 +134,8 @@ impl Plan {
             duplicate: Rate(100),
             reorder: Rate(100),
             first_fault: 30 * SECOND,
-            // As often as a death can be found in a quiet network.
-            fault_every: (65 * SECOND, 70 * SECOND),
-            fault_phase: 10 * MINUTE,
+            fault_every: (26 * SECOND, 28 * SECOND),
+            fault_phase: 6 * MINUTE,
             is_calm: true,
             weights,
             ..Self::none()

@@ -41,9 +41,17 @@ impl Side {
 /// What a stream carries.
 #[derive(Debug, Clone)]
 pub enum Item {
-    Frame { shard: ShardId, frame: Box<RunnerFrame> },
-    Leaving { keeps_processes: bool },
-    ToRunner { shard: ShardId, message: ToRunner },
+    Frame {
+        shard: ShardId,
+        frame: Box<RunnerFrame>,
+    },
+    Leaving {
+        keeps_processes: bool,
+    },
+    ToRunner {
+        shard: ShardId,
+        message: ToRunner,
+    },
     OpenTether,
     Ping,
     Pong,

@@ -60,6 +60,8 @@ pub struct NodeTruth {
 pub struct Truth {
     /// End of the effects of the last fault.
     disturbed_until: Time,
+    /// The effects of a heavy loss end.
+    lossy_until: Time,
     pub detections: Detections,
     /// A node whose story is told, with the time of its beginning.
     story: Option<(usize, Time, Vec<String>)>,
@@ -73,6 +75,20 @@ impl World {
             && cluster.network.loss == Rate::NEVER
             && cluster.control.is_up
             && cluster.truth.disturbed_until + QUIET < self.now
+    }
+
+    /// Whether streams stall for long, or did a while ago.
+    fn is_lossy(&self) -> bool {
+        self.cluster.network.loss > LOSS_WITHOUT_EFFECT || self.now < self.cluster.truth.lossy_until
+    }
+
+    /// The loss of packets changes.
+    pub(super) fn note_loss(&mut self, loss: Rate) {
+        if self.cluster.network.loss > LOSS_WITHOUT_EFFECT {
+            self.cluster.truth.lossy_until = self.now + EXCUSE;
+        }
+        self.cluster.network.loss = loss;
+        self.disturb(self.now);
     }
 
     /// A fault has effects until then.
@@ -128,11 +144,11 @@ impl World {
         }
     }
 
-    /// The network breaks a stream of a node. A second one shortly after may look like a death.
+    /// The network breaks a stream of a node. A second one shortly after, or a stalled one, may look like a death.
     pub(super) fn note_stream_reset(&mut self, node: usize) {
         let now = self.now;
         let before = self.cluster.nodes[node].truth.stream_reset_at.replace(now);
-        if before.is_some_and(|before| before + EXCUSE > now) {
+        if before.is_some_and(|before| before + EXCUSE > now) || self.is_lossy() {
             self.excuse(node, now);
         }
     }
@@ -199,8 +215,7 @@ impl World {
             let is_late = (now - stopped_at) * 103 / 100 >= grace;
             let had_tether = truth.tether_since.is_some_and(|since| since < stopped_at);
             // The end of its link arrives late, or not at all: it looks as if it hung.
-            let is_lossy = self.cluster.network.loss > LOSS_WITHOUT_EFFECT;
-            let may_be_lost = is_late || is_excused || is_lossy || !had_tether;
+            let may_be_lost = is_late || is_excused || self.is_lossy() || !had_tether;
             return invariants::invariant_restarted_servers_are_waited_for(lost, may_be_lost);
         }
         Ok(())

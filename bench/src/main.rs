@@ -14,12 +14,16 @@ mod placement;
 mod policy_cost;
 mod report;
 mod restart;
+mod rolling;
 mod sandboxes;
 mod server;
+mod task_round_trip;
+mod tls;
 mod wasm;
 mod workflows;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Parser;
 use report::Report;
@@ -37,6 +41,9 @@ struct Arguments {
     /// Do a tenth of the work. Tests the benchmark itself; the figures are not valid.
     #[arg(long)]
     quick: bool,
+    /// Keep nodes busy for ten minutes instead of one.
+    #[arg(long)]
+    long: bool,
     /// Also write the results to this file as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -49,11 +56,17 @@ struct Arguments {
 #[derive(Clone, Copy)]
 pub struct Scale {
     quick: bool,
+    long: bool,
 }
 
 impl Scale {
     pub fn of(self, full: u64) -> u64 {
         if self.quick { (full / 10).max(1) } else { full }
+    }
+
+    /// How long nodes are kept busy.
+    pub fn busy(self) -> Duration {
+        Duration::from_secs(if self.long { 600 } else { self.of(60) })
     }
 }
 
@@ -62,7 +75,7 @@ fn main() -> anyhow::Result<()> {
     if arguments.bare {
         return bare_server::serve();
     }
-    let scale = Scale { quick: arguments.quick };
+    let scale = Scale { quick: arguments.quick, long: arguments.long };
     let mut report = Report::new(machine::read()?, arguments.only);
     engine_inputs::measure(scale, &mut report)?;
     commits::measure(scale, &mut report)?;
@@ -76,6 +89,8 @@ fn main() -> anyhow::Result<()> {
     policy_cost::measure(scale, &mut report)?;
     placement::measure(scale, &mut report)?;
     workflows::measure(scale, &mut report)?;
+    task_round_trip::measure(scale, &mut report)?;
     cluster::measure(scale, &mut report)?;
+    rolling::measure(scale, &mut report)?;
     report.finish(arguments.json.as_deref())
 }

@@ -123,7 +123,7 @@ impl Server {
     }
 
     /// Sends SIGKILL and waits for the exit.
-    pub fn kill(mut self) -> anyhow::Result<()> {
+    pub fn kill(&mut self) -> anyhow::Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())

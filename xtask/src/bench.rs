@@ -7,7 +7,7 @@ use crate::{cargo, repo, steps, tools};
 
 #[derive(Args)]
 pub struct Options {
-    /// Arguments of the benchmark: --only NAME, --quick, --json FILE
+    /// Arguments of the benchmark: --only NAME, --quick, --long, --json FILE
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }

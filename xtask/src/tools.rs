@@ -70,8 +70,12 @@ pub const FOR_TESTS: &[SystemTool] = &[
 ];
 
 /// Programs of the benchmark.
-pub const FOR_BENCH: &[SystemTool] =
-    &[SystemTool { name: "bwrap", package: "bubblewrap", reason: "reference of the sandbox figures" }];
+pub const FOR_BENCH: &[SystemTool] = &[
+    SystemTool { name: "bwrap", package: "bubblewrap", reason: "reference of the sandbox figures" },
+    SystemTool { name: "curl", package: "curl", reason: "reference of the transfer of inputs" },
+    SystemTool { name: "ip", package: "iproute2", reason: "joins the nodes of a cluster by a network of their own" },
+    SystemTool { name: "nft", package: "nftables", reason: "cuts links between the nodes of a cluster" },
+];
 
 /// Installs the missing programs of `wanted` with apt-get. Returns the installed packages.
 pub fn ensure_system(wanted: &[SystemTool]) -> Result<String> {

@@ -1,7 +1,8 @@
 //! Change events.
 
 use model::change::Change;
-use model::id::{Attempt, JobId, QueueId, ScheduleId, WorkflowId};
+use model::id::{Attempt, JobId, NodeId, QueueId, ScheduleId, WorkflowId};
+use model::session::SessionState;
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -21,10 +22,11 @@ pub enum ChangeKind {
     Task,
     Schedule,
     ScheduleRemoved,
+    Node,
 }
 
 impl ChangeKind {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Job,
         Self::JobRemoved,
         Self::Queue,
@@ -34,6 +36,7 @@ impl ChangeKind {
         Self::Task,
         Self::Schedule,
         Self::ScheduleRemoved,
+        Self::Node,
     ];
 
     pub fn of(change: &Change) -> Self {
@@ -47,6 +50,7 @@ impl ChangeKind {
             Change::Task { .. } => Self::Task,
             Change::Schedule { .. } => Self::Schedule,
             Change::ScheduleRemoved { .. } => Self::ScheduleRemoved,
+            Change::Node { .. } => Self::Node,
         }
     }
 
@@ -61,11 +65,12 @@ impl ChangeKind {
             Self::Task => "task",
             Self::Schedule => "schedule",
             Self::ScheduleRemoved => "schedule_removed",
+            Self::Node => "node",
         }
     }
 }
 
-/// A change of a job, queue, workflow, task or schedule.
+/// A change of a job, queue, workflow, task, schedule or node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Change)]
 pub struct ChangeView {
@@ -77,7 +82,7 @@ pub struct ChangeView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub job: Option<JobId>,
-    /// Absent for schedules.
+    /// Absent for schedules and nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub queue: Option<QueueId>,
@@ -91,7 +96,16 @@ pub struct ChangeView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub schedule: Option<ScheduleId>,
-    /// The new state; of a schedule `active` or `paused`.
+    /// The node that changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub node: Option<NodeId>,
+    /// The new state of the node's session, if that has changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub session: Option<SessionState>,
+    /// The new state; of a schedule `active` or `paused`; of a node what happened to it: `joined`, `connected`,
+    /// `disconnected`, `leaving`, `lost`, `returned`, `cordoned`, `uncordoned`, `session` or `removed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub state: Option<String>,

@@ -86,6 +86,10 @@ pub struct JobView {
     #[serde(default)]
     #[schema(required)]
     pub requires: Vec<String>,
+    /// No two attempts of the job run at the same time.
+    #[serde(default)]
+    #[schema(required)]
+    pub exclusive: bool,
     /// Limits set by the policy.
     #[serde(default)]
     pub constraints: Option<ConstraintsView>,
@@ -138,6 +142,7 @@ impl JobView {
             idempotency_key: spec.idempotency_key,
             submitter: job.submitter.as_deref().map(str::to_owned),
             requires: spec.requires,
+            exclusive: spec.exclusive,
             constraints: job.constraints.as_deref().map(Into::into),
             approval: job.approval.as_deref().map(Into::into),
             origin: job.origin.as_deref().map(OriginView::new),

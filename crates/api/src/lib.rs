@@ -40,8 +40,8 @@ pub use job::{
     HistoryView, JobView, LogPieceView, StateView, SubmitBody, SubmitView,
 };
 pub use node::{
-    CapacityView, CordonNode, CordonView, CreateJoinToken, DrainNode, HealthView, JoinTokenView, NewJoinTokenView,
-    NodeEventView, NodeView, ProtectionView,
+    CapacityView, CordonNode, CordonView, CreateJoinToken, DrainNode, HealthView, JoinTokenView, LoadView, MoveSession,
+    NewJoinTokenView, NodeEventView, NodeView, ProtectionView, SessionMove, SessionView,
 };
 pub use page::Page;
 pub use problem::{Problem, ProblemKind};

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::id::NodeId;
+use model::session::SessionState;
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -20,8 +21,12 @@ pub struct NodeView {
     pub incarnation: u64,
     pub version: String,
     /// `ready`, `cordoned` (gets no new work), `draining` (its work is to end as well), `drained` (it has ended),
-    /// `disconnected` (its work goes on; it is lost if it does not return) or `lost` (its work was given to others).
+    /// `disconnected` (its work goes on; it is lost if it does not return), `lost` (its work was given to others), or the
+    /// state of its session: `created`, `paused`, `abandoned`, `sunset`.
     pub state: String,
+    /// Whether it is connected, answers, and is not given up.
+    pub healthy: bool,
+    pub session: SessionView,
     /// What its probes say: `alive`, `probe_failed`, `suspected`, `dead` or `left`. Absent if it is not probed.
     pub probes: Option<String>,
     /// Address from which it is connected.
@@ -31,9 +36,16 @@ pub struct NodeView {
     pub joined_at: Option<Timestamp>,
     /// Why and since when it gets no new work.
     pub cordon: Option<CordonView>,
+    /// Distinct jobs fail on it through its own fault, and it is not cordoned, because its pool has no other node.
+    #[serde(default)]
+    pub failing: Option<String>,
     /// Attempts on the node.
     pub in_flight: u32,
+    /// The same by kind: slots in use.
+    pub in_use: CapacityView,
     pub capacity: CapacityView,
+    /// Load of its machine. Absent until the node has reported it.
+    pub load: Option<LoadView>,
     /// Why it takes no new work at present, in its own judgement.
     pub refuses_work: Option<String>,
     pub pools: BTreeSet<String>,
@@ -62,6 +74,78 @@ pub struct NodeEventView {
     /// For example `connected`, `suspected`, `dead` or `lost`.
     pub event: String,
     pub detail: Option<String>,
+}
+
+/// Session of a node: whether it takes work, lets it end, or is given up. States only move forward: `created`, `ready`,
+/// `draining`, `paused`, `abandoned`, `sunset`. Uncordoning a node, or a new start of an abandoned one, begins another
+/// session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Session)]
+pub struct SessionView {
+    pub node: NodeId,
+    pub state: SessionState,
+    /// Counts the sessions of the node, from 1.
+    pub number: u64,
+    /// When it entered its state. Absent if that is not on record.
+    pub since: Option<Timestamp>,
+    /// Who moved it to its state. Absent if it got there by itself.
+    pub by: Option<String>,
+    pub reason: Option<String>,
+}
+
+/// Request to move the session of a node. The body is optional.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct MoveSession {
+    /// Shown to other operators.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub reason: Option<String>,
+}
+
+/// A move of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionMove {
+    Ready,
+    Drain,
+    Pause,
+    Abandon,
+    Sunset,
+}
+
+impl SessionMove {
+    pub const ALL: [Self; 5] = [Self::Ready, Self::Drain, Self::Pause, Self::Abandon, Self::Sunset];
+
+    /// Last part of its route.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Drain => "drain",
+            Self::Pause => "pause",
+            Self::Abandon => "abandon",
+            Self::Sunset => "sunset",
+        }
+    }
+
+    /// The state that it leads to.
+    pub fn target(self) -> SessionState {
+        match self {
+            Self::Ready => SessionState::Ready,
+            Self::Drain => SessionState::Draining,
+            Self::Pause => SessionState::Paused,
+            Self::Abandon => SessionState::Abandoned,
+            Self::Sunset => SessionState::Sunset,
+        }
+    }
+}
+
+/// Load of a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Load)]
+pub struct LoadView {
+    pub cpu_percent: u8,
+    pub gpu_percent: u8,
 }
 
 /// Request for a join token. The body is optional.
@@ -127,6 +211,10 @@ pub struct CordonView {
     pub reason: Option<String>,
     /// Attempts that have not ended by then are taken back; their jobs use no retry.
     pub drain_deadline: Option<Timestamp>,
+    /// Set if the server cordoned it because distinct jobs failed on it: the first of these failures. Jobs get back what
+    /// they were charged for its failures since then.
+    #[serde(default)]
+    pub failing_since: Option<Timestamp>,
 }
 
 /// Request to cordon a node. The body is optional.

@@ -151,6 +151,7 @@ fn path_parameter(path: &str, name: &str) -> &'static str {
         _ if path.starts_with("/v1/workflows") => "Workflow id, `wf_…`.",
         _ if path.starts_with("/v1/blobs") => "Blob id: `blob:` and the BLAKE3 hash of the content.",
         _ if path.starts_with("/v1/workers") => "Worker id, `w_…`.",
+        "move" => "What to do with the session.",
         _ if path.starts_with("/v1/nodes") => "Node id, `node_…`.",
         _ => "Job id, `job_…`.",
     }

@@ -70,7 +70,7 @@ pub struct WhyView {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = WaitsFor)]
 pub struct WaitsForView {
-    /// `time`, `runner`, `tenant_limit`, `queue_limit`, `concurrency_limit` or `turn`.
+    /// `time`, `lease`, `runner`, `tenant_limit`, `queue_limit`, `concurrency_limit` or `turn`.
     pub kind: String,
     /// The same as a sentence.
     pub message: String,

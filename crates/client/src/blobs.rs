@@ -1,4 +1,4 @@
-//! Blobs: chunked, resumable upload of the ones the server lacks, and verified download.
+//! Blobs: chunked, resumable upload of the ones the server lacks, and resumable, verified download.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,8 +9,9 @@ use std::sync::Arc;
 use api::{BlobList, MissingView, UploadView};
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use hyper::Method;
 use hyper::body::Incoming;
+use hyper::header::{CONTENT_RANGE, HeaderMap};
+use hyper::{Method, StatusCode};
 use model::blob::BlobId;
 
 use crate::backoff::Outage;
@@ -102,31 +103,77 @@ impl HashedContent {
     }
 }
 
-/// Stream of a blob's content. Its hash is verified at the end.
+/// Stream of a blob's content. After a broken connection it resumes where it was; it fails after an outage longer than
+/// [`crate::Options::resend_for`]. The hash of the whole content is verified at the end.
 #[derive(Debug)]
 pub struct Download {
     id: BlobId,
     body: Incoming,
+    /// Bytes of the body to drop: the server has sent the content from its beginning again.
+    repeated: u64,
+    /// Of the content received so far.
     hasher: blake3::Hasher,
+    outage: Outage,
     transport: Arc<Transport>,
 }
 
 impl Download {
     /// The next bytes; `None` at the end.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
-        while let Some(frame) = self.body.frame().await {
-            let frame = frame.map_err(|error| self.transport.unreachable(error))?;
-            // Trailers are ignored.
-            if let Ok(bytes) = frame.into_data() {
-                self.hasher.update(&bytes);
-                return Ok(Some(bytes));
+        loop {
+            match self.body.frame().await {
+                Some(Ok(frame)) => {
+                    // Trailers are ignored.
+                    let Ok(mut bytes) = frame.into_data() else { continue };
+                    let repeated = self.repeated.min(bytes.len() as u64);
+                    self.repeated -= repeated;
+                    let bytes = bytes.split_off(repeated as usize);
+                    if bytes.is_empty() {
+                        continue;
+                    }
+                    self.outage.end();
+                    self.hasher.update(&bytes);
+                    return Ok(Some(bytes));
+                }
+                Some(Err(error)) => {
+                    let error = self.transport.unreachable(error);
+                    self.outage.wait_or_fail(error, self.transport.options().resend_for).await?;
+                    if self.found() == self.id {
+                        // Only the end was missing.
+                        return Ok(None);
+                    }
+                    self.resume().await?;
+                }
+                None if self.found() == self.id => return Ok(None),
+                None => {
+                    let (id, found) = (self.id, self.found());
+                    return Err(Error::Protocol(format!(
+                        "the content of {id} was damaged in transit: its hash is {found}"
+                    )));
+                }
             }
         }
-        let found = BlobId(*self.hasher.finalize().as_bytes());
-        if found == self.id {
-            return Ok(None);
-        }
-        Err(Error::Protocol(format!("the content of {} was damaged in transit: its hash is {found}", self.id)))
+    }
+
+    /// The blob that the content received so far would be.
+    fn found(&self) -> BlobId {
+        BlobId(*self.hasher.finalize().as_bytes())
+    }
+
+    /// Requests what is missing.
+    async fn resume(&mut self) -> Result<(), Error> {
+        let received = self.hasher.count();
+        let range = (received > 0).then(|| format!("bytes={received}-"));
+        let response = self.transport.open_response(&ApiRequest { range, ..content_request(self.id) }).await?;
+        self.repeated = match response.status() {
+            StatusCode::PARTIAL_CONTENT if starts_at(response.headers(), received) => 0,
+            StatusCode::PARTIAL_CONTENT => {
+                return Err(Error::Protocol(format!("the server has sent another part of {} than requested", self.id)));
+            }
+            _ => received,
+        };
+        self.body = response.into_body();
+        Ok(())
     }
 }
 
@@ -210,9 +257,20 @@ impl Client {
     }
 
     pub async fn get_blob(&self, id: BlobId) -> Result<Download, Error> {
-        let body = self.transport.open(&ApiRequest::get(format!("/v1/blobs/{id}"))).await?;
-        Ok(Download { id, body, hasher: blake3::Hasher::new(), transport: Arc::clone(&self.transport) })
+        let body = self.transport.open(&content_request(id)).await?;
+        let (hasher, outage, transport) = (blake3::Hasher::new(), Outage::default(), Arc::clone(&self.transport));
+        Ok(Download { id, body, repeated: 0, hasher, outage, transport })
     }
+}
+
+fn content_request(id: BlobId) -> ApiRequest {
+    ApiRequest::get(format!("/v1/blobs/{id}"))
+}
+
+/// Whether a partial response begins at this position, as in `bytes 5-9/10`.
+fn starts_at(headers: &HeaderMap, position: u64) -> bool {
+    let range = headers.get(CONTENT_RANGE).and_then(|range| range.to_str().ok());
+    range.is_some_and(|range| range.starts_with(&format!("bytes {position}-")))
 }
 
 /// A request that the upload repeats itself: after a failure it continues at the server's offset.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::ChangeView;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use model::id::{JobId, WorkflowId};
+use model::id::{JobId, NodeId, WorkflowId};
 use model::queue::QueueRef;
 use tokio::time::timeout;
 
@@ -48,6 +48,7 @@ pub struct EventFilter {
     pub job: Option<JobId>,
     pub queue: Option<QueueRef>,
     pub workflow: Option<WorkflowId>,
+    pub node: Option<NodeId>,
     pub kind: Option<String>,
 }
 
@@ -110,6 +111,7 @@ impl Events {
             .with("job", self.filter.job)
             .with("queue", self.filter.queue)
             .with("workflow", self.filter.workflow)
+            .with("node", self.filter.node)
             .with("kind", self.filter.kind.as_deref())
             .append_to("/v1/events");
         let body = self.client.transport.open(&ApiRequest::get(path)).await?;

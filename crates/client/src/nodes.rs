@@ -1,12 +1,19 @@
 //! Nodes of the cluster.
 
-use api::{CordonNode, CreateJoinToken, DrainNode, JoinTokenView, NewJoinTokenView, NodeView, Page};
+use api::{
+    CordonNode, CreateJoinToken, DrainNode, JoinTokenView, MoveSession, NewJoinTokenView, NodeView, Page, SessionMove,
+    SessionView,
+};
 use model::id::NodeId;
 
 use crate::client::{Client, to_json};
 use crate::error::Error;
 use crate::query::segment;
 use crate::request::{ApiRequest, Repeat};
+
+fn session_path(id: Option<NodeId>) -> String {
+    id.map_or_else(|| "/v1/session".to_owned(), |id| format!("/v1/nodes/{id}/session"))
+}
 
 impl Client {
     pub async fn nodes(&self) -> Result<Page<NodeView>, Error> {
@@ -32,6 +39,24 @@ impl Client {
     pub async fn drain_node(&self, id: NodeId, request: &DrainNode) -> Result<NodeView, Error> {
         let path = format!("/v1/nodes/{id}/drain");
         self.request_json(&ApiRequest::post(path, Repeat::Idempotent).json(to_json(request)?)).await
+    }
+
+    /// The session of a node, or of the server's own.
+    pub async fn session(&self, id: Option<NodeId>) -> Result<SessionView, Error> {
+        self.get(session_path(id)).await
+    }
+
+    /// Moves the session of a node, or of the server's own.
+    pub async fn move_session(
+        &self,
+        id: Option<NodeId>,
+        what: SessionMove,
+        request: &MoveSession,
+    ) -> Result<SessionView, Error> {
+        let path = session_path(id);
+        let repeat = Repeat::once(&path);
+        let request = ApiRequest::post(format!("{path}/{}", what.as_str()), repeat).json(to_json(request)?);
+        self.request_json(&request).await
     }
 
     /// Removes a runner node from the cluster.

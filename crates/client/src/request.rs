@@ -45,6 +45,8 @@ pub(crate) struct ApiRequest {
     pub last_event_id: Option<String>,
     /// Position of the body within a chunked upload.
     pub content_range: Option<String>,
+    /// Part of the content to send.
+    pub range: Option<String>,
     /// Added to the timeout, for requests that ask the server to wait.
     pub extra_timeout: Duration,
     /// Whether the request is tried once only, with each server.
@@ -63,6 +65,7 @@ impl ApiRequest {
             accept: None,
             last_event_id: None,
             content_range: None,
+            range: None,
             extra_timeout: Duration::ZERO,
             single: false,
         }

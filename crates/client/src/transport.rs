@@ -8,7 +8,7 @@ use api::{Problem, ProblemKind};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_RANGE, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_RANGE, CONTENT_TYPE, HeaderName, HeaderValue, RANGE};
 use hyper::http::response::Parts;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::client::legacy;
@@ -90,6 +90,11 @@ impl Transport {
 
     /// Sends a request and returns the streaming body. No timeout: a followed stream may start late.
     pub(crate) async fn open(&self, request: &ApiRequest) -> Result<Incoming, Error> {
+        Ok(self.open_response(request).await?.into_body())
+    }
+
+    /// The same with status and headers.
+    pub(crate) async fn open_response(&self, request: &ApiRequest) -> Result<Response<Incoming>, Error> {
         let mut attempts = Attempts::new(request, &self.servers, &self.options, Instant::now())?;
         self.exchange::<Stream>(request, &mut attempts).await
     }
@@ -181,6 +186,9 @@ impl Transport {
         if let Some(range) = &request.content_range {
             headers.insert(CONTENT_RANGE, header_value("the content range", range)?);
         }
+        if let Some(range) = &request.range {
+            headers.insert(RANGE, header_value("the range", range)?);
+        }
         if let Some(actor) = &self.options.actor {
             // Names may contain non-ASCII letters.
             let value = HeaderValue::from_bytes(actor.as_bytes());
@@ -240,13 +248,18 @@ impl Receive for Whole {
 struct Stream;
 
 impl Receive for Stream {
-    type Received = Incoming;
+    type Received = Response<Incoming>;
 
-    async fn receive(transport: &Transport, request: &ApiRequest, attempt: &Attempt) -> Result<Incoming, Failure> {
-        let (head, body) = transport.receive_head(request, attempt).await?.into_parts();
-        if head.status.is_success() {
-            return Ok(body);
+    async fn receive(
+        transport: &Transport,
+        request: &ApiRequest,
+        attempt: &Attempt,
+    ) -> Result<Self::Received, Failure> {
+        let response = transport.receive_head(request, attempt).await?;
+        if response.status().is_success() {
+            return Ok(response);
         }
+        let (head, body) = response.into_parts();
         let body = Limited::new(body, PROBLEM_BYTES_MAX).collect().await.map_err(incomplete)?;
         Err(transport.refusal(attempt.server, head.status, &body.to_bytes()))
     }

@@ -23,9 +23,14 @@ fn fault_when_lost(job: &Job) -> Fault {
     if job.executor.restarts_free_of_charge() { Fault::NotTheJob } else { Fault::Unknown }
 }
 
-/// Message of the audit entry of an attempt that is taken back because its node is drained.
+/// Message of the audit entry of an attempt that is taken back because its node is drained or given up.
 pub fn drained_message(node: NodeId) -> String {
     format!("{node} is drained")
+}
+
+/// Message of the audit entry of a job that ends because its node is given up.
+pub fn abandoned_message(node: NodeId) -> String {
+    format!("{node} is abandoned")
 }
 
 impl Shard {
@@ -47,7 +52,7 @@ impl Shard {
             let attempt_ref = AttemptRef { job, attempt: entry.job.attempt };
             if in_flight.binary_search(&attempt_ref).is_err() {
                 let fault = fault_when_lost(&entry.job);
-                self.declare_lost(job, fault);
+                self.declare_lost(job, fault, true);
                 continue;
             }
             entry.set_pending(Some(PendingDecision::Adopt(incarnation)));
@@ -66,13 +71,14 @@ impl Shard {
         }
     }
 
-    /// Decides that an attempt is lost. The decision is dropped if the job changes state before it is applied.
-    pub(crate) fn declare_lost(&mut self, id: JobId, fault: Fault) {
+    /// Decides that an attempt is lost. The decision is dropped if the job changes state before it is applied. `is_gone`:
+    /// the runner has reported that it does not have the attempt.
+    pub(crate) fn declare_lost(&mut self, id: JobId, fault: Fault, is_gone: bool) {
         let Some(entry) = self.jobs.get_mut(id) else {
             return self.anomalies.note(Anomaly::MissingJob(id), "declare lost");
         };
         let (before, assignment, executor) = (entry.pending(), entry.assignment(), entry.job.executor);
-        entry.set_pending(Some(PendingDecision::Lose(fault)));
+        entry.set_pending(Some(PendingDecision::Lose { fault, is_gone }));
         self.backlog.push_attempt(id);
         if let (Some(PendingDecision::Adopt(_)), Some((runner, incarnation))) = (before, assignment) {
             // The record still names an earlier incarnation, and the loss will too: free the slot of this incarnation.
@@ -97,21 +103,21 @@ impl Shard {
                 continue;
             };
             let fault = fault_when_lost(&entry.job);
-            self.declare_lost(job, fault);
+            self.declare_lost(job, fault, false);
         }
         self.confirm_lost(id, incarnation, step);
     }
 
-    /// Takes all attempts of a runner back; their jobs go to other runners and use no retry. Attempts whose fate is being
-    /// decided are left out: the shell repeats the input until none is left.
-    pub(crate) fn retract_all(&mut self, id: RunnerId) {
+    /// Ends all attempts of a runner. Retracted, their jobs go to other runners and use no retry; abandoned, their jobs
+    /// end. Attempts whose fate is being decided are left out: the shell repeats the input until none is left.
+    pub(crate) fn end_attempts(&mut self, id: RunnerId, decision: PendingDecision) {
         for job in self.on_runner(id, |_| true) {
             let Some(entry) = self.jobs.get_mut(job) else {
-                self.anomalies.note(Anomaly::MissingJob(job), "retract all");
+                self.anomalies.note(Anomaly::MissingJob(job), "end attempts");
                 continue;
             };
             if entry.pending().is_none() && !entry.job.is_to_stop() {
-                entry.set_pending(Some(PendingDecision::Retract));
+                entry.set_pending(Some(decision));
                 self.backlog.push_attempt(job);
             }
         }
@@ -123,9 +129,9 @@ impl Shard {
         match entry.pending() {
             None => {}
             Some(PendingDecision::Adopt(incarnation)) => self.adopt(id, incarnation, step),
-            Some(PendingDecision::Lose(fault)) => {
+            Some(PendingDecision::Lose { fault, is_gone }) => {
                 let attempt = entry.job.attempt;
-                let _ = self.fire(id, Event::Lost { attempt, fault }, step);
+                let _ = self.fire(id, Event::Lost { attempt, fault, is_gone }, step);
             }
             Some(PendingDecision::Retract) => {
                 let node = entry.job.runner().map(|(runner, _)| NodeId(runner.0));
@@ -136,6 +142,15 @@ impl Shard {
                 if self.fire(id, Event::Retract, step).is_ok() {
                     let message = node.map(drained_message);
                     self.audit_job(Action::Retracted, id, &None, message, step);
+                }
+            }
+            Some(PendingDecision::Abandon) => {
+                let node = entry.job.runner().map(|(runner, _)| NodeId(runner.0));
+                if let Some(entry) = self.jobs.get_mut(id) {
+                    entry.set_pending(None);
+                }
+                if self.fire(id, Event::Abandon, step).is_ok() {
+                    self.audit_job(Action::Abandoned, id, &None, node.map(abandoned_message), step);
                 }
             }
         }

@@ -7,6 +7,21 @@ use model::time::Millis;
 /// Keys are stored by day and looked up under today and yesterday, so a key cannot count for longer than a day.
 pub const KEY_LIFETIME_MAX: Millis = Millis(24 * 3_600 * 1_000);
 
+/// Default of [`Config::exclusive_lease`].
+pub const EXCLUSIVE_LEASE_DEFAULT: Millis = Millis::from_secs(15);
+
+/// Shortest lease: several heartbeats, so that one lost message ends nothing.
+pub const EXCLUSIVE_LEASE_MIN: Millis = Millis::from_secs(5);
+
+/// Time for a runner to kill an attempt whose lease has run out.
+const KILL_TIME: Millis = Millis::from_secs(5);
+
+/// How long after the shard last heard the runner an exclusive attempt counts as ended: its lease, the time to kill it,
+/// and a tenth of the lease for clocks of different speed.
+pub(crate) fn exclusive_wait(lease: Millis) -> Millis {
+    Millis(lease.0 + lease.0 / 10) + KILL_TIME
+}
+
 /// Upper bound of what one input writes, in bytes: the largest batch of jobs, with their indexes and events. A commit
 /// exceeds the limit of its round by at most this.
 pub const INPUT_BYTES_MAX: usize = 80 << 20;
@@ -38,6 +53,8 @@ pub struct Config {
     pub stop_timeout: Millis,
     /// After a restart of the shard, a runner that is not heard for this time is lost, with its attempts in flight.
     pub runner_grace: Millis,
+    /// Lease of the attempts of exclusive jobs: their runner kills them this long after the shard last heard the runner.
+    pub exclusive_lease: Millis,
     /// A runner is forgotten after this time without a message, if nothing waits for it.
     pub runner_expiry: Millis,
     /// An interactive job that waits this long is promoted to critical.
@@ -82,6 +99,11 @@ impl Config {
             self.key_lifetime <= KEY_LIFETIME_MAX,
             "idempotency keys are looked up under two days: a lifetime of more than a day would miss some"
         );
+        let leases = EXCLUSIVE_LEASE_MIN..=model::limits::LEASE_MAX;
+        assert!(
+            leases.contains(&self.exclusive_lease),
+            "a lease must last for several heartbeats, and an hour at most"
+        );
     }
 
     /// How long a runner may take a dispatch. Shorter than the time after which the shard gives the attempt up, so that
@@ -105,6 +127,7 @@ impl Config {
             setup_timeout: Millis::from_secs(15 * 60),
             stop_timeout: Millis::from_secs(60),
             runner_grace: Millis::from_secs(120),
+            exclusive_lease: EXCLUSIVE_LEASE_DEFAULT,
             runner_expiry: Millis::from_secs(24 * 3600),
             interactive_ages_after: Millis::from_secs(30),
             batch_ages_after: Millis::from_secs(120),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::audit::{Checkpoint, SignedCheckpoint};
-use model::id::{Attempt, Incarnation, JobId, QueueId, RunnerId, ScheduleId, ShardId, WorkflowId};
+use model::change::NodeEvent;
+use model::id::{Attempt, Incarnation, JobId, NodeId, QueueId, RunnerId, ScheduleId, ShardId, WorkflowId};
 use model::job::{Job, Scan};
 use model::json::Json;
 use model::machine::Ignored;
@@ -317,6 +318,16 @@ pub enum Input {
     /// Take back all attempts of a runner that is drained or abandoned. Repeated until none is left.
     RetractAll {
         runner: RunnerId,
+    },
+    /// End all attempts of a runner that is given up and that no other runner can replace: their jobs end as abandoned.
+    /// Repeated until none is left.
+    AbandonAll {
+        runner: RunnerId,
+    },
+    /// A change of a node, for subscribers. The shard only writes it into the stream of changes.
+    NodeChanged {
+        node: NodeId,
+        event: NodeEvent,
     },
     Fetched(Fetched),
     /// Timers may be due.

@@ -83,9 +83,12 @@ impl From<Option<Millis>> for CompactTime {
 pub(crate) enum PendingDecision {
     /// A newer incarnation of the runner has the attempt in flight. Its slot counts as taken from the decision on.
     Adopt(Incarnation),
-    Lose(Fault),
-    /// Its runner is drained: the attempt is taken back.
+    /// `is_gone`: the runner has reported that it does not have the attempt.
+    Lose { fault: Fault, is_gone: bool },
+    /// Its runner is drained or given up: the attempt is taken back.
     Retract,
+    /// Its runner is given up, and there is no other: the job ends.
+    Abandon,
 }
 
 impl LiveJob {
@@ -126,7 +129,9 @@ impl LiveJob {
         let (runner, known) = self.job.runner()?;
         match self.pending {
             Some(PendingDecision::Adopt(newer)) => Some((runner, newer)),
-            Some(PendingDecision::Lose(_) | PendingDecision::Retract) | None => Some((runner, known)),
+            Some(PendingDecision::Lose { .. } | PendingDecision::Retract | PendingDecision::Abandon) | None => {
+                Some((runner, known))
+            }
         }
     }
 

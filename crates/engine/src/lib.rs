@@ -17,8 +17,10 @@ mod audit;
 mod backlog;
 mod claims;
 mod config;
+mod exclusive;
 mod fetch;
 mod flush;
+mod health;
 mod ids;
 mod input;
 mod jitter;
@@ -46,11 +48,12 @@ mod tenancy;
 mod timers;
 mod workflows;
 
-pub use adopt::drained_message;
+pub use adopt::{abandoned_message, drained_message};
 pub use anomaly::Anomaly;
 pub use claims::ClaimId;
-pub use config::{Config, INPUT_BYTES_MAX, KEY_LIFETIME_MAX};
+pub use config::{Config, EXCLUSIVE_LEASE_DEFAULT, EXCLUSIVE_LEASE_MIN, INPUT_BYTES_MAX, KEY_LIFETIME_MAX};
 pub use fetch::{Fetch, Fetched, OldAuditEntry, StoredWorkflow};
+pub use health::{FailingRule, FailingRunner, RunnerHealth, failing_runners};
 pub use input::{
     Accepted, Actor, Answer, ApprovalDecision, Effect, Input, NewQueue, NewSchedule, NewWorkflow, Refusal, RequestId,
     SignRequest, Submission,

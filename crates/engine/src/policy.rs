@@ -34,6 +34,7 @@ impl Shard {
         let before = std::mem::replace(&mut self.settings, settings);
         let changed: Vec<RunnerId> = before.cordoned.symmetric_difference(&self.settings.cordoned).copied().collect();
         changed.into_iter().for_each(|runner| self.runner_changed_by_id(runner));
+        self.refund_failures(&before, step);
         if before.policy != self.settings.policy {
             let policy = match self.settings.policy {
                 PolicyMode::Disabled => None,

@@ -62,6 +62,8 @@ impl Shard {
                 (assigned + runner.lingering()) as u64,
             )?;
         }
+        let exclusive = self.jobs.iter().filter(|e| e.job.exclusive && e.job.state.is_on_runner()).count();
+        check("exclusive attempts in flight", self.exclusive.in_flight() as u64, exclusive as u64)?;
         self.recount_workflows()?;
         self.ready.recount()?;
         self.recount_tenants()

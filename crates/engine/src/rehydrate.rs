@@ -85,6 +85,7 @@ impl Shard {
             self.restore_assignment(&job);
         }
         self.restore_unconfirmed(&job);
+        self.restore_hold(&job);
         self.stats.enter(job.state);
         let mut entry = LiveJob::restored(job);
         if entry.job.state == State::Cancelling {
@@ -101,7 +102,13 @@ impl Shard {
     #[must_use]
     pub fn resume(&mut self, now: Now, step: &mut Step) -> bool {
         self.advance_to(now);
-        let mut left = std::mem::take(&mut self.resuming).unwrap_or_else(|| self.things_to_resume());
+        let mut left = match std::mem::take(&mut self.resuming) {
+            Some(left) => left,
+            None => {
+                self.exclusive.begin(self.steady);
+                self.things_to_resume()
+            }
+        };
         while !self.is_full(step) && step.effects.len() < RESUME_EFFECTS_MAX {
             match left.pop_front() {
                 Some(next) => self.resume_next(next, step),
@@ -173,6 +180,10 @@ impl Shard {
         let Some(entry) = self.jobs.get(id) else {
             return self.anomalies.note(Anomaly::MissingJob(id), "resume");
         };
+        if !self.settings.failing.is_empty() && !entry.job.attempts.is_empty() {
+            self.refund_job(id, step);
+        }
+        let Some(entry) = self.jobs.get(id) else { return };
         match entry.job.state {
             State::Pending => self.check_policy(id, step),
             State::Scheduled => self.make_ready(id, step),

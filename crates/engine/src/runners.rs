@@ -13,7 +13,7 @@ use model::key;
 use model::machine::{Event, Fault, Ignored};
 use model::message::{
     AttemptRef, Capacity, FromRunner, Load, Profile, ReportedAttempt, RunnerCursor, RunnerHeader, RunnerMessage,
-    Session, ShardMessage,
+    Session, ShardMessage, ToRunner,
 };
 use model::rejected::RejectedMessage;
 use model::spec::ExecutorKind;
@@ -22,6 +22,7 @@ use model::time::Millis;
 
 use crate::anomaly::Anomaly;
 use crate::config::Config;
+use crate::health::RunnerHealth;
 use crate::input::Effect;
 use crate::jobs::{LiveJob, PendingDecision};
 use crate::placement::attributes::{EffectiveProfile, RunnerIndex};
@@ -31,6 +32,9 @@ use crate::step::Step;
 
 /// Minimum interval between inventory requests to a runner.
 const INVENTORY_INTERVAL: Millis = Millis(1_000);
+
+/// Minimum interval between renewals of a runner's leases. Shorter than the interval of its heartbeats.
+const RENEWAL_INTERVAL: Millis = Millis(500);
 
 /// Interval of inventory requests to an unregistered runner.
 const UNREGISTERED_INVENTORY_INTERVAL: Millis = Millis(5_000);
@@ -66,6 +70,8 @@ pub(crate) struct Runner {
     is_disconnected: bool,
     /// Messages to the runner until it has received them.
     link: ShardEnd,
+    /// When leases were renewed last.
+    renewed_at: Millis,
     /// Since when it is not connected and silent.
     silent_since: Millis,
     pub dirty: bool,
@@ -92,7 +98,8 @@ impl Runner {
             is_connected: false,
             is_lost: false,
             is_disconnected: false,
-            link: ShardEnd::new(session),
+            link: ShardEnd::new(now, session),
+            renewed_at: Millis(0),
             silent_since: now,
             dirty: false,
             check_at: None,
@@ -184,6 +191,20 @@ impl Runner {
         executor.is_some()
     }
 
+    /// When the newest time of the runner's clock arrived, or when this shard got to know it.
+    pub fn heard_at(&self) -> Millis {
+        self.link.heard_at()
+    }
+
+    /// The renewal of all its leases, if it is due.
+    pub fn renew_leases(&mut self, now: Millis) -> Option<ToRunner> {
+        if self.is_lost || now < self.renewed_at + RENEWAL_INTERVAL {
+            return None;
+        }
+        self.renewed_at = now;
+        self.link.renew()
+    }
+
     /// Marks a lost runner: no more slots, no more confirmations expected. What it has not received is given up; if it
     /// comes back, it continues with a new session.
     pub fn close(&mut self, session: Session, now: Millis) {
@@ -224,10 +245,35 @@ impl Shard {
         self.runner_changed(index);
     }
 
-    /// Attempts in flight of the runners that have any.
-    pub fn in_flight(&self) -> impl Iterator<Item = (RunnerId, u32)> {
-        let counts = self.runners.iter().map(|(id, runner)| (*id, runner.in_flight.iter().sum::<u32>()));
-        counts.filter(|(_, in_flight)| *in_flight > 0)
+    /// Attempts of the runners that have any, by executor: of any incarnation, and those not confirmed as stopped. A
+    /// restarted runner that has not registered yet still has its attempts.
+    pub fn in_flight(&self) -> impl Iterator<Item = (RunnerId, [u32; ExecutorKind::ALL.len()])> {
+        let counts = self.runners.iter().map(|(id, runner)| (*id, self.attempts_on(*id, runner)));
+        counts.filter(|(_, in_flight)| in_flight.iter().any(|count| *count > 0))
+    }
+
+    fn attempts_on(&self, id: RunnerId, runner: &Runner) -> [u32; ExecutorKind::ALL.len()] {
+        // Once it has registered, its slots tell without looking at every job.
+        if !runner.is_unregistered && runner.is_connected {
+            return runner.in_flight;
+        }
+        let mut counts = [0; ExecutorKind::ALL.len()];
+        let assigned = self.runners.jobs_of(id).filter_map(|job| self.jobs.get(job)).map(|entry| entry.job.executor);
+        for executor in assigned.chain(runner.lingering.values().copied()) {
+            counts[executor as usize] += 1;
+        }
+        counts
+    }
+
+    /// How all runners have done, as this shard has seen it.
+    pub fn runner_health(&self) -> Vec<RunnerHealth> {
+        let health = |(id, runner): &(RunnerId, Runner)| {
+            let index = self.runners.index(*id)?;
+            let is_usable = runner.is_connected && !runner.is_disconnected && !runner.is_lost;
+            let pools = self.ready.runner(index)?.profile.pools().map(str::to_owned).collect();
+            Some(self.health.report(*id, is_usable, pools))
+        };
+        self.runners.iter().filter_map(health).collect()
     }
 
     /// A new session with a runner.
@@ -279,6 +325,7 @@ impl Shard {
                     self.request_inventory(id, incarnation, step);
                 }
                 self.runner_connected(id);
+                self.renew_leases(id, incarnation, step);
             }
             Some(_) | None => {
                 self.admit_incarnation(id, incarnation);
@@ -341,6 +388,9 @@ impl Shard {
         let attempt_ref = AttemptRef { job: job.id, attempt: job.attempt };
         let now = self.steady;
         self.change_runner(id, incarnation, |runner| runner.take(job.executor, attempt_ref, now));
+        if job.exclusive {
+            self.exclusive.note_dispatched(id, job.id);
+        }
     }
 
     /// Requests an inventory from every runner after a restart.
@@ -466,8 +516,11 @@ impl Shard {
                         self.reject_outcome(*outcome, rejected, step)
                     }
                 };
+                let (end, node_at_fault) = (outcome.end, outcome.node_at_fault);
                 self.ended(attempt_ref, outcome, step);
+                self.note_health(id, attempt_ref.job, end, node_at_fault, step);
                 self.confirm_stopped(id, attempt_ref, step);
+                self.confirm_exclusive(id, attempt_ref, step);
             }
         }
     }
@@ -538,7 +591,9 @@ impl Shard {
         if answers {
             self.reconcile(id, incarnation, in_flight, inventory);
         }
-        self.confirm_absent(id, incarnation, in_flight, if answers { inventory } else { 0 }, step);
+        let answered = if answers { inventory } else { 0 };
+        self.confirm_absent(id, incarnation, in_flight, answered, step);
+        self.confirm_exclusive_absent(id, incarnation, in_flight, answered, step);
     }
 
     /// After a restart the limit of a running attempt is known once its runner has reported how long it has been running.
@@ -572,7 +627,7 @@ impl Shard {
     fn check_in_flight(&mut self, id: RunnerId, incarnation: Incarnation, attempt_ref: AttemptRef, step: &mut Step) {
         let entry = self.jobs.get(attempt_ref.job);
         let its_own = entry.filter(|entry| {
-            let given_up = matches!(entry.pending(), Some(PendingDecision::Lose(_)));
+            let given_up = matches!(entry.pending(), Some(PendingDecision::Lose { .. }));
             entry.job.attempt == attempt_ref.attempt && entry.assignment() == Some((id, incarnation)) && !given_up
         });
         match its_own {
@@ -604,7 +659,7 @@ impl Shard {
                 State::Running if !entry.job.executor.restarts_free_of_charge() => Fault::Unknown,
                 _ => Fault::NotTheJob,
             };
-            self.declare_lost(job, fault);
+            self.declare_lost(job, fault, true);
         }
         let Some(runner) = self.runner_mut(id) else {
             return self.anomalies.note(Anomaly::MissingRunner(id), "reconcile");
@@ -742,6 +797,7 @@ impl Shard {
             return;
         }
         self.runners.remove(index);
+        self.health.forget(id);
         step.batch.delete(Keyspace::Runners, &key::runner(id));
     }
 

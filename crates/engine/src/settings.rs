@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::id::RunnerId;
+use model::time::Millis;
 use model::verdict::PolicyVersion;
 
 /// Default number of dispatch tries of a job without an eligible runner.
@@ -96,6 +97,9 @@ pub struct Settings {
     pub other_tenants: TenantLimits,
     /// Runners that get no new attempts.
     pub cordoned: BTreeSet<RunnerId>,
+    /// Cordoned runners that failed distinct jobs, with the time of the first of these failures: jobs are not charged for
+    /// their failures since then.
+    pub failing: BTreeMap<RunnerId, Millis>,
 }
 
 impl Default for Settings {
@@ -108,6 +112,7 @@ impl Default for Settings {
             tenants: BTreeMap::new(),
             other_tenants: TenantLimits::default(),
             cordoned: BTreeSet::new(),
+            failing: BTreeMap::new(),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
+use model::change::Change;
 use model::id::{Epoch, JobId, QueueId};
 use model::job::Job;
 use model::queue::Queue;
@@ -18,9 +19,11 @@ use crate::audit::AuditChain;
 use crate::backlog::Backlog;
 use crate::claims::Claims;
 use crate::config::Config;
+use crate::exclusive::Exclusive;
+use crate::health::Health;
 use crate::ids::Ids;
 use crate::input::Input;
-use crate::jobs::Jobs;
+use crate::jobs::{Jobs, PendingDecision};
 use crate::keys::Keys;
 use crate::leases::Leases;
 use crate::operations::{Operation, WaitingOperations};
@@ -60,6 +63,8 @@ pub struct Shard {
     pub(crate) ready: Ready,
     pub(crate) timers: Timers,
     pub(crate) runners: Runners,
+    pub(crate) exclusive: Exclusive,
+    pub(crate) health: Health,
     pub(crate) keys: Keys,
     pub(crate) claims: Claims,
     pub(crate) submits: Submits,
@@ -94,6 +99,8 @@ impl Shard {
             ready: Ready::new(settings.clone(), leases, config.interactive_ages_after, config.batch_ages_after),
             timers: Timers::default(),
             runners: Runners::default(),
+            exclusive: Exclusive::new(now.steady),
+            health: Health::default(),
             keys: Keys::default(),
             claims: Claims::default(),
             submits: Submits::default(),
@@ -177,7 +184,9 @@ impl Shard {
             Input::RunnerHeader(header) => self.runner_header(&header, step),
             Input::Runner(message) => self.runner_message(message, step),
             Input::RunnerDisconnected { runner, incarnation } => self.runner_disconnected(runner, incarnation),
-            Input::RetractAll { runner } => self.retract_all(runner),
+            Input::RetractAll { runner } => self.end_attempts(runner, PendingDecision::Retract),
+            Input::AbandonAll { runner } => self.end_attempts(runner, PendingDecision::Abandon),
+            Input::NodeChanged { node, event } => step.announce(&Change::Node { id: node, event, at: self.now }),
             Input::RunnerLost { runner, incarnation } => self.runner_lost(runner, incarnation, step),
             Input::Fetched(fetched) => self.fetched(fetched, step),
             Input::Tick => self.tick(step),
@@ -209,6 +218,7 @@ impl Shard {
         let steady = [
             self.timers.next_steady(),
             self.runners.next_check(),
+            self.exclusive.next(),
             self.ready.next_tick(),
             self.tenancy.next(),
             self.claims.next(),

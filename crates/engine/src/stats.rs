@@ -66,6 +66,8 @@ pub struct Stats {
     pub dispatched: u64,
     /// Attempts adopted by a newer incarnation of their runner.
     pub adopted: u64,
+    /// Infrastructure failures that were refunded because their node was found to be at fault.
+    pub refunded_failures: u64,
     /// Jobs that have not ended, by current state.
     pub states: [u64; State::ALL.len()],
     pub ended: [u64; State::ALL.len()],

@@ -184,6 +184,7 @@ impl Shard {
             self.fire_timer(timer, step);
         }
         self.check_runners(step);
+        self.check_holds(step);
         self.check_scans(step);
         self.check_claims(step);
         self.tick_workflows(step);

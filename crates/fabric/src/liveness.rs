@@ -40,6 +40,8 @@ pub enum Cause {
     NotReplaced,
     /// It announced its departure.
     Left,
+    /// It has not connected again since the control node was started.
+    NotReturned,
 }
 
 impl Cause {
@@ -49,6 +51,7 @@ impl Cause {
             Self::Silent => "it does not answer",
             Self::NotReplaced => "its server ended and was not started again in time",
             Self::Left => "it left the cluster",
+            Self::NotReturned => "it has not connected since the control node was started",
         }
     }
 }
@@ -63,8 +66,17 @@ pub struct Lost {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Link {
-    Up { heard: Millis },
-    Down { since: Millis, end: LinkEnd },
+    Up {
+        heard: Millis,
+    },
+    Down {
+        since: Millis,
+        end: LinkEnd,
+    },
+    /// It was connected to an earlier process of the control node.
+    Awaited {
+        until: Millis,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,34 +117,33 @@ impl Liveness {
     }
 
     /// A process of the node is connected. Events of earlier incarnations are ignored from now on.
-    pub fn link_up(&mut self, now: Millis, node: NodeId, incarnation: Incarnation) {
+    /// Returns whether the node was lost.
+    pub fn link_up(&mut self, now: Millis, node: NodeId, incarnation: Incarnation) -> bool {
         let link = Link::Up { heard: now };
-        let entry = self.nodes.entry(node).or_insert(Node {
-            incarnation,
-            link,
-            tether: Tether::Unknown,
-            is_dead: false,
-            leaves: false,
-            is_lost: false,
-        });
+        let entry = self.nodes.entry(node).or_insert(Node::new(incarnation, link));
         if entry.incarnation > incarnation {
-            return;
+            return false;
         }
         if entry.incarnation < incarnation {
             // The spawner, and with it the tether, may be unchanged. The next tether replaces it.
             entry.is_dead = false;
         }
-        (entry.incarnation, entry.link, entry.leaves, entry.is_lost) = (incarnation, link, false, false);
+        (entry.incarnation, entry.link, entry.leaves) = (incarnation, link, false);
+        std::mem::take(&mut entry.is_lost)
     }
 
-    /// The node has sent something. One that was lost because it was silent is back.
-    pub fn heard(&mut self, now: Millis, node: NodeId, incarnation: Incarnation) {
-        if let Some(entry) = self.current(node, incarnation)
-            && let Link::Up { heard } = &mut entry.link
-        {
-            *heard = now;
-            entry.is_lost = false;
-        }
+    /// A node that was connected to an earlier process of the control node is lost if it does not return in time. Ignored
+    /// if it is connected already.
+    pub fn await_return(&mut self, until: Millis, node: NodeId, incarnation: Incarnation) {
+        self.nodes.entry(node).or_insert(Node::new(incarnation, Link::Awaited { until }));
+    }
+
+    /// The node has sent something. One that was lost because it was silent is back: returns whether it was.
+    pub fn heard(&mut self, now: Millis, node: NodeId, incarnation: Incarnation) -> bool {
+        let Some(entry) = self.current(node, incarnation) else { return false };
+        let Link::Up { heard } = &mut entry.link else { return false };
+        *heard = now;
+        std::mem::take(&mut entry.is_lost)
     }
 
     pub fn link_down(&mut self, now: Millis, node: NodeId, incarnation: Incarnation, end: LinkEnd) {
@@ -220,11 +231,16 @@ impl Liveness {
 }
 
 impl Node {
+    fn new(incarnation: Incarnation, link: Link) -> Self {
+        Self { incarnation, link, tether: Tether::Unknown, is_dead: false, leaves: false, is_lost: false }
+    }
+
     /// From when on, and why, the node is lost if no witness says otherwise.
     fn verdict(&self, adopt_grace: Millis) -> Option<(Millis, Cause)> {
         match self.link {
             // What arrives proves that it lives, whatever happens to the probes.
             Link::Up { heard } => self.is_dead.then_some((heard + SILENT_AFTER, Cause::Silent)),
+            Link::Awaited { until } => Some((until, Cause::NotReturned)),
             Link::Down { since, .. } if self.leaves => Some((since, Cause::Left)),
             Link::Down { since, end } => Some(match (end, self.tether, self.is_dead) {
                 (_, Tether::Closed, _) => (since, Cause::Died),
@@ -382,5 +398,21 @@ mod tests {
         assert_eq!(cause(&mut liveness, 100), None);
         liveness.tether_closed(NODE, false);
         assert_eq!(cause(&mut liveness, 101), Some(Cause::Died));
+    }
+
+    // FEATURES: A5
+    #[test]
+    fn a_node_that_died_while_the_control_node_was_down_is_lost_unless_it_returns() {
+        let mut liveness = Liveness::new(GRACE);
+        liveness.await_return(Millis(100), NODE, FIRST);
+        assert_eq!((cause(&mut liveness, 99), liveness.next_check()), (None, Some(Millis(100))));
+        assert_eq!(cause(&mut liveness, 100), Some(Cause::NotReturned));
+        assert!(liveness.is_lost(NODE) && liveness.link_up(Millis(200), NODE, SECOND), "it was lost and is back");
+        assert!(!liveness.is_lost(NODE));
+        let mut returned = Liveness::new(GRACE);
+        returned.await_return(Millis(100), NODE, FIRST);
+        assert!(!returned.link_up(Millis(50), NODE, FIRST));
+        returned.await_return(Millis(100), NODE, FIRST);
+        assert_eq!((cause(&mut returned, 1_000), returned.next_check()), (None, None));
     }
 }

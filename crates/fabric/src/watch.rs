@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use model::change::NodeEvent;
 use model::id::{Incarnation, NodeId};
 use model::time::{Millis, Now};
 
@@ -80,6 +81,8 @@ impl TetherEnd {
 pub enum Action {
     /// Log this: it was added to the timeline.
     Noted { node: NodeId, what: &'static str, detail: Option<String> },
+    /// Tell the subscribers to changes of nodes.
+    Announce { node: NodeId, event: NodeEvent },
     /// Tell the shards that the connection to the runner ended.
     Disconnected { node: NodeId, incarnation: Incarnation },
     /// Tell the shards that the runner is lost, and the membership that the node is dead.
@@ -155,15 +158,32 @@ impl Watch {
         let id = LinkId(self.last_link);
         self.links.insert(node, Link { id, incarnation, process, heard: None });
         self.note(now, node, "connected", Some(format!("incarnation {}", incarnation.0)));
-        self.liveness.link_up(now.steady, node, incarnation);
+        self.announce(node, NodeEvent::Connected);
+        let was_lost = self.liveness.link_up(now.steady, node, incarnation);
+        self.note_return(now, node, was_lost);
         Ok(id)
     }
 
+    /// A node that was connected to an earlier process of this control node is lost if it does not return within the grace
+    /// period.
+    pub fn await_return(&mut self, now: Now, node: NodeId, incarnation: Incarnation, grace: Millis) {
+        self.note(now, node, "awaited", Some("this server was started".to_owned()));
+        self.liveness.await_return(now.steady + grace, node, incarnation);
+    }
+
     /// The node has sent something over a link.
-    pub fn heard(&mut self, now: Millis, node: NodeId, link: LinkId) {
+    pub fn heard(&mut self, now: Now, node: NodeId, link: LinkId) {
         if let Some(current) = self.links.get_mut(&node).filter(|current| current.id == link) {
-            current.heard = Some(now);
-            self.liveness.heard(now, node, current.incarnation);
+            current.heard = Some(now.steady);
+            let was_lost = self.liveness.heard(now.steady, node, current.incarnation);
+            self.note_return(now, node, was_lost);
+        }
+    }
+
+    fn note_return(&mut self, now: Now, node: NodeId, was_lost: bool) {
+        if was_lost {
+            self.note(now, node, "returned", Some("it was lost".to_owned()));
+            self.announce(node, NodeEvent::Returned);
         }
     }
 
@@ -173,6 +193,7 @@ impl Watch {
         let incarnation = current.incarnation;
         self.links.remove(&node);
         self.note(now, node, "disconnected", Some(reason));
+        self.announce(node, NodeEvent::Disconnected);
         self.liveness.link_down(now.steady, node, incarnation, end);
         self.actions.push_back(Action::Disconnected { node, incarnation });
         true
@@ -186,6 +207,7 @@ impl Watch {
             self.note(now, node, "restarting", Some("its processes go on".to_owned()));
         } else {
             self.note(now, node, "leaving", None);
+            self.announce(node, NodeEvent::Leaving);
             self.liveness.leaving(node, incarnation);
         }
     }
@@ -250,6 +272,7 @@ impl Watch {
     pub fn handle_timers(&mut self, now: Now) {
         for lost in self.liveness.take_lost(now.steady) {
             self.note(now, lost.node, "lost", Some(lost.cause.as_str().to_owned()));
+            self.announce(lost.node, NodeEvent::Lost);
             self.actions.push_back(Action::Lost(lost));
         }
     }
@@ -284,6 +307,10 @@ impl Watch {
         timeline.push_back(TimelineEntry { at: now.wall, what, detail: detail.clone() });
         self.actions.push_back(Action::Noted { node, what, detail });
     }
+
+    fn announce(&mut self, node: NodeId, event: NodeEvent) {
+        self.actions.push_back(Action::Announce { node, event });
+    }
 }
 
 fn source(source: Source) -> String {
@@ -314,7 +341,28 @@ mod tests {
 
     fn actions(watch: &mut Watch) -> Vec<Action> {
         let all = std::iter::from_fn(|| watch.poll_action());
-        all.filter(|action| !matches!(action, Action::Noted { .. })).collect()
+        all.filter(|action| !matches!(action, Action::Noted { .. } | Action::Announce { .. })).collect()
+    }
+
+    fn announced(watch: &mut Watch) -> Vec<NodeEvent> {
+        let all = std::iter::from_fn(|| watch.poll_action());
+        let event = |action| if let Action::Announce { event, .. } = action { Some(event) } else { None };
+        all.filter_map(event).collect()
+    }
+
+    // FEATURES: A5
+    #[test]
+    fn subscribers_are_told_of_a_death_and_of_a_return() {
+        let mut watch = watch();
+        watch.await_return(at(0), NODE, FIRST, Millis(50));
+        watch.handle_timers(at(50));
+        assert_eq!(announced(&mut watch), [NodeEvent::Lost]);
+        let link = watch.link_up(at(60), NODE, SECOND, ProcessId([1; 16])).unwrap();
+        assert_eq!(announced(&mut watch), [NodeEvent::Connected, NodeEvent::Returned]);
+        watch.leaving(at(70), NODE, link, false);
+        watch.link_down(at(80), NODE, link, LinkEnd::Ended, "closed".to_owned());
+        watch.handle_timers(at(80));
+        assert_eq!(announced(&mut watch), [NodeEvent::Leaving, NodeEvent::Disconnected, NodeEvent::Lost]);
     }
 
     #[test]
@@ -324,7 +372,7 @@ mod tests {
         let first = watch.link_up(at(0), NODE, FIRST, process).unwrap();
         let second = watch.link_up(at(10), NODE, FIRST, process).unwrap();
         assert!(!watch.link_down(at(20), NODE, first, LinkEnd::Ended, "reset".to_owned()));
-        watch.heard(Millis(30), NODE, first);
+        watch.heard(at(30), NODE, first);
         assert_eq!(watch.check_running(Millis(40), NODE, ProcessId([2; 16])), Ok(()), "the old link counts no more");
         watch.handle_timers(at(999_999));
         assert_eq!(actions(&mut watch), []);
@@ -340,7 +388,7 @@ mod tests {
         let mut watch = watch();
         let (old, new) = (ProcessId([1; 16]), ProcessId([2; 16]));
         let link = watch.link_up(at(0), NODE, SECOND, old).unwrap();
-        watch.heard(Millis(100), NODE, link);
+        watch.heard(at(100), NODE, link);
         assert_eq!(watch.check_running(Millis(2_099), NODE, new), Err(LinkRefusal::Running));
         assert_eq!(watch.check_running(Millis(2_100), NODE, new), Ok(()));
         assert_eq!(watch.check_running(Millis(100), NODE, old), Ok(()));

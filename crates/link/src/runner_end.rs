@@ -16,6 +16,7 @@ use model::spec::ExecutorKind;
 use model::time::Millis;
 use model::verdict::Constraints;
 
+use crate::lease::{Lease, Leases};
 use crate::outbox::Outbox;
 
 /// Most messages of one frame.
@@ -32,12 +33,15 @@ type Hasher = foldhash::fast::FixedState;
 /// What the runner does about a message.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Start this attempt, or decline it with [`End::Busy`].
-    Run { attempt_ref: AttemptRef, spec: Bytes, constraints: Option<Box<Constraints>> },
+    /// Start this attempt, or decline it with [`End::Busy`]. One with a lease is killed when it runs out:
+    /// [`RunnerEnd::hold_lease`].
+    Run { attempt_ref: AttemptRef, spec: Bytes, constraints: Option<Box<Constraints>>, lease: Option<Lease> },
     /// Stop this attempt, which is in flight.
     Stop { attempt_ref: AttemptRef },
     /// The ends of these attempts are committed: what is kept of them can be removed.
     Committed { attempts: Vec<AttemptRef> },
+    /// These leases last longer now.
+    Renewed { leases: Vec<(AttemptRef, Lease)> },
 }
 
 /// An attempt in flight, with what its runner keeps about it.
@@ -95,6 +99,9 @@ pub struct RunnerEnd<T> {
     /// Attempts whose end is in the outbox.
     ended: HashSet<AttemptRef, Hasher>,
     in_flight: HashMap<AttemptRef, InFlight<T>, Hasher>,
+    leases: Leases,
+    /// Leases that were renewed and not passed on yet.
+    renewed: Vec<(AttemptRef, Lease)>,
     /// Attempts in flight per executor.
     counts: [u32; ExecutorKind::ALL.len()],
     /// The shard waits for an acknowledgement.
@@ -126,6 +133,8 @@ impl<T> RunnerEnd<T> {
             register_again: None,
             ended: HashSet::default(),
             in_flight: HashMap::default(),
+            leases: Leases::default(),
+            renewed: Vec::new(),
             counts: [0; ExecutorKind::ALL.len()],
             owes_header: false,
             heartbeat_at: now,
@@ -151,6 +160,7 @@ impl<T> RunnerEnd<T> {
         }
         match message {
             ToRunner::Committed { sequence, .. } => self.acknowledged(now, sequence),
+            ToRunner::Renewed { heard, .. } => self.renewed.extend(self.leases.renew(heard)),
             ToRunner::Message { sequence, heard, message, .. } => {
                 self.owes_header = true;
                 if sequence == self.received + 1 {
@@ -167,6 +177,9 @@ impl<T> RunnerEnd<T> {
     pub fn next_action(&mut self, now: Millis) -> Option<Action> {
         if !self.committed.is_empty() {
             return Some(Action::Committed { attempts: std::mem::take(&mut self.committed) });
+        }
+        if !self.renewed.is_empty() {
+            return Some(Action::Renewed { leases: std::mem::take(&mut self.renewed) });
         }
         loop {
             let next = self.next.take().or_else(|| self.early.remove(&(self.received + 1)));
@@ -203,8 +216,13 @@ impl<T> RunnerEnd<T> {
                 self.send_ended(now, attempt_ref, Outcome::of(End::Busy));
                 None
             }
-            ShardMessage::Run { attempt_ref, spec, constraints, .. } => {
-                Some(Action::Run { attempt_ref, spec, constraints })
+            ShardMessage::Run { attempt_ref, lease: Some(lease), .. } if heard + lease <= now => {
+                self.send_ended(now, attempt_ref, Outcome::of(End::Busy));
+                None
+            }
+            ShardMessage::Run { attempt_ref, spec, constraints, lease, .. } => {
+                let lease = lease.map(|duration| Lease::granted(heard, duration));
+                Some(Action::Run { attempt_ref, spec, constraints, lease })
             }
             ShardMessage::Stop { attempt_ref } if self.is_in_flight(attempt_ref) => Some(Action::Stop { attempt_ref }),
             ShardMessage::Stop { attempt_ref } if self.is_known(attempt_ref) => None,
@@ -270,6 +288,28 @@ impl<T> RunnerEnd<T> {
         self.in_flight.insert(attempt_ref, attempt);
     }
 
+    /// The attempt, which is in flight, has a lease.
+    pub fn hold_lease(&mut self, attempt_ref: AttemptRef, lease: Lease) {
+        debug_assert!(self.is_in_flight(attempt_ref), "only an attempt in flight has a lease");
+        self.leases.insert(attempt_ref, lease);
+    }
+
+    /// The lease of an attempt in flight that has not run out.
+    pub fn lease(&self, attempt_ref: AttemptRef) -> Option<Lease> {
+        self.leases.get(attempt_ref)
+    }
+
+    /// When the next lease runs out.
+    pub fn next_expiry(&self) -> Option<Millis> {
+        self.leases.next_expiry()
+    }
+
+    /// Attempts whose lease has run out, each one once: they must be killed at once. They stay in flight until their end
+    /// is sent.
+    pub fn take_expired(&mut self, now: Millis) -> Vec<AttemptRef> {
+        self.leases.take_expired(now)
+    }
+
     /// Registers again if the capacity has changed.
     pub fn set_capacity(&mut self, now: Millis, capacity: Capacity) {
         if self.capacity != capacity {
@@ -294,6 +334,7 @@ impl<T> RunnerEnd<T> {
     pub fn send_ended(&mut self, now: Millis, attempt_ref: AttemptRef, outcome: Outcome) {
         if let Some(attempt) = self.in_flight.remove(&attempt_ref) {
             self.counts[attempt.executor as usize] -= 1;
+            self.leases.remove(attempt_ref);
         }
         // A declined attempt may be dispatched again.
         if outcome.end != End::Busy {

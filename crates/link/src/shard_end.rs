@@ -14,6 +14,8 @@ pub struct ShardEnd {
     outbox: Outbox<Sent>,
     /// Newest time of the runner's clock that it has sent. 0 until then.
     heard: Millis,
+    /// When that arrived, or when this end began: on the shard's clock.
+    heard_at: Millis,
 }
 
 #[derive(Debug)]
@@ -23,8 +25,8 @@ struct Sent {
 }
 
 impl ShardEnd {
-    pub fn new(session: Session) -> Self {
-        Self { session, outbox: Outbox::default(), heard: Millis(0) }
+    pub fn new(now: Millis, session: Session) -> Self {
+        Self { session, outbox: Outbox::default(), heard: Millis(0), heard_at: now }
     }
 
     /// Numbers a message and keeps it until the runner has received it.
@@ -40,7 +42,9 @@ impl ShardEnd {
 
     /// Takes what a frame says of the runner and of this end's messages.
     pub fn receive(&mut self, now: Millis, header: &RunnerHeader) {
-        self.heard = self.heard.max(header.at);
+        if header.at > self.heard {
+            (self.heard, self.heard_at) = (header.at, now);
+        }
         if header.session == self.session {
             self.outbox.acknowledge(now, header.received, drop);
         }
@@ -49,7 +53,17 @@ impl ShardEnd {
     /// Begins a new session: the messages of the old one are given up, and the runner ignores them from now on.
     pub fn restart(&mut self, session: Session) {
         debug_assert!(session > self.session, "a runner follows the newest session");
-        *self = Self { heard: self.heard, ..Self::new(session) };
+        *self = Self { heard: self.heard, ..Self::new(self.heard_at, session) };
+    }
+
+    /// When the newest time of the runner's clock arrived. Every lease counts from then or earlier.
+    pub fn heard_at(&self) -> Millis {
+        self.heard_at
+    }
+
+    /// Renews the leases of the runner's attempts. Absent if nothing was heard yet.
+    pub fn renew(&self) -> Option<ToRunner> {
+        (self.heard > Millis(0)).then_some(ToRunner::Renewed { session: self.session, heard: self.heard })
     }
 
     pub fn retransmit_at(&self) -> Option<Millis> {

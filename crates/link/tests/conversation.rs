@@ -22,7 +22,14 @@ fn attempt_ref(job: u64) -> AttemptRef {
 
 fn run(job: u64) -> ShardMessage {
     let spec = Bytes::from_static(b"spec");
-    ShardMessage::Run { attempt_ref: attempt_ref(job), valid_for: Millis(10_000), spec, constraints: None }
+    ShardMessage::Run { attempt_ref: attempt_ref(job), valid_for: Millis(10_000), spec, constraints: None, lease: None }
+}
+
+/// A dispatch of an exclusive job, with a lease of five seconds.
+fn run_exclusive(job: u64) -> ShardMessage {
+    let spec = Bytes::from_static(b"spec");
+    let (valid_for, lease) = (Millis(10_000), Some(Millis(5_000)));
+    ShardMessage::Run { attempt_ref: attempt_ref(job), valid_for, spec, constraints: None, lease }
 }
 
 fn session(epoch: u64, number: u64) -> Session {
@@ -48,7 +55,7 @@ impl Pair {
         let now = Millis(1_000);
         let mut pair = Self {
             now,
-            shard: ShardEnd::new(session(1, 1)),
+            shard: ShardEnd::new(now, session(1, 1)),
             runner: runner_end(now),
             committed: 0,
             actions: Vec::new(),
@@ -76,13 +83,16 @@ impl Pair {
         }
         while let Some(action) = self.runner.next_action(self.now) {
             match &action {
-                Action::Run { attempt_ref, .. } => {
+                Action::Run { attempt_ref, lease, .. } => {
                     self.runner.add(*attempt_ref, InFlight::new(ExecutorKind::Echo, ()));
+                    if let Some(lease) = lease {
+                        self.runner.hold_lease(*attempt_ref, *lease);
+                    }
                 }
                 Action::Stop { attempt_ref } => {
                     self.runner.send_ended(self.now, *attempt_ref, Outcome::of(End::Stopped));
                 }
-                Action::Committed { .. } => {}
+                Action::Committed { .. } | Action::Renewed { .. } => {}
             }
             self.actions.push(action);
         }
@@ -111,7 +121,7 @@ impl Pair {
     fn runs(&self) -> Vec<AttemptRef> {
         let run = |action: &Action| match action {
             Action::Run { attempt_ref, .. } => Some(*attempt_ref),
-            Action::Stop { .. } | Action::Committed { .. } => None,
+            Action::Stop { .. } | Action::Committed { .. } | Action::Renewed { .. } => None,
         };
         self.actions.iter().filter_map(run).collect()
     }
@@ -179,6 +189,52 @@ fn a_stop_that_arrives_with_its_dispatch_stops_the_attempt() {
     pair.deliver_and_carry_out(messages);
     assert_eq!(pair.actions.last(), Some(&Action::Stop { attempt_ref: attempt_ref(1) }));
     assert!(!pair.runner.is_in_flight(attempt_ref(1)));
+}
+
+#[test]
+fn a_lease_runs_out_when_the_shard_stops_hearing_the_runner() {
+    let mut pair = Pair::new();
+    let dispatch = pair.send(run_exclusive(1));
+    pair.deliver_and_carry_out([dispatch]);
+    assert_eq!(pair.runner.next_expiry(), Some(Millis(6_000)), "it counts from what the shard has heard");
+    // The shard hears the runner and says so: the answer arrives late, which does not make the lease longer.
+    pair.now = Millis(4_000);
+    pair.exchange();
+    let renewal = pair.shard.renew().unwrap();
+    pair.now = Millis(5_500);
+    pair.deliver_and_carry_out([renewal.clone()]);
+    assert_eq!(pair.runner.next_expiry(), Some(Millis(9_000)));
+    assert_eq!(pair.shard.heard_at(), Millis(4_000));
+    // A repeated renewal changes nothing.
+    pair.deliver_and_carry_out([renewal]);
+    assert_eq!(pair.runner.take_expired(Millis(8_999)), []);
+    assert_eq!(pair.runner.take_expired(Millis(9_000)), [attempt_ref(1)]);
+    assert_eq!(pair.runner.take_expired(Millis(9_000)), [], "each attempt is killed once");
+    assert!(pair.runner.is_in_flight(attempt_ref(1)), "until its end is sent");
+}
+
+#[test]
+fn a_dispatch_whose_lease_has_run_out_is_declined() {
+    let mut pair = Pair::new();
+    let dispatch = pair.send(run_exclusive(1));
+    pair.now = Millis(6_000);
+    pair.deliver_and_carry_out([dispatch]);
+    assert_eq!(pair.runs(), []);
+    assert!(!pair.runner.is_in_flight(attempt_ref(1)));
+}
+
+#[test]
+fn a_superseded_owner_renews_no_lease() {
+    let mut pair = Pair::new();
+    let dispatch = pair.send(run_exclusive(1));
+    pair.deliver_and_carry_out([dispatch]);
+    pair.now = Millis(3_000);
+    pair.exchange();
+    let old = pair.shard.renew().unwrap();
+    let mut next = ShardEnd::new(pair.now, session(2, 1));
+    let inventory = next.send(pair.now, ShardMessage::Inventory { request: 1 });
+    pair.deliver_and_carry_out([inventory, old]);
+    assert_eq!(pair.runner.next_expiry(), Some(Millis(6_000)));
 }
 
 #[test]

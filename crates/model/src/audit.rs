@@ -80,6 +80,8 @@ actions! {
     ScheduleTriggered = 34, "schedule_triggered";
     /// The oldest entries of the log were removed after their retention.
     AuditShortened = 35, "audit_shortened";
+    /// The job ended because its node was given up.
+    Abandoned = 36, "abandoned";
 }
 
 /// An entry of the audit log.

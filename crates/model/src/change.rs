@@ -2,9 +2,10 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::id::{Attempt, JobId, QueueId, ScheduleId, WorkflowId};
+use crate::id::{Attempt, JobId, NodeId, QueueId, ScheduleId, WorkflowId};
 use crate::queue::QueueState;
 use crate::reason::ReasonCode;
+use crate::session::SessionState;
 use crate::state::State;
 use crate::time::Millis;
 use crate::workflow::{TaskKey, TaskState, WorkflowState};
@@ -111,9 +112,83 @@ pub enum Change {
         #[n(1)]
         at: Millis,
     },
+    /// A node has changed, as the control node saw it.
+    #[n(9)]
+    Node {
+        #[n(0)]
+        id: NodeId,
+        #[n(1)]
+        event: NodeEvent,
+        #[n(2)]
+        at: Millis,
+    },
+}
+
+/// What happened to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum NodeEvent {
+    /// It has become a member of the cluster.
+    #[n(0)]
+    Joined,
+    #[n(1)]
+    Connected,
+    /// Its connection ended. Its work goes on.
+    #[n(2)]
+    Disconnected,
+    /// It stops, together with its processes.
+    #[n(3)]
+    Leaving,
+    /// It is given up: its work is placed elsewhere.
+    #[n(4)]
+    Lost,
+    /// It was lost and is back.
+    #[n(5)]
+    Returned,
+    #[n(6)]
+    Cordoned,
+    #[n(7)]
+    Uncordoned,
+    /// Its session has entered a state.
+    #[n(8)]
+    Session(#[n(0)] SessionState),
+    /// It was removed from the cluster.
+    #[n(9)]
+    Removed,
+}
+
+impl NodeEvent {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Joined => "joined",
+            Self::Connected => "connected",
+            Self::Disconnected => "disconnected",
+            Self::Leaving => "leaving",
+            Self::Lost => "lost",
+            Self::Returned => "returned",
+            Self::Cordoned => "cordoned",
+            Self::Uncordoned => "uncordoned",
+            Self::Session(_) => "session",
+            Self::Removed => "removed",
+        }
+    }
 }
 
 impl Change {
+    pub fn node(&self) -> Option<NodeId> {
+        match self {
+            Self::Node { id, .. } => Some(*id),
+            Self::Job { .. }
+            | Self::JobRemoved { .. }
+            | Self::Queue { .. }
+            | Self::QueueRemoved { .. }
+            | Self::Workflow { .. }
+            | Self::WorkflowRemoved { .. }
+            | Self::Task { .. }
+            | Self::Schedule { .. }
+            | Self::ScheduleRemoved { .. } => None,
+        }
+    }
+
     pub fn job(&self) -> Option<JobId> {
         match self {
             Self::Job { id, .. } | Self::JobRemoved { id, .. } => Some(*id),
@@ -123,7 +198,8 @@ impl Change {
             | Self::WorkflowRemoved { .. }
             | Self::Task { .. }
             | Self::Schedule { .. }
-            | Self::ScheduleRemoved { .. } => None,
+            | Self::ScheduleRemoved { .. }
+            | Self::Node { .. } => None,
         }
     }
 
@@ -136,7 +212,8 @@ impl Change {
             | Self::Queue { .. }
             | Self::QueueRemoved { .. }
             | Self::Schedule { .. }
-            | Self::ScheduleRemoved { .. } => None,
+            | Self::ScheduleRemoved { .. }
+            | Self::Node { .. } => None,
         }
     }
 
@@ -148,7 +225,7 @@ impl Change {
             | Self::WorkflowRemoved { queue, .. }
             | Self::Task { queue, .. } => Some(*queue),
             Self::Queue { id, .. } | Self::QueueRemoved { id, .. } => Some(*id),
-            Self::Schedule { .. } | Self::ScheduleRemoved { .. } => None,
+            Self::Schedule { .. } | Self::ScheduleRemoved { .. } | Self::Node { .. } => None,
         }
     }
 
@@ -162,7 +239,8 @@ impl Change {
             | Self::WorkflowRemoved { at, .. }
             | Self::Task { at, .. }
             | Self::Schedule { at, .. }
-            | Self::ScheduleRemoved { at, .. } => *at,
+            | Self::ScheduleRemoved { at, .. }
+            | Self::Node { at, .. } => *at,
         }
     }
 }

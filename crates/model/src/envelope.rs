@@ -184,6 +184,7 @@ mod tests {
             valid_for: Millis(45_000),
             spec: Bytes::from_static(b"spec"),
             constraints: Some(Box::new(Constraints { max_retries: Some(3), ..Constraints::default() })),
+            lease: Some(Millis(15_000)),
         };
         let stop = ShardMessage::Stop { attempt_ref: attempt_ref() };
         let messages = [run, stop, ShardMessage::Inventory { request: 9 }].map(|message| ToRunner::Message {
@@ -194,6 +195,7 @@ mod tests {
         });
         let mut messages = Vec::from(messages);
         messages.push(ToRunner::Committed { session: SESSION, sequence: 4 });
+        messages.push(ToRunner::Renewed { session: SESSION, heard: Millis(9) });
         check_to(&ToNode::Messages { shard: ShardId(1), messages });
         check_to(&ToNode::Welcome(Welcome { shards: 16 }));
         check_to(&ToNode::OpenTether);
@@ -205,6 +207,7 @@ mod tests {
             pools: ["gpu".to_owned()].into(),
             capabilities: ["cuda".to_owned()].into(),
             labels: [("zone".to_owned(), "z1".to_owned())].into(),
+            keeps_leases: true,
         };
         let register = RunnerMessage::Register {
             capacity: Capacity { process: 4, echo: 100, wasm: 8 },

@@ -1,5 +1,6 @@
 //! Record of a job, as stored on disk.
 
+mod attempt;
 mod size;
 
 use bytes::Bytes;
@@ -17,6 +18,8 @@ use crate::state::State;
 use crate::time::Millis;
 use crate::verdict::{Approval, Constraints, Decision, OutputDecision};
 use crate::workflow::Origin;
+
+pub use attempt::{AttemptRecord, NodeFailure, Placement};
 
 /// Format version of job records.
 pub const RECORD_VERSION: u8 = 1;
@@ -51,6 +54,9 @@ pub enum End {
     /// The runner had no free slot and did not start the attempt.
     #[n(5)]
     Busy,
+    /// Killed because its lease ran out: the runner had not heard from the shard for too long.
+    #[n(6)]
+    LeaseExpired,
 }
 
 impl End {
@@ -62,6 +68,7 @@ impl End {
             Self::Infrastructure => "infrastructure",
             Self::Stopped => "stopped",
             Self::Busy => "busy",
+            Self::LeaseExpired => "lease_expired",
         }
     }
 }
@@ -165,6 +172,9 @@ pub struct Outcome {
     /// Set if the result was spilled. `result` is a reference to the blob then.
     #[n(9)]
     pub spilled: Option<Box<SpilledResult>>,
+    /// With [`End::Infrastructure`]: the node itself is at fault, and not the job, its inputs, or the server.
+    #[cbor(n(10), default)]
+    pub node_at_fault: bool,
 }
 
 impl Outcome {
@@ -180,7 +190,13 @@ impl Outcome {
             artifacts: Vec::new(),
             policy: None,
             spilled: None,
+            node_at_fault: false,
         }
+    }
+
+    /// The node could not run the attempt, and is at fault itself.
+    pub fn of_node_failure(message: String) -> Self {
+        Self { message: Some(message), node_at_fault: true, ..Self::of(End::Infrastructure) }
     }
 
     /// Approximate size within the job's record.
@@ -192,85 +208,6 @@ impl Outcome {
 
 /// Millions of live jobs have an attempt: a larger record would fall into the allocator's next size class.
 const _: () = assert!(size_of::<AttemptRecord>() <= 128);
-
-/// Record of an attempt.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-pub struct AttemptRecord {
-    #[n(0)]
-    pub attempt: Attempt,
-    #[n(1)]
-    pub runner: RunnerId,
-    /// Newest known incarnation of the runner: a restarted runner adopts its attempts.
-    #[n(2)]
-    pub incarnation: Incarnation,
-    #[n(3)]
-    pub dispatched_at: Millis,
-    #[n(4)]
-    pub started_at: Option<Millis>,
-    #[n(5)]
-    pub ended_at: Option<Millis>,
-    /// Absent while the attempt is in flight, and if its end is unknown.
-    #[n(6)]
-    pub end: Option<End>,
-    #[n(7)]
-    pub exit_code: Option<i32>,
-    #[n(8)]
-    pub signal: Option<i32>,
-    #[n(9)]
-    pub usage: Option<Box<Usage>>,
-    #[n(10)]
-    pub message: Option<String>,
-    #[n(11)]
-    pub log: Option<Box<LogRef>>,
-    /// Why this runner was chosen. Absent if there was no other.
-    #[n(12)]
-    pub placement: Option<Box<Placement>>,
-}
-
-/// Placement decision: the score of the chosen runner, and all known runners counted by eligibility.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode, Serialize, Deserialize)]
-pub struct Placement {
-    /// Load of the chosen runner in thousandths: attempts in flight + CPU + GPU.
-    #[n(0)]
-    pub score_milli: u64,
-    /// The job preferred this runner.
-    #[n(1)]
-    pub preferred: bool,
-    /// Runners that satisfied the requirement and had a free slot.
-    #[n(2)]
-    pub available: u32,
-    /// Runners that satisfied the requirement, but were full or overloaded.
-    #[n(3)]
-    pub busy: u32,
-    /// Runners outside the job's pools.
-    #[n(4)]
-    pub other_pool: u32,
-    #[n(5)]
-    pub lack_capability: u32,
-    #[n(6)]
-    pub other_labels: u32,
-}
-
-impl AttemptRecord {
-    /// Record of an attempt at dispatch.
-    pub fn new(attempt: Attempt, runner: RunnerId, incarnation: Incarnation, dispatched_at: Millis) -> Self {
-        Self {
-            attempt,
-            runner,
-            incarnation,
-            dispatched_at,
-            started_at: None,
-            ended_at: None,
-            end: None,
-            exit_code: None,
-            signal: None,
-            usage: None,
-            message: None,
-            log: None,
-            placement: None,
-        }
-    }
-}
 
 /// Record of a job: its spec and its history.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -360,6 +297,13 @@ pub struct Job {
     /// How the result is stored. Workflow tasks only; absent in older records.
     #[n(34)]
     pub result_form: Option<Box<ResultForm>>,
+    /// No two attempts run at the same time.
+    #[cbor(n(35), skip_if = "is_false")]
+    pub exclusive: bool,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -455,6 +399,7 @@ impl Job {
             dispatch_tries: 0,
             original: None,
             origin: None,
+            exclusive: spec.exclusive,
         }
     }
 
@@ -549,6 +494,17 @@ impl Job {
         Some((last.runner, last.incarnation))
     }
 
+    /// The newest attempt of an exclusive job that is not in flight and whose end is unknown: it may still run.
+    pub fn unconfirmed_lease(&self) -> Option<(&AttemptRecord, Millis)> {
+        let last = self.last_attempt().filter(|last| !self.state.is_on_runner() && last.end.is_none())?;
+        last.lease().map(|lease| (last, lease))
+    }
+
+    /// Attempts on a runner that the job was charged for since a time, although the node was at fault.
+    pub fn charged_on(&self, runner: RunnerId, since: Millis) -> impl Iterator<Item = &AttemptRecord> {
+        self.attempts.iter().filter(move |attempt| attempt.is_charged_on(runner, since))
+    }
+
     /// Whether a stop of the attempt in flight was requested.
     pub fn is_to_stop(&self) -> bool {
         self.state == State::Cancelling || self.retracting
@@ -579,7 +535,10 @@ impl Job {
     pub fn failed_on(&self, runner: RunnerId) -> bool {
         self.attempts.iter().any(|attempt| {
             attempt.runner == runner
-                && matches!(attempt.end, Some(End::Error | End::Infrastructure | End::Stopped) | None)
+                && matches!(
+                    attempt.end,
+                    Some(End::Error | End::Infrastructure | End::Stopped | End::LeaseExpired) | None
+                )
         })
     }
 

@@ -23,6 +23,7 @@ pub mod reason;
 pub mod rejected;
 #[cfg(feature = "schema")]
 mod schema;
+pub mod session;
 pub mod spec;
 pub mod state;
 pub mod supervision;

@@ -57,6 +57,8 @@ pub const HISTORY_ENTRIES_MAX: usize = 64;
 pub const FINDINGS_MAX: usize = 64;
 /// Messages of reasons and runners are truncated to this length.
 pub const MESSAGE_BYTES_MAX: usize = 2 * 1024;
+/// Maximum size of the reason for a decision about a node: the decisions about all nodes are one document.
+pub const NODE_REASON_BYTES_MAX: usize = 200;
 /// Maximum size of a task's inline result. A larger result is spilled to a blob.
 pub const TASK_RESULT_BYTES_MAX: usize = 256 * 1024;
 /// Maximum total size of the results of all items of a task, as read by a template.
@@ -67,3 +69,6 @@ pub const SIGNAL_BYTES_MAX: usize = 64 * 1024;
 pub const SIGNALS_MAX: usize = 1_000;
 /// Maximum nesting depth of sub-workflows.
 pub const WORKFLOW_DEPTH_MAX: u32 = 8;
+
+/// Longest lease of an exclusive attempt.
+pub const LEASE_MAX: Millis = Millis::from_secs(3_600);

@@ -52,6 +52,8 @@ pub enum Event {
         runner: RunnerId,
         incarnation: Incarnation,
         placement: Option<Box<Placement>>,
+        /// Lease of an exclusive attempt.
+        lease: Option<Millis>,
     },
     /// A newer incarnation of the runner has adopted the attempt.
     Adopted {
@@ -70,6 +72,8 @@ pub enum Event {
     Lost {
         attempt: Attempt,
         fault: Fault,
+        /// The runner has reported that it does not have the attempt. Otherwise it may still run.
+        is_gone: bool,
     },
     Cancel(ReasonCode),
     Retract,
@@ -97,6 +101,11 @@ pub enum Event {
     Reschedule,
     /// The node is given up and there is no other node.
     Abandon,
+    /// A node was found to be at fault: what the job was charged for its failures since then is refunded.
+    Refund {
+        runner: RunnerId,
+        since: Millis,
+    },
 }
 
 /// Cause of a lost attempt.
@@ -218,7 +227,7 @@ pub fn step(job: &Job, event: &Event) -> StepResult {
         Event::Adopted { attempt, incarnation } => adopted(job, *attempt, *incarnation),
         Event::Started { attempt, .. } => started(job, *attempt),
         Event::Ended { attempt, outcome } => ended(job, *attempt, outcome),
-        Event::Lost { attempt, fault } => lost(job, *attempt, *fault),
+        Event::Lost { attempt, fault, is_gone } => lost(job, *attempt, *fault, *is_gone),
         Event::Cancel(code) => cancel(job, *code),
         Event::Retract => retract(job),
         Event::DeadlinePassed => deadline_passed(job),
@@ -229,6 +238,7 @@ pub fn step(job: &Job, event: &Event) -> StepResult {
         Event::Release => release(job),
         Event::Reschedule => reschedule(job),
         Event::Abandon => abandon(job),
+        Event::Refund { runner, since } => refund(job, *runner, *since),
     }
 }
 
@@ -391,7 +401,7 @@ fn ended(job: &Job, attempt: Attempt, outcome: &Outcome) -> StepResult {
     let message = || outcome.message.clone();
     Ok(match outcome.end {
         End::Succeeded => succeeded(job, outcome.policy.as_deref()),
-        End::Error | End::Infrastructure | End::Stopped if job.retracting => {
+        End::Error | End::Infrastructure | End::Stopped | End::LeaseExpired if job.retracting => {
             Transition::to(State::Scheduled).because(ReasonCode::Retracted)
         }
         End::Error if job.retries < job.retry_limit() => Transition::to(State::Scheduled)
@@ -400,6 +410,10 @@ fn ended(job: &Job, attempt: Attempt, outcome: &Outcome) -> StepResult {
         End::Error => Transition::to(State::Failed).with_reason(ReasonCode::RetriesExhausted, message()),
         End::Fatal => Transition::to(State::Failed).with_reason(ReasonCode::Fatal, message()),
         End::Infrastructure => infrastructure(job, ReasonCode::RunnerTrouble, message()),
+        End::LeaseExpired if job.executor.restarts_free_of_charge() => {
+            Transition::to(State::Scheduled).with_reason(ReasonCode::LeaseExpired, message())
+        }
+        End::LeaseExpired => first_at_once(job, infrastructure(job, ReasonCode::LeaseExpired, message())),
         End::Stopped => Transition::to(State::Scheduled).with_reason(ReasonCode::NodeDrained, message()),
         // No budget, but a backoff: without it shard and runner would loop on dispatch and rejection.
         End::Busy => {
@@ -432,7 +446,7 @@ fn quarantine(decision: &OutputDecision) -> Transition {
     Transition::to(State::Quarantined).with_reason(code, decision.message.clone())
 }
 
-fn lost(job: &Job, attempt: Attempt, fault: Fault) -> StepResult {
+fn lost(job: &Job, attempt: Attempt, fault: Fault, is_gone: bool) -> StepResult {
     check_current(job, attempt)?;
     if job.state == State::Cancelling {
         return Ok(stopped(job));
@@ -440,14 +454,31 @@ fn lost(job: &Job, attempt: Attempt, fault: Fault) -> StepResult {
     if job.retracting {
         return Ok(Transition::to(State::Scheduled).because(ReasonCode::Retracted));
     }
+    let message = if is_gone { None } else { lease_message(job) };
     Ok(match fault {
-        Fault::NotTheJob => Transition::to(State::Scheduled).because(ReasonCode::RunnerLost),
-        // One lost machine is no sign of a bad job: the first time it is placed again at once.
-        Fault::Unknown if job.infrastructure_failures == 0 => {
-            Transition { wait: Wait::No, ..infrastructure(job, ReasonCode::RunnerLost, None) }
-        }
-        Fault::Unknown => infrastructure(job, ReasonCode::RunnerLost, None),
+        Fault::NotTheJob => Transition::to(State::Scheduled).with_reason(ReasonCode::RunnerLost, message),
+        Fault::Unknown => first_at_once(job, infrastructure(job, ReasonCode::RunnerLost, message)),
     })
+}
+
+/// One lost machine is no sign of a bad job: the first time it is placed again at once.
+fn first_at_once(job: &Job, transition: Transition) -> Transition {
+    match job.infrastructure_failures {
+        0 => Transition { wait: Wait::No, ..transition },
+        _ => transition,
+    }
+}
+
+/// What an exclusive job waits for after an attempt that may still run.
+fn lease_message(job: &Job) -> Option<String> {
+    let last = job.last_attempt()?;
+    let lease = last.lease()?;
+    let (attempt, runner) = (last.attempt, last.runner);
+    Some(format!(
+        "the job is exclusive and attempt {attempt} may still run on {runner}: the next one starts when it has ended, or \
+         after its lease of {} ms has run out",
+        lease.0
+    ))
 }
 
 /// Retry from the infrastructure budget, or failure if it is used up.
@@ -535,7 +566,8 @@ fn dispatch_timed_out(job: &Job, attempt: Attempt) -> StepResult {
         // A retract waits for the runner's confirmation: no two attempts in parallel.
         return Err(Ignored::OutOfOrder);
     }
-    let message = Some("the runner never said that it had started".to_owned());
+    let waits = lease_message(job).map(|message| format!("; {message}")).unwrap_or_default();
+    let message = Some(format!("the runner never said that it had started{waits}"));
     let mut transition = infrastructure(job, ReasonCode::DispatchTimedOut, message.clone());
     if transition.to == State::Failed {
         transition = Transition::to(State::TimedOut).with_reason(ReasonCode::DispatchTimedOut, message);
@@ -635,6 +667,17 @@ fn abandon(job: &Job) -> StepResult {
     let mut transition = Transition::to(State::Abandoned).because(ReasonCode::NodeAbandoned);
     transition.stop = job.state.is_on_runner();
     Ok(transition)
+}
+
+/// The state is unchanged. The record of an ended job is final.
+fn refund(job: &Job, runner: RunnerId, since: Millis) -> StepResult {
+    if job.state.is_terminal() {
+        return Err(Ignored::Terminal);
+    }
+    match job.charged_on(runner, since).next() {
+        Some(_) => Ok(Transition::to(job.state)),
+        None => Err(Ignored::Duplicate),
+    }
 }
 
 /// Exponential backoff: doubles from `first` up to `longest`.

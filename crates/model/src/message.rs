@@ -56,6 +56,9 @@ pub struct Profile {
     pub capabilities: BTreeSet<String>,
     #[n(2)]
     pub labels: BTreeMap<String, String>,
+    /// Attempts with a lease are killed when it runs out. Earlier versions do not know leases.
+    #[cbor(n(3), default)]
+    pub keeps_leases: bool,
 }
 
 impl Profile {
@@ -114,19 +117,29 @@ pub enum ToRunner {
         #[n(1)]
         sequence: u64,
     },
+    /// Renews the leases of the attempts from this shard. May be lost: the next one covers it. Sent only to runners that
+    /// keep leases.
+    #[n(2)]
+    Renewed {
+        #[n(0)]
+        session: Session,
+        /// Newest time of the runner's clock that the shard knows.
+        #[n(1)]
+        heard: Millis,
+    },
 }
 
 impl ToRunner {
     pub fn session(&self) -> Session {
         match self {
-            Self::Message { session, .. } | Self::Committed { session, .. } => *session,
+            Self::Message { session, .. } | Self::Committed { session, .. } | Self::Renewed { session, .. } => *session,
         }
     }
 
     pub fn message(&self) -> Option<&ShardMessage> {
         match self {
             Self::Message { message, .. } => Some(message),
-            Self::Committed { .. } => None,
+            Self::Committed { .. } | Self::Renewed { .. } => None,
         }
     }
 }
@@ -148,6 +161,10 @@ pub enum ShardMessage {
         /// Constraints of the policy.
         #[n(3)]
         constraints: Option<Box<Constraints>>,
+        /// Present for exclusive jobs: the attempt must have ended this long after the newest time of the runner's clock
+        /// that the shard is known to have heard.
+        #[n(4)]
+        lease: Option<Millis>,
     },
     /// Stop the attempt and confirm. An unknown attempt is confirmed as stopped.
     #[n(1)]

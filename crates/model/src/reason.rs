@@ -111,6 +111,8 @@ reasons! {
     ReplacedBySchedule = 48, "replaced_by_schedule";
     /// The limit of workflows is reached; the sub-workflow was not started.
     TooManyWorkflows = 49, "too_many_workflows";
+    /// The lease of an exclusive attempt ran out; the job is scheduled again.
+    LeaseExpired = 50, "lease_expired";
 }
 
 /// A reason code with an optional message.

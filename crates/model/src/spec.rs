@@ -17,7 +17,7 @@ use crate::time::Timestamp;
 pub use packed::{
     Digest, KeyHash, PackedSpec, Task, decode_blobs, decode_owner, decode_run, decode_task, decode_topic,
 };
-pub use requirements::{Requirements, decode_requirements};
+pub use requirements::{EXCLUSIVE_CAPABILITY, Requirements, decode_requirements};
 pub use validate::{Invalid, name, relative_path, validate_key};
 
 /// Priority class.
@@ -308,6 +308,15 @@ pub struct JobSpec {
     #[cbor(n(15), skip_if = "Vec::is_empty")]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requires: Vec<String>,
+    /// No two attempts run at the same time, whatever fails: an attempt is killed when its lease runs out, and the next
+    /// one starts only after that.
+    #[cbor(n(16), skip_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub exclusive: bool,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl JobSpec {
@@ -330,6 +339,7 @@ impl JobSpec {
             outputs: Vec::new(),
             limits: Limits::default(),
             requires: Vec::new(),
+            exclusive: false,
         }
     }
 
@@ -350,7 +360,7 @@ mod tests {
             r#"{"run":{"echo":{"value":{"a":[1,2]},"delay_ms":5}},"priority":"batch","labels":{"x":"y"},
                 "not_before":"2026-01-01T00:00:00Z","max_retries":2}"#,
             r#"{"run":{"process":{"command":["-v"],"worker":"w_000102030405060708090a0b0c0d0e0f","function":"main"}},
-                "sandbox":"strict","outputs":["out/**"],"limits":{"memory_bytes":1024,"pids":5}}"#,
+                "sandbox":"strict","outputs":["out/**"],"limits":{"memory_bytes":1024,"pids":5},"exclusive":true}"#,
             &format!(
                 r#"{{"run":{{"wasm":{{"component":"{0}","args":["a"]}}}},"inputs":{{"a/b":"{0}"}}}}"#,
                 BlobId::of(b"x")

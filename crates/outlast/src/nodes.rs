@@ -1,10 +1,15 @@
-//! `outlast nodes`: nodes with their capacity and protections; join tokens, cordon and drain.
+//! `outlast nodes`: nodes with their capacity and protections; sessions, join tokens, cordon and drain.
+
+mod watch;
 
 use std::time::Duration;
 
 use anyhow::Result;
-use api::{CordonNode, CreateJoinToken, DrainNode, JoinTokenView, NewJoinTokenView, NodeView, Page};
-use clap::{Args, Subcommand};
+use api::{
+    CordonNode, CreateJoinToken, DrainNode, JoinTokenView, MoveSession, NewJoinTokenView, NodeView, Page, SessionMove,
+    SessionView,
+};
+use clap::{Args, Subcommand, ValueEnum};
 
 use crate::context::Context;
 use crate::paint::{Paint, Tone};
@@ -17,6 +22,9 @@ const DRAIN_POLL: Duration = Duration::from_millis(200);
 /// List, inspect, add, cordon, drain and remove nodes.
 #[derive(Args)]
 pub struct Options {
+    /// Show nodes and their changes until Ctrl-C. In a pipe: one line per change.
+    #[arg(long)]
+    watch: bool,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -24,7 +32,11 @@ pub struct Options {
 #[derive(Subcommand)]
 enum Command {
     /// List nodes with their capacity.
-    List,
+    List {
+        /// Show nodes and their changes until Ctrl-C. In a pipe: one line per change.
+        #[arg(long)]
+        watch: bool,
+    },
     /// Show a node with its capacity and protections.
     Show {
         /// Node id.
@@ -38,7 +50,7 @@ enum Command {
         #[arg(long)]
         reason: Option<String>,
     },
-    /// End the cordon or drain of a node: it gets work again.
+    /// End the cordon or drain of a node: it gets work again. If its session takes no work any more, a new one begins.
     Uncordon {
         /// Node id.
         id: String,
@@ -54,6 +66,18 @@ enum Command {
         /// Wait until nothing runs on the node any more.
         #[arg(long)]
         wait: bool,
+        /// Reason, shown to other operators.
+        #[arg(long)]
+        reason: Option<String>,
+    },
+    /// Show the session of a node, or move it. Sessions only move forward.
+    ///
+    /// An abandoned node begins a new session when it is started again, any other with `outlast nodes uncordon`.
+    Session {
+        /// What to do with the session.
+        state: Option<SessionTarget>,
+        /// Node id [default: the node of the server]
+        node: Option<String>,
         /// Reason, shown to other operators.
         #[arg(long)]
         reason: Option<String>,
@@ -84,9 +108,59 @@ enum Command {
     },
 }
 
+/// A state that a session can be moved to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum SessionTarget {
+    /// The node takes work.
+    Ready,
+    /// No new work; running work ends.
+    #[value(alias = "drain")]
+    Draining,
+    /// No new work; running work goes on.
+    #[value(alias = "pause")]
+    Paused,
+    /// The node is given up: its attempts are ended at once, and their jobs run elsewhere without using a retry. Without
+    /// another node they end as abandoned.
+    #[value(alias = "abandon")]
+    Abandoned,
+    /// The node is over. Like abandoned, and a restart does not bring it back.
+    Sunset,
+}
+
+impl SessionTarget {
+    fn as_move(self) -> SessionMove {
+        match self {
+            Self::Ready => SessionMove::Ready,
+            Self::Draining => SessionMove::Drain,
+            Self::Paused => SessionMove::Pause,
+            Self::Abandoned => SessionMove::Abandon,
+            Self::Sunset => SessionMove::Sunset,
+        }
+    }
+}
+
+async fn session(
+    context: &Context,
+    target: Option<SessionTarget>,
+    node: Option<String>,
+    reason: Option<String>,
+) -> Result<()> {
+    let node = node.map(|id| ids::node(&id)).transpose()?;
+    let session = match target {
+        None => context.client.session(node).await?,
+        Some(target) => context.client.move_session(node, target.as_move(), &MoveSession { reason }).await?,
+    };
+    context.printer.print(&session, |session: &SessionView, paint| {
+        let state = paint.apply(tone_of(session.state.as_str()), session.state.as_str());
+        format!("{}: session {} is {state}\n", session.node, session.number)
+    })
+}
+
 pub async fn run(options: Options, context: &Context) -> Result<u8> {
-    match options.command.unwrap_or(Command::List) {
-        Command::List => {
+    match options.command.unwrap_or(Command::List { watch: options.watch }) {
+        Command::List { watch: true } => watch::watch(context).await?,
+        Command::Session { state, node, reason } => session(context, state, node, reason).await?,
+        Command::List { watch: false } => {
             let page = context.client.nodes().await?;
             context.printer.print(&page, |page: &Page<NodeView>, paint| table(&page.items, paint))?;
         }
@@ -185,6 +259,7 @@ fn table(nodes: &[NodeView], paint: Paint) -> String {
         ("STATE", Align::Left),
         ("PROBES", Align::Left),
         ("RUNNING", Align::Right),
+        ("CPU", Align::Right),
         ("VERSION", Align::Left),
         ("PROCESSES", Align::Right),
         ("WASM", Align::Right),
@@ -203,6 +278,7 @@ fn table(nodes: &[NodeView], paint: Paint) -> String {
             Cell::new(&node.state).tone(tone_of(&node.state)),
             Cell::option(node.probes.as_ref()),
             Cell::new(node.in_flight),
+            Cell::option(node.load.map(|load| format!("{}%", load.cpu_percent))),
             Cell::new(&node.version),
             Cell::new(node.capacity.process),
             Cell::new(node.capacity.wasm),
@@ -214,24 +290,36 @@ fn table(nodes: &[NodeView], paint: Paint) -> String {
     table.render(paint)
 }
 
+/// Number and state of a session, with who moved it there and why.
+fn session_text(session: &SessionView) -> String {
+    let by = session.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+    let reason = session.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    format!("{} {}{by}{reason}", session.number, session.state)
+}
+
 fn page(node: &NodeView, paint: Paint) -> String {
     let mut pairs = Pairs::default();
     pairs.add_cell("id", Cell::new(node.id).tone(Tone::Strong));
     pairs.add("name", &node.name);
     pairs.add("role", &node.role);
     pairs.add_cell("state", Cell::new(&node.state).tone(tone_of(&node.state)));
+    pairs.add_option("failing", node.failing.as_ref());
     if let Some(cordon) = &node.cordon {
         pairs.add("since", cordon.at);
         pairs.add_option("by", cordon.by.as_ref());
         pairs.add_option("reason", cordon.reason.as_ref());
         pairs.add_option("deadline", cordon.drain_deadline);
+        pairs.add_option("failing since", cordon.failing_since);
     }
+    pairs.add("session", session_text(&node.session));
+    pairs.add("healthy", if node.healthy { "yes" } else { "no" });
     pairs.add_option("probes", node.probes.as_ref());
     pairs.add_option("address", node.address.as_ref());
     pairs.add_option("connected", node.connected_since);
     pairs.add_option("joined", node.joined_at);
     pairs.add_option("refuses work", node.refuses_work.as_ref());
     pairs.add("running", node.in_flight);
+    pairs.add_option("CPU", node.load.map(|load| format!("{}%", load.cpu_percent)));
     pairs.add("version", &node.version);
     pairs.add("incarnation", node.incarnation);
     let list = |names: &std::collections::BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
@@ -244,9 +332,9 @@ fn page(node: &NodeView, paint: Paint) -> String {
     pairs.add("memory", size::show(node.memory_bytes));
     pairs.add("free disk", size::show(node.disk_available_bytes));
     pairs.add_option("GPUs", Some(gpus.join(", ")).filter(|list| !list.is_empty()));
-    pairs.add("processes", format!("{} at a time", node.capacity.process));
-    pairs.add("wasm", format!("{} at a time", node.capacity.wasm));
-    pairs.add("echo", format!("{} at a time", node.capacity.echo));
+    pairs.add("processes", format!("{} of {} at a time", node.in_use.process, node.capacity.process));
+    pairs.add("wasm", format!("{} of {} at a time", node.in_use.wasm, node.capacity.wasm));
+    pairs.add("echo", format!("{} of {} at a time", node.in_use.echo, node.capacity.echo));
     pairs.add_option("free memory", node.memory_available_bytes.map(size::show));
     let columns = [("PROTECTION", Align::Left), ("IN FORCE", Align::Left), ("HOW", Align::Left)];
     let mut table = Table::new(&columns);
@@ -273,11 +361,11 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_node_is_shown_with_its_capacity_and_protections() {
+    /// A node to show.
+    pub fn node() -> NodeView {
         let protection =
             |name: &str, in_force, how: &str| ProtectionView { name: name.to_owned(), in_force, how: how.to_owned() };
-        let node = NodeView {
+        NodeView {
             id: NodeId(1),
             name: "build-1".to_owned(),
             role: "runner".to_owned(),
@@ -298,15 +386,36 @@ mod tests {
             incarnation: 3,
             version: "0.1.0".to_owned(),
             state: "ready".to_owned(),
+            healthy: true,
+            session: SessionView {
+                node: NodeId(1),
+                state: model::session::SessionState::Ready,
+                number: 2,
+                since: None,
+                by: Some("ann".to_owned()),
+                reason: None,
+            },
             cordon: None,
+            failing: None,
             in_flight: 2,
+            in_use: CapacityView { process: 2, wasm: 0, echo: 0 },
+            load: Some(api::LoadView { cpu_percent: 35, gpu_percent: 0 }),
             capacity: CapacityView { process: 4, wasm: 64, echo: 1000 },
             memory_available_bytes: Some(1 << 30),
             protections: vec![protection("files", true, "landlock"), protection("memory", false, "no cgroups")],
-        };
+        }
+    }
+
+    #[test]
+    fn a_node_is_shown_with_its_capacity_and_protections() {
+        let node = node();
         let listed = table(std::slice::from_ref(&node), Paint::NONE);
         assert!(listed.lines().nth(1).is_some_and(|line| line.ends_with("1.0 GiB  1 of 2")), "{listed}");
         let shown = page(&node, Paint::NONE);
-        assert!(shown.contains("4 at a time\n") && shown.contains("memory      no        no cgroups\n"), "{shown}");
+        assert!(shown.contains("2 ready by ann\n") && shown.contains("35%\n"), "{shown}");
+        assert!(
+            shown.contains("2 of 4 at a time\n") && shown.contains("memory      no        no cgroups\n"),
+            "{shown}"
+        );
     }
 }

@@ -74,6 +74,7 @@ impl Options {
 pub fn classify(error: Error) -> anyhow::Error {
     match error {
         Error::NotLoopback(_)
+        | Error::LeaseOutOfRange { .. }
         | Error::ShardCount { .. }
         | Error::ShardsDiffer { .. }
         | Error::Config { .. }

@@ -2,10 +2,14 @@
 
 use model::message::Capacity;
 
+pub(crate) const DISK_REASON: &str =
+    "the disk of the node is almost full: no new processes and components until there is more room";
+
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
     stopping: bool,
     short_of_memory: bool,
+    short_of_disk: bool,
     /// Why results could not be stored.
     outbox: Option<String>,
 }
@@ -21,6 +25,10 @@ impl Admission {
 
     pub fn set_short_of_memory(&mut self, short: bool) {
         self.short_of_memory = short;
+    }
+
+    pub fn set_short_of_disk(&mut self, short: bool) {
+        self.short_of_disk = short;
     }
 
     pub fn outbox_refusal(&self) -> Option<&str> {
@@ -40,8 +48,8 @@ impl Admission {
     pub fn capacity(&self, full: Capacity) -> Capacity {
         if self.refuses_all() {
             Capacity::default()
-        } else if self.short_of_memory {
-            // Echo jobs need next to no memory.
+        } else if self.short_of_memory || self.short_of_disk {
+            // Echo jobs need next to no memory and no workspace.
             Capacity { process: 0, wasm: 0, ..full }
         } else {
             full
@@ -53,7 +61,8 @@ impl Admission {
         let memory = self.short_of_memory.then(|| {
             "the machine is short of memory: no new processes and components until more is available".to_owned()
         });
-        stopping.or_else(|| self.outbox.clone()).or(memory)
+        let disk = self.short_of_disk.then(|| DISK_REASON.to_owned());
+        stopping.or_else(|| self.outbox.clone()).or(disk).or(memory)
     }
 }
 
@@ -70,6 +79,10 @@ mod tests {
         admission.set_short_of_memory(true);
         assert_eq!(admission.capacity(FULL), Capacity { process: 0, echo: 2, wasm: 0 });
         assert!(admission.reason().unwrap().contains("memory"));
+        admission.set_short_of_disk(true);
+        assert_eq!(admission.reason().unwrap(), DISK_REASON);
+        admission.set_short_of_memory(false);
+        assert_eq!(admission.capacity(FULL), Capacity { process: 0, echo: 2, wasm: 0 });
         admission.set_outbox_refusal(Some("the disk is full".to_owned()));
         assert_eq!(admission.capacity(FULL), Capacity::default());
         assert_eq!(admission.reason().unwrap(), "the disk is full");

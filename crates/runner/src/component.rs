@@ -169,7 +169,7 @@ fn outcome_of(ended: &RunOutcome, stdout: &[u8]) -> Outcome {
             with_message(End::Error, format!("it needed more memory than its limit (`limits.memory_bytes`): {text}"))
         }
         GuestExit::Stopped | GuestExit::TimedOut => Outcome { end: End::Stopped, ..base },
-        GuestExit::HostFailed(text) => with_message(End::Infrastructure, text.clone()),
+        GuestExit::HostFailed(text) => Outcome { usage: base.usage, ..Outcome::of_node_failure(text.clone()) },
     }
 }
 

@@ -3,6 +3,7 @@
 //! It has no thread of its own. Messages are handled on the sender's thread, so that a job that ends immediately costs
 //! no thread switch. Longer attempts run as tasks, under the spawner, or on the threads of the WebAssembly executor.
 
+mod leases;
 mod results;
 mod start;
 mod watch;
@@ -27,7 +28,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use crate::admission::Admission;
 use crate::component::PreparedRun;
 use crate::echo::{self, Delays};
-use crate::in_flight::InFlight;
+use crate::in_flight::{InFlight, SharedLease};
 use crate::options::{Options, Uplink};
 use crate::outbox::OutboxUsage;
 use crate::process::{Env, Note};
@@ -68,6 +69,8 @@ struct State {
     /// Attempts whose files are removed once their end is committed.
     with_files: HashSet<AttemptRef, foldhash::fast::FixedState>,
     admission: Admission,
+    /// Attempts in this process that are being stopped because their lease ran out.
+    expired: HashSet<AttemptRef, foldhash::fast::FixedState>,
     /// Of the durable outbox, if there is one.
     outbox_usage: Option<OutboxUsage>,
     /// WebAssembly runs to start at the end of this round.
@@ -203,10 +206,15 @@ impl Inner {
                 let end = if state.admission.is_stopping() { End::Stopped } else { End::Busy };
                 state.end(shard, attempt_ref, Outcome::of(end));
             }
-            Action::Run { attempt_ref, spec, constraints } => match decode_run(&spec) {
-                Ok(run) => self.start_attempt(state, shard, attempt_ref, run, RunRequest { spec, constraints }, now),
+            Action::Run { attempt_ref, spec, constraints, lease } => match decode_run(&spec) {
+                Ok(run) => {
+                    let request = RunRequest { spec, constraints, lease };
+                    self.start_attempt(state, shard, attempt_ref, run, request, now);
+                    state.hold_lease(shard, attempt_ref, lease);
+                }
                 Err(error) => state.end(shard, attempt_ref, unreadable(&error)),
             },
+            Action::Renewed { leases } => self.renew(state, shard, &leases),
             Action::Stop { attempt_ref } => self.stop(state, shard, attempt_ref),
             Action::Committed { attempts } => {
                 for attempt_ref in attempts {
@@ -228,7 +236,7 @@ impl Inner {
                 state.end(shard, attempt_ref, Outcome::of(End::Stopped));
                 self.ended.notify_waiters();
             }
-            Some(InFlight::Process { stop }) => {
+            Some(InFlight::Process { stop, .. }) => {
                 // Without effect if the attempt has just ended; its end is on the way.
                 if let Some(stop) = stop.take() {
                     let _ = stop.send(());
@@ -272,13 +280,14 @@ impl Inner {
                     Err(error) => return link.send_ended(steady, attempt_ref, unreadable(&error)),
                 };
                 let (stop, stopped) = oneshot::channel();
-                let in_flight = InFlight::Process { stop: Some(stop) };
+                let lease = request.lease.map(SharedLease::new);
+                let in_flight = InFlight::Process { stop: Some(stop), lease: lease.clone() };
                 link.add(attempt_ref, link::InFlight::new(ExecutorKind::Process, in_flight));
                 link.send_accepted(steady, attempt_ref);
                 state.with_files.insert(attempt_ref);
                 let (env, on_start) = (self.env.clone(), self.on_start(shard, attempt_ref));
                 self.supervise(shard, attempt_ref, async move {
-                    process::run(env, attempt_ref, task, process, on_start, stopped).await
+                    process::run(env, attempt_ref, task, process, lease, on_start, stopped).await
                 });
             }
             Run::Wasm(run) => {
@@ -368,7 +377,7 @@ impl Inner {
 
     /// Continues an attempt that an earlier server started.
     fn adopt(self: &Arc<Self>, shard: ShardId, inherited: InheritedAttempt, stopped: oneshot::Receiver<()>) {
-        let InheritedAttempt { attempt_ref, note, progress } = inherited;
+        let InheritedAttempt { attempt_ref, note, progress, .. } = inherited;
         self.state.lock().with_files.insert(attempt_ref);
         // The earlier server may not have delivered its `Started`.
         let (env, on_start) = (self.env.clone(), self.on_start(shard, attempt_ref));
@@ -413,6 +422,7 @@ impl Inner {
     fn end(&self, shard: ShardId, outcomes: Vec<(AttemptRef, Outcome)>) {
         let mut state = self.state.lock();
         for (attempt_ref, outcome) in outcomes {
+            let outcome = state.note_expired(attempt_ref, outcome);
             // The end of a stopped echo job has already been sent.
             if state.links.get(&shard).is_some_and(|link| link.is_in_flight(attempt_ref)) {
                 state.end(shard, attempt_ref, outcome);
@@ -467,5 +477,5 @@ impl Inner {
 }
 
 fn unreadable(error: &model::codec::DecodeError) -> Outcome {
-    failure(End::Infrastructure, format!("this node cannot read the job: {error}"))
+    Outcome::of_node_failure(format!("this node cannot read the job: {error}"))
 }

@@ -26,7 +26,7 @@ mod workspace;
 
 pub use handle::{Handle, StopMode, start};
 pub use options::{Defaults, Options, Uplink};
-pub use orphans::kill_orphans;
+pub use orphans::{HomeId, kill_orphans};
 pub use outbox::{OutboxOptions, OutboxUsage};
 pub use progress::ProgressReport;
 pub use sampling::{CurrentUsage, Sampling};

@@ -9,6 +9,7 @@ use model::id::{Incarnation, NodeId, RunnerId, ShardId, Shards};
 use model::message::{AttemptRef, Capacity, Load, Profile, RunnerFrame};
 use model::time::Millis;
 
+use crate::HomeId;
 use crate::outbox::OutboxOptions;
 use crate::progress::ProgressReport;
 use crate::spawner_client::SpawnerOptions;
@@ -19,6 +20,8 @@ pub struct Options {
     pub id: RunnerId,
     pub incarnation: Incarnation,
     pub node: NodeId,
+    /// Identity of the node's data directory.
+    pub home: HomeId,
     /// Slots per shard.
     pub capacity: Capacity,
     /// Pools, capabilities and labels.

@@ -1,11 +1,12 @@
-//! Memory pressure of the machine: a node stops accepting work before the kernel's OOM killer acts.
+//! Pressure on memory and disk: a node stops accepting work before the kernel's OOM killer acts or writes fail.
 
 use std::fs;
+use std::path::Path;
 
-/// Memory pressure with hysteresis.
+/// Pressure on memory or disk, with hysteresis.
 #[derive(Debug, Clone, Copy)]
 pub struct Pressure {
-    /// With less available memory, nothing new is started.
+    /// With less available memory or room, nothing new is started.
     pub reserve_bytes: u64,
     high: bool,
 }
@@ -15,7 +16,7 @@ impl Pressure {
         Self { reserve_bytes, high: false }
     }
 
-    /// Whether too little memory is available. Once high, pressure falls only at one and a half times the reserve, so
+    /// Whether too little is available. Once high, pressure falls only at one and a half times the reserve, so
     /// that it does not oscillate.
     pub fn is_high(&mut self, available: Option<u64>) -> bool {
         let Some(available) = available else { return false };
@@ -28,6 +29,12 @@ impl Pressure {
 /// Memory available to new programs.
 pub fn available_memory() -> Option<u64> {
     read("/proc/meminfo", "MemAvailable:")
+}
+
+/// Room on the file system of a directory for an ordinary user.
+pub fn available_disk(directory: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(directory).ok()?;
+    Some(disk.f_bavail * disk.f_frsize)
 }
 
 /// Total memory of the machine.

@@ -19,12 +19,17 @@ use model::time::Millis;
 use spawner::protocol::{Bounds, Command, Exit, ExitStatus, Launch, Limit, Profile};
 use tokio::sync::oneshot;
 
-use crate::orphans::{ATTEMPT_VARIABLE, JOB_VARIABLE, NODE_VARIABLE};
+use crate::HomeId;
+use crate::in_flight::SharedLease;
+use crate::orphans::{ATTEMPT_VARIABLE, HOME_VARIABLE, JOB_VARIABLE, NODE_VARIABLE};
 use crate::progress::ProgressReader;
 use crate::spawner_client::{AttemptProgress, SpawnerClient, key_of};
 use crate::workspace::{self, Workspace, failure};
 use crate::{Defaults, Uplink, logs, steady_clock};
 
+/// Message of an attempt whose lease ran out.
+pub(crate) const LEASE_EXPIRED: &str =
+    "it was killed because its lease ran out: its node had not heard from its server for too long";
 /// Environment variable with the workflow id, set for tasks of workflows.
 const WORKFLOW_VARIABLE: &str = "OUTLAST_WORKFLOW";
 /// Interval between reads of a process's progress.
@@ -45,6 +50,7 @@ const SANDBOX_VARIABLES: [(&str, &str); 4] = [
 #[derive(Clone)]
 pub(crate) struct Env {
     pub node: NodeId,
+    pub home: HomeId,
     pub logs: PathBuf,
     pub scratch: PathBuf,
     pub stop_grace: Duration,
@@ -74,6 +80,9 @@ pub(crate) struct Note {
     /// When the program was launched, on the machine's monotonic clock.
     #[cbor(n(5), default)]
     pub launched_at: Option<u64>,
+    /// Lease of an exclusive attempt: how long it lasts after a renewal.
+    #[cbor(n(6), default)]
+    pub lease_ms: Option<u64>,
 }
 
 impl Note {
@@ -87,7 +96,7 @@ impl Note {
         };
         let (outputs, output_bytes) = (task.outputs.clone(), task.limits.output_bytes);
         let launched_at = Some(steady_clock::now().0);
-        Self { outputs, output_bytes, worker, program, reports_progress, launched_at }
+        Self { outputs, output_bytes, worker, program, reports_progress, launched_at, lease_ms: None }
     }
 
     pub fn decode(bytes: &[u8]) -> Self {
@@ -102,9 +111,15 @@ pub(crate) async fn run(
     attempt_ref: AttemptRef,
     task: Task,
     process: ProcessRun,
+    lease: Option<SharedLease>,
     on_start: impl FnOnce() + Send,
     stopped: oneshot::Receiver<()>,
 ) -> Outcome {
+    if lease.is_some() && !env.spawner.keeps_leases() {
+        // Not announced to the shards. An attempt that nobody would kill must not start.
+        let message = "the running spawner is of an older version and cannot run exclusive jobs";
+        return failure(End::Infrastructure, message.to_owned());
+    }
     if task.sandbox == Sandbox::None && !env.defaults.allow_unsandboxed {
         let message = "this server runs no process without a sandbox (`allow_unsandboxed` in its configuration)";
         return failure(End::Fatal, message.to_owned());
@@ -113,8 +128,8 @@ pub(crate) async fn run(
         Ok(workspace) => workspace,
         Err(outcome) => return outcome,
     };
-    let note = Note::of(&task);
-    match launch(&env, attempt_ref, &task, &process, &workspace, &note) {
+    let note = Note { lease_ms: lease.as_ref().map(|lease| lease.duration().0), ..Note::of(&task) };
+    match launch(&env, attempt_ref, &task, &process, &workspace, &note, lease.as_ref()) {
         Ok(progress) => supervise(&env, attempt_ref, &note, progress, on_start, stopped).await,
         Err(outcome) => *outcome,
     }
@@ -127,9 +142,10 @@ fn launch(
     process: &ProcessRun,
     workspace: &Workspace,
     note: &Note,
+    lease: Option<&SharedLease>,
 ) -> Result<AttemptProgress, Box<Outcome>> {
     let setup_failed = |what: &str, error: std::io::Error| {
-        Box::new(failure(End::Infrastructure, format!("the attempt could not be set up: {what}: {error}")))
+        Box::new(Outcome::of_node_failure(format!("the attempt could not be set up: {what}: {error}")))
     };
     let launch = Launch {
         command: workspace::command(process, workspace.bundle.as_ref())?,
@@ -144,6 +160,7 @@ fn launch(
         worker: workspace.worker.clone(),
         bounds: bounds(env, task, workspace.path.is_some()),
         note: minicbor::to_vec(note).unwrap_or_default(),
+        lease_until: lease.map(SharedLease::until),
     };
     let log = logs::create(&logs::path(&env.logs, attempt_ref))
         .map_err(|error| setup_failed("create its log file", error))?;
@@ -179,6 +196,7 @@ fn environment(
     }
     variables.extend(process.env.clone());
     variables.insert(NODE_VARIABLE.to_owned(), env.node.to_string());
+    variables.insert(HOME_VARIABLE.to_owned(), env.home.to_string());
     variables.insert(JOB_VARIABLE.to_owned(), attempt_ref.job.to_string());
     variables.insert(ATTEMPT_VARIABLE.to_owned(), attempt_ref.attempt.to_string());
     variables.into_iter().collect()
@@ -237,7 +255,7 @@ pub(crate) async fn supervise(
     };
     match exit {
         Ok(exit) => finish(env, attempt_ref, note, exit).await,
-        Err(_) => failure(End::Infrastructure, "the node's spawner could not be reached".to_owned()),
+        Err(_) => Outcome::of_node_failure("the node's spawner could not be reached".to_owned()),
     }
 }
 
@@ -352,6 +370,9 @@ fn outcome_of(exit: &Exit, note: &Note) -> Outcome {
         ExitStatus::Signalled { signal } => Outcome { signal: Some(signal), ..Outcome::of(End::Error) },
         _ => Outcome::of(End::Error),
     };
+    if exit.lease_expired {
+        return Outcome { end: End::LeaseExpired, message: Some(LEASE_EXPIRED.to_owned()), ..base };
+    }
     if exit.stopped {
         return Outcome { end: End::Stopped, ..base };
     }
@@ -367,10 +388,10 @@ fn outcome_of(exit: &Exit, note: &Note) -> Outcome {
         ExitStatus::Refused { reason } => with_message(End::Fatal, format!("it was not started: {reason}")),
         ExitStatus::SetupFailed { step, errno } => {
             let error = std::io::Error::from_raw_os_error(*errno);
-            with_message(End::Infrastructure, format!("the attempt could not be set up: {step}: {error}"))
+            Outcome::of_node_failure(format!("the attempt could not be set up: {step}: {error}"))
         }
         ExitStatus::OverLimit { limit: Limit::Disk } => {
-            with_message(End::Infrastructure, "it was killed because the node's disk is almost full".to_owned())
+            Outcome::of_node_failure("it was killed because the node's disk is almost full".to_owned())
         }
         ExitStatus::OverLimit { limit } => with_message(End::Error, limit_message(*limit, note)),
         ExitStatus::Lost { reason } => with_message(End::Infrastructure, reason.clone()),

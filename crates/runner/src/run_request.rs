@@ -8,6 +8,8 @@ use model::verdict::Constraints;
 pub(crate) struct RunRequest {
     pub spec: Bytes,
     pub constraints: Option<Box<Constraints>>,
+    /// Of an exclusive attempt.
+    pub lease: Option<link::Lease>,
 }
 
 impl RunRequest {

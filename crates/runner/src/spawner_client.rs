@@ -17,7 +17,7 @@ use spawner::{Channel, ClaimedSpawner, InFlightAttempt};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::kill_orphans;
+use crate::{HomeId, kill_orphans};
 
 /// Interval between tries to reach or start a spawner.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
@@ -61,6 +61,8 @@ struct Shared {
     reports_start: AtomicBool,
     /// Whether the spawner can hold tethers.
     holds_tethers: AtomicBool,
+    /// Whether the spawner kills attempts whose lease has run out.
+    keeps_leases: AtomicBool,
     /// Counts the connections to spawners.
     generation: watch::Sender<u64>,
 }
@@ -70,6 +72,8 @@ struct Shared {
 pub(crate) struct InheritedAttempt {
     pub attempt_ref: AttemptRef,
     pub note: Vec<u8>,
+    /// When its lease runs out.
+    pub lease_until: Option<u64>,
     pub progress: AttemptProgress,
 }
 
@@ -111,7 +115,11 @@ pub(crate) struct SpawnerClient {
 
 impl SpawnerClient {
     /// Starts the connection task of a claimed spawner.
-    pub fn new(settings: SpawnerOptions, node: NodeId, claimed: ClaimedSpawner) -> (Self, Vec<InheritedAttempt>) {
+    pub fn new(
+        settings: SpawnerOptions,
+        node: (NodeId, HomeId),
+        claimed: ClaimedSpawner,
+    ) -> (Self, Vec<InheritedAttempt>) {
         let (commands, inbox) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             pending: Mutex::default(),
@@ -119,12 +127,13 @@ impl SpawnerClient {
             samples: watch::Sender::new(Vec::new()),
             reports_start: AtomicBool::new(claimed.reports_start),
             holds_tethers: AtomicBool::new(claimed.holds_tethers),
+            keeps_leases: AtomicBool::new(claimed.keeps_leases),
             generation: watch::Sender::new(1),
         });
         let ClaimedSpawner { channel, child, in_flight, .. } = claimed;
         let this = Self { commands, shared: shared.clone() };
         // Before the connection task starts: an exit must find its receiver.
-        let inherited = in_flight.into_iter().map(|InFlightAttempt { key, exit, note, started }| {
+        let inherited = in_flight.into_iter().map(|InFlightAttempt { key, exit, note, started, lease_until }| {
             let (mut pending, progress) = PendingAttempt::new();
             if started {
                 pending.note_start();
@@ -133,7 +142,7 @@ impl SpawnerClient {
                 Some(exit) => drop(pending.exit.send(exit)),
                 None => drop(this.shared.pending.lock().insert(key, pending)),
             }
-            InheritedAttempt { attempt_ref: attempt_of(key), note, progress }
+            InheritedAttempt { attempt_ref: attempt_of(key), note, lease_until, progress }
         });
         let inherited = inherited.collect();
         reap_in_background(child);
@@ -155,6 +164,11 @@ impl SpawnerClient {
     pub fn send(&self, command: Command, descriptors: Vec<OwnedFd>) {
         // Fails only while this node stops.
         let _ = self.commands.send((command, descriptors));
+    }
+
+    /// Whether the spawner kills attempts whose lease has run out. One of an older version does not.
+    pub fn keeps_leases(&self) -> bool {
+        self.shared.keeps_leases.load(Ordering::Relaxed)
     }
 
     /// Passes a tether to the spawner. `false` if the spawner cannot hold it.
@@ -209,7 +223,7 @@ impl AsRawFd for Socket {
 /// Connection task: forwards messages both ways until all handles are dropped.
 async fn serve(
     settings: SpawnerOptions,
-    node: NodeId,
+    node: (NodeId, HomeId),
     mut channel: Channel,
     mut inbox: mpsc::UnboundedReceiver<Message>,
     shared: Arc<Shared>,
@@ -230,14 +244,14 @@ async fn serve(
 }
 
 /// Reconnects to the spawner, or starts a new one. Either reports its attempts in flight.
-async fn reconnect(settings: &SpawnerOptions, node: NodeId, shared: &Shared) -> Channel {
+async fn reconnect(settings: &SpawnerOptions, (node, home): (NodeId, HomeId), shared: &Shared) -> Channel {
     loop {
         let settings = settings.clone();
         let claimed = tokio::task::spawn_blocking(move || {
             let claimed = settings.claim()?;
             if claimed.child.is_some() {
                 // The previous spawner is dead. Its unsandboxed attempts may have left processes behind.
-                kill_orphans(node);
+                kill_orphans(node, home);
             }
             io::Result::Ok(claimed)
         });
@@ -249,6 +263,7 @@ async fn reconnect(settings: &SpawnerOptions, node: NodeId, shared: &Shared) -> 
                 }
                 shared.reports_start.store(claimed.reports_start, Ordering::Relaxed);
                 shared.holds_tethers.store(claimed.holds_tethers, Ordering::Relaxed);
+                shared.keeps_leases.store(claimed.keeps_leases, Ordering::Relaxed);
                 resolve_pending(shared, claimed.in_flight);
                 *shared.protections.lock() = claimed.protections;
                 reap_in_background(claimed.child);
@@ -280,8 +295,7 @@ fn resolve_pending(shared: &Shared, in_flight: Vec<InFlightAttempt>) {
             Some(Some(exit)) => exit,
             None => {
                 let status = ExitStatus::Lost { reason: "the node's spawner died, and the attempt with it".to_owned() };
-                let ended_at = 0;
-                Exit { status, stopped: false, cpu_us: 0, memory_peak_bytes: 0, ended_at, log_errno: None }
+                Exit::without_usage(status, 0)
             }
         };
         let _ = attempt.exit.send(exit);

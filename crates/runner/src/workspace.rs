@@ -41,7 +41,9 @@ pub(crate) fn blob_failure(error: &blobs::Error) -> Outcome {
         | blobs::Error::BadManifest { .. } => End::Fatal,
         _ => End::Infrastructure,
     };
-    failure(end, error.to_string())
+    // The node's own disk. Everything else may be the fault of the blob store or the control node.
+    let node_at_fault = matches!(error, blobs::Error::Io { .. } | blobs::Error::Full { .. });
+    Outcome { node_at_fault: node_at_fault && end == End::Infrastructure, ..failure(end, error.to_string()) }
 }
 
 pub(crate) fn failure(end: End, message: String) -> Outcome {
@@ -67,7 +69,7 @@ pub(crate) async fn create(
     }
     let path = scratch.join(directory_name(attempt_ref));
     create_directories(&path).map_err(|error| {
-        failure(End::Infrastructure, format!("the attempt could not be set up: create `{}`: {error}", path.display()))
+        Outcome::of_node_failure(format!("the attempt could not be set up: create `{}`: {error}", path.display()))
     })?;
     let mut workspace = Workspace::default();
     for (name, blob) in &task.inputs {
@@ -82,7 +84,7 @@ pub(crate) async fn create(
             let link = path.join("worker");
             let linked = std::fs::remove_dir(&link).and_then(|()| std::os::unix::fs::symlink(bundle.path(), &link));
             linked.map_err(|error| {
-                failure(End::Infrastructure, format!("the attempt could not be set up: link the worker: {error}"))
+                Outcome::of_node_failure(format!("the attempt could not be set up: link the worker: {error}"))
             })?;
         }
         workspace.worker = directory;

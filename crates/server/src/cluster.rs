@@ -19,6 +19,7 @@ use std::time::Duration;
 use blobs::Blobs;
 use fabric::{Driver, DriverOptions, Keyring};
 use model::id::{Incarnation, NodeId, Shards};
+use model::node::NodeStarts;
 use model::time::Millis;
 use parking_lot::{Mutex, RwLock};
 use store::Store;
@@ -31,6 +32,8 @@ use crate::clock;
 use crate::document::SharedDocument;
 use crate::error::Error;
 use crate::inbox::Inbox;
+use crate::node_control::NodeControl;
+use crate::node_news::NodeNews;
 use crate::options::ClusterOptions;
 
 pub(crate) use local_address::towards as local_address_towards;
@@ -59,6 +62,8 @@ pub(crate) struct Shared {
     blobs: Blobs,
     peers: Peers,
     watch: Arc<NodeWatch>,
+    control: Arc<NodeControl>,
+    news: NodeNews,
     record: SharedDocument<ClusterRecord>,
     /// The nodes of the record: requests are authorised without reading the store.
     members: RwLock<BTreeMap<NodeId, JoinedNode>>,
@@ -74,6 +79,15 @@ impl Shared {
         *self.members.write() = record.nodes;
         Ok(())
     }
+
+    /// Nodes of the record that have been connected are lost if they do not return.
+    fn await_nodes(&self, record: &ClusterRecord, grace: Millis) {
+        for (node, joined) in &record.nodes {
+            if let Some(newest) = joined.newest {
+                self.watch.await_return(*node, newest.incarnation, grace);
+            }
+        }
+    }
 }
 
 /// Who this node is.
@@ -86,6 +100,7 @@ pub(crate) struct ControlNode {
     pub inboxes: Vec<Inbox>,
     pub blobs: Blobs,
     pub peers: Peers,
+    pub control: Arc<NodeControl>,
     pub store: Arc<dyn Store>,
 }
 
@@ -121,14 +136,18 @@ pub(crate) struct NewToken {
 impl Cluster {
     /// Listens if nodes can join or have joined.
     pub async fn open(control: ControlNode) -> Result<Arc<Self>, Error> {
-        let ControlNode { node, incarnation, data_dir, options, shards, inboxes, blobs, peers, store } = control;
+        let ControlNode { node, incarnation, data_dir, options, shards, inboxes, blobs, peers, control, store } =
+            control;
         let watch = Arc::new(NodeWatch::new(Millis(options.adopt_grace_ms), inboxes.clone()));
+        let news = NodeNews::new(&inboxes);
         let shared = Arc::new(Shared {
             shards,
             inboxes,
             blobs,
             peers,
             watch,
+            control,
+            news,
             record: SharedDocument::new(store.clone(), RECORD),
             members: RwLock::default(),
             changing: Mutex::default(),
@@ -146,6 +165,7 @@ impl Cluster {
         let record = blocking(move || {
             let record = opened.shared.record.read()?;
             *opened.shared.members.write() = record.nodes.clone();
+            opened.shared.await_nodes(&record, Millis(opened.options.reconnect_grace_ms));
             for (node, report) in opened.reports.read()?.reports {
                 opened.shared.peers.set_report(node, report);
             }
@@ -169,6 +189,22 @@ impl Cluster {
     /// The runner nodes that have joined.
     pub fn nodes(&self) -> BTreeMap<NodeId, JoinedNode> {
         self.shared.members.read().clone()
+    }
+
+    pub fn has_nodes(&self) -> bool {
+        !self.shared.members.read().is_empty()
+    }
+
+    /// The starts of a node that this cluster knows.
+    pub fn starts(&self, node: NodeId) -> NodeStarts {
+        if node == self.node {
+            return NodeStarts { newest: self.incarnation, is_connected: true };
+        }
+        let newest = self.node(node).and_then(|joined| joined.newest);
+        NodeStarts {
+            newest: newest.map_or(Incarnation(0), |start| start.incarnation),
+            is_connected: self.shared.peers.get(node).is_some(),
+        }
     }
 
     pub fn node(&self, node: NodeId) -> Option<JoinedNode> {
@@ -294,7 +330,7 @@ impl Cluster {
         })?;
         // Its work is given to others.
         self.shared.peers.forget(node, &self.shared.watch);
-        Ok(())
+        self.shared.control.forget(node)
     }
 
     /// Stores the reports of nodes, for the next start. Blocks on the store.

@@ -11,6 +11,9 @@ pub enum Error {
     )]
     NotLoopback(SocketAddr),
 
+    #[error("`exclusive_lease_ms` is {lease_ms}: a lease must last for several heartbeats, from 5000 to 3600000 ms")]
+    LeaseOutOfRange { lease_ms: u64 },
+
     #[error("cannot listen on {address}: {source}. Is another server running? Choose another address with --listen")]
     Listen { address: SocketAddr, source: std::io::Error },
 
@@ -83,6 +86,7 @@ impl Error {
             Self::Panicked(_) => true,
             Self::Shard(error) => error.is_transient(),
             Self::NotLoopback(_)
+            | Self::LeaseOutOfRange { .. }
             | Self::Listen { .. }
             | Self::ShardCount { .. }
             | Self::ShardsDiffer { .. }

@@ -109,8 +109,10 @@ pub(crate) struct Status {
     pub suspended_workflows: usize,
     pub open_scans: usize,
     pub runners: u32,
-    /// Attempts in flight of each runner, updated twice a second.
-    pub in_flight: BTreeMap<RunnerId, u32>,
+    /// Attempts in flight of each runner by executor, updated twice a second.
+    pub in_flight: BTreeMap<RunnerId, [u32; ExecutorKind::ALL.len()]>,
+    /// How the runners have done, updated twice a second.
+    pub health: Vec<engine::RunnerHealth>,
     pub ready: [usize; ExecutorKind::ALL.len()],
     pub with_runners: [u32; ExecutorKind::ALL.len()],
     pub commits: u64,

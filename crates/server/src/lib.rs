@@ -15,6 +15,7 @@ mod local_runner;
 mod measures;
 mod node;
 mod node_control;
+mod node_news;
 mod options;
 mod plans;
 mod policy;

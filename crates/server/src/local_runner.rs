@@ -41,6 +41,8 @@ pub(crate) fn profile(execution: &Execution) -> Profile {
         pools: execution.runner.pools.clone(),
         capabilities: execution.runner.capabilities.clone(),
         labels: execution.runner.labels.clone(),
+        // Known once the spawner is.
+        keeps_leases: false,
     }
 }
 
@@ -58,12 +60,14 @@ pub(crate) async fn start(
         scratch: data.join("scratch"),
         workers: data.join("work/cache/workers"),
     };
+    let home = runner::HomeId::of(&data)?;
     let mut wasm = wasm::Options::new(data.join("wasm"));
     wasm.slots = execution.wasm_threads();
     let options = runner::Options {
         id: RunnerId(node.0),
         incarnation,
         node,
+        home,
         capacity: capacity(execution, shards),
         profile: Arc::new(profile(execution)),
         shards,
@@ -83,7 +87,8 @@ pub(crate) async fn start(
         spawner: runner::SpawnerOptions {
             options: spawner::Options {
                 directories,
-                node: node.to_string(),
+                // The control groups of a copied data directory are others.
+                node: format!("{node}-{home}"),
                 unclaimed_timeout: Duration::from_millis(execution.unclaimed_ms),
                 unclaimed_idle_timeout: UNCLAIMED_IDLE,
                 first_user: execution.sandbox_first_user,

@@ -111,14 +111,14 @@ impl Node {
         let shards = shard_count(store.as_ref(), options.shards)?;
         let (inboxes, receivers): (Vec<Inbox>, Vec<InboxReceiver>) = shards.all().map(|_| Inbox::new()).unzip();
         let policy = PolicyChecks::open(&options, inboxes.clone())?;
-        let nodes = open_node_control(store.clone(), policy.clone(), inboxes.clone()).await?;
+        let nodes = open_node_control(&store, policy.clone(), inboxes.clone(), options.failing_rule()).await?;
         let scanning = Scanning::start(scanning::ScanContext {
             store: store.clone(),
             blobs: blobs.clone(),
             policy: policy.clone(),
         });
-        let runner = start_runner(&options, &store, shards, &blobs, &inboxes).await?;
         let peers = Peers::default();
+        let runner = start_runner(&options, &store, shards, &blobs, &inboxes, peers.clone()).await?;
         let (failures, failure) = failure_channel();
         let (fetches, fetch_requests) = FetchSender::new();
         let plans: Arc<Plans> = Arc::default();
@@ -167,6 +167,7 @@ impl Node {
             inboxes: inboxes.clone(),
             blobs: blobs.clone(),
             peers,
+            control: nodes.clone(),
             store: store.clone(),
         };
         let mut node = Self {
@@ -213,14 +214,14 @@ impl Node {
             plans,
             audit_key,
             nodes: nodes.clone(),
-            cluster,
+            cluster: cluster.clone(),
             hardware,
             execution: options.execution(),
             data_dir: options.data_dir.clone(),
             commits,
         };
         tokio::spawn(policy.reload_periodically(self.stopping.subscribe()));
-        tokio::spawn(nodes.enforce(self.stopping.subscribe()));
+        tokio::spawn(nodes.enforce(cluster, self.stopping.subscribe()));
         self.app.open(core);
         tokio::spawn(janitor::run_janitor(janitor::Janitor {
             store: Arc::downgrade(&(self.store.clone() as Arc<dyn Store>)),
@@ -309,11 +310,13 @@ async fn detect_hardware() -> Result<Hardware, Error> {
 }
 
 async fn open_node_control(
-    store: Arc<dyn Store>,
+    store: &Arc<Embedded>,
     policy: PolicyChecks,
     inboxes: Vec<Inbox>,
+    rule: engine::FailingRule,
 ) -> Result<Arc<NodeControl>, Error> {
-    let opened = tokio::task::spawn_blocking(move || NodeControl::open(store, policy, inboxes)).await;
+    let (store, own) = (store.clone(), (store.node(), store.incarnation()));
+    let opened = tokio::task::spawn_blocking(move || NodeControl::open(store, policy, inboxes, own, rule)).await;
     Ok(Arc::new(opened.map_err(|error| Error::Panicked(error.to_string()))??))
 }
 
@@ -324,10 +327,11 @@ async fn start_runner(
     shards: Shards,
     blobs: &Blobs,
     inboxes: &[Inbox],
+    peers: Peers,
 ) -> Result<runner::Handle, Error> {
     let (node, incarnation) = (store.node(), store.incarnation());
     let local = LocalRunner { node, incarnation, shards, data_dir: &options.data_dir, blobs, outbox_bytes_max: None };
-    let uplink = Arc::new(Uplink { runner: RunnerId(node.0), inboxes: inboxes.to_vec() });
+    let uplink = Arc::new(Uplink { runner: RunnerId(node.0), inboxes: inboxes.to_vec(), peers });
     local_runner::start(&options.execution(), local, uplink).await
 }
 

@@ -10,8 +10,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::Config;
+use engine::{Config, EXCLUSIVE_LEASE_MIN, FailingRule};
 use model::id::{ShardId, Shards};
+use model::limits::LEASE_MAX;
 use model::time::Millis;
 use serde::Deserialize;
 use store::Store;
@@ -95,6 +96,12 @@ pub struct Options {
     /// Delay before the first retry. Doubles with each retry up to `retry_longest_ms`.
     pub retry_first_ms: u64,
     pub retry_longest_ms: u64,
+    /// Lease of exclusive jobs: an attempt is killed this long after its node last heard from the server. From 5 s to an hour.
+    pub exclusive_lease_ms: u64,
+    /// A node on which so many distinct jobs fail through its own fault within `cordon_window_ms`, with no success in
+    /// between, is cordoned. 0: never.
+    pub cordon_after_jobs: usize,
+    pub cordon_window_ms: u64,
     /// Explicitly created queues are deleted after this time without work.
     pub queue_idle_ms: u64,
     /// Time between SIGTERM and SIGKILL.
@@ -160,6 +167,9 @@ impl Default for Options {
             runner: RunnerOptions::default(),
             retry_first_ms: config.retry_backoff.first.0,
             retry_longest_ms: config.retry_backoff.longest.0,
+            exclusive_lease_ms: config.exclusive_lease.0,
+            cordon_after_jobs: FailingRule::default().jobs_min,
+            cordon_window_ms: FailingRule::default().window.0,
             queue_idle_ms: config.queue_idle_expiry.0,
             stop_grace_ms: 5_000,
             log_bytes_max: 16 << 20,
@@ -234,6 +244,9 @@ impl Options {
         if !self.listen.ip().is_loopback() && !self.insecure {
             return Err(Error::NotLoopback(self.listen));
         }
+        if !(EXCLUSIVE_LEASE_MIN..=LEASE_MAX).contains(&Millis(self.exclusive_lease_ms)) {
+            return Err(Error::LeaseOutOfRange { lease_ms: self.exclusive_lease_ms });
+        }
         Ok(())
     }
 
@@ -250,6 +263,10 @@ impl Options {
         execution_of!(self)
     }
 
+    pub(crate) fn failing_rule(&self) -> FailingRule {
+        FailingRule { jobs_min: self.cordon_after_jobs, window: Millis(self.cordon_window_ms) }
+    }
+
     pub(crate) fn engine(&self, shard: ShardId, shards: Shards, jitter_key: [u8; 32]) -> Config {
         let mut config = Config::new(shard, shards);
         config.live_jobs_max = self.live_jobs_max;
@@ -259,8 +276,10 @@ impl Options {
         config.approval_expiry = Millis(self.approval_expiry_ms);
         config.runtime_max = (self.running_max_ms > 0).then_some(Millis(self.running_max_ms));
         config.jitter_key = jitter_key;
+        config.runner_grace = Millis(self.cluster.reconnect_grace_ms);
         config.retry_backoff.first = Millis(self.retry_first_ms);
         config.retry_backoff.longest = Millis(self.retry_longest_ms.max(self.retry_first_ms));
+        config.exclusive_lease = Millis(self.exclusive_lease_ms);
         config.queue_idle_expiry = Millis(self.queue_idle_ms);
         // A runner waits for the grace period before it can confirm a stop.
         config.stop_timeout = Millis(self.stop_grace_ms) + config.stop_timeout;

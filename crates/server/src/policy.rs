@@ -3,7 +3,7 @@
 //! Shards request a check after the commit of a job and receive the decision as an input. A cached decision is attached
 //! to the submit and makes the check unnecessary.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -236,10 +236,10 @@ impl PolicyChecks {
         true
     }
 
-    /// Sets the runners that get no new attempts.
-    pub fn cordon(&self, cordoned: BTreeSet<RunnerId>) {
+    /// Sets the runners that get no new attempts, and those of them that failed distinct jobs since a time.
+    pub fn cordon(&self, cordoned: BTreeSet<RunnerId>, failing: BTreeMap<RunnerId, Millis>) {
         let mut settings = self.0.settings.write();
-        *settings = Arc::new(Settings { cordoned, ..(**settings).clone() });
+        *settings = Arc::new(Settings { cordoned, failing, ..(**settings).clone() });
         self.send_settings(&settings);
     }
 

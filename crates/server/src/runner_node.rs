@@ -220,8 +220,10 @@ async fn open_identity(
         }
         (Some(identity), Some(token)) if identity.validity().until <= clock::now() => {
             tracing::warn!("the certificate of this node has expired; it joins again");
-            join_cluster(options, node, directory, control, &token, on_event).await
+            let joined = join_cluster(options, node, directory, control, &token, on_event).await;
+            joined.map_err(|error| Error::Cluster(format!("{}: {error}", expired(&identity))))
         }
+        (Some(identity), None) if identity.validity().until <= clock::now() => Err(Error::Cluster(expired(&identity))),
         (Some(identity), _) => Ok(identity),
         (None, None) => Err(Error::Cluster(
             "this data directory has not joined a cluster: create a token with `outlast nodes join-token` \
@@ -230,6 +232,16 @@ async fn open_identity(
         )),
         (None, Some(token)) => join_cluster(options, node, directory, control, &token, on_event).await,
     }
+}
+
+/// What to do about an expired certificate. The control node does not accept it, so it cannot be renewed.
+fn expired(identity: &Identity) -> String {
+    let (node, until) = (identity.node().node, model::time::Timestamp(identity.validity().until));
+    format!(
+        "the certificate of this node expired at {until}. On the control node, remove the node with \
+         `outlast nodes rm {node}` and create a token with `outlast nodes join-token`; then start this node again with \
+         --token. Its data directory can stay"
+    )
 }
 
 async fn join_cluster(
@@ -418,7 +430,10 @@ async fn follow(state: Arc<State>, mut memory: Memory, mut events: mpsc::Receive
                 if let Some(refused) = errors.iter().find(is_removal) {
                     state.removed.send_replace(Some(refused.to_string()));
                 }
-                let reasons = errors.iter().map(ConnectError::to_string).collect();
+                let mut reasons: Vec<String> = errors.iter().map(ConnectError::to_string).collect();
+                if state.identity.validity().until <= clock::now() {
+                    reasons.insert(0, expired(&state.identity));
+                }
                 (state.on_event)(RunnerNodeEvent::Unreachable { reasons });
             }
         }

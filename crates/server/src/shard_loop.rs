@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use engine::{Answer, Effect, Input, RequestId, SignRequest};
 use hashbrown::HashMap;
-use model::id::{Epoch, Incarnation, JobId, RunnerId, ShardId, Shards, WorkflowId};
+use model::id::{Epoch, Incarnation, JobId, NodeId, RunnerId, ShardId, Shards, WorkflowId};
 use model::job::{Job, Outcome};
 use model::json::Json;
 use model::message::{AttemptRef, Load, RunnerFrame, ToRunner};
@@ -19,6 +19,7 @@ use store::Store;
 use tokio::sync::oneshot;
 
 use crate::clock;
+use crate::cluster::Peers;
 use crate::error::Error;
 use crate::fetcher::FetchSender;
 use crate::inbox::{EndWatch, Inbox, InboxReceiver, Message, Watch, WorkflowWatch};
@@ -320,6 +321,7 @@ impl<'a> ShardLoop<'a> {
         if self.now.steady >= self.counted_at + COUNT_INTERVAL {
             self.counted_at = self.now.steady;
             status.in_flight = shard.in_flight().collect();
+            status.health = shard.runner_health();
         }
         status.commits += self.commits - std::mem::replace(&mut self.published_commits, self.commits);
         status.stale_replies += stale_replies;
@@ -344,6 +346,7 @@ fn watch<K: Eq + Hash, T>(watchers: &mut Map<K, Vec<oneshot::Sender<T>>>, key: K
 pub(crate) struct Uplink {
     pub runner: RunnerId,
     pub inboxes: Vec<crate::inbox::Inbox>,
+    pub peers: Peers,
 }
 
 impl runner::Uplink for Uplink {
@@ -354,6 +357,7 @@ impl runner::Uplink for Uplink {
     }
 
     fn load(&self, incarnation: Incarnation, load: Load) {
+        self.peers.set_load(NodeId(self.runner.0), load);
         for inbox in &self.inboxes {
             let _ = inbox.post(Message::Input(Box::new(Input::Load { runner: self.runner, incarnation, load })));
         }

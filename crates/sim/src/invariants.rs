@@ -2,7 +2,7 @@
 //! state.
 //!
 //! Numbers group them: 1 nothing is lost, 2 terminal states are final, 3 single writer per shard, 4 policy before start,
-//! 5 limits and order, 6 rollback, 8 counters.
+//! 5 limits and order, 6 rollback, 7 exclusive jobs, 8 counters.
 
 mod audit;
 mod input_policy;
@@ -175,6 +175,14 @@ pub fn invariant_terminal_is_final(before: &Job, after: &Job) -> Checked {
     })?;
     require(after.retries >= before.retries + reopened, NAME, || {
         format!("a reschedule did not use a retry: {}", describe(after))
+    })
+}
+
+/// 7: no two attempts of an exclusive job run at the same time.
+pub fn invariant_exclusive_attempts_run_alone(attempt_ref: AttemptRef, beside: Option<AttemptRef>) -> Checked {
+    require(beside.is_none(), "invariant_exclusive_attempts_run_alone", || {
+        let AttemptRef { job, attempt } = attempt_ref;
+        format!("attempt {attempt} of {job} starts while attempt {} runs", beside.map_or(0, |it| it.attempt.0))
     })
 }
 

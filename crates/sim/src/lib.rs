@@ -11,6 +11,7 @@ mod cluster;
 mod coverage;
 mod crash;
 mod definitions;
+mod exclusive;
 mod failover;
 mod host;
 pub mod invariants;

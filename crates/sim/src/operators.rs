@@ -118,7 +118,8 @@ impl World {
         self.publish_settings(Settings { topics, ..Settings::clone(&self.operators.newest_settings()) });
     }
 
-    /// Cordons a runner or ends its cordon. A cordoned runner may be drained: its attempts are taken back.
+    /// Cordons a runner or ends its cordon. A cordoned runner may be drained: its attempts are taken back. Or it is given
+    /// up: its jobs end.
     pub(crate) fn cordon_or_uncordon(&mut self) {
         let index = self.rng.index(self.runners.len());
         let runner = self.runners[index].id;
@@ -129,13 +130,23 @@ impl World {
         self.coverage.count_fault(Fault::RunnerCordoned);
         cordoned.insert(runner);
         self.publish_cordons(cordoned);
-        if self.rng.one_in(2) {
+        let node = NodeId(runner.0);
+        if self.rng.one_in(8) {
+            self.coverage.count_fault(Fault::RunnerAbandoned);
+            self.ledger.audit.record_named_request(engine::abandoned_message(node), Action::Abandoned);
+            self.deliver_to_all(|| Inbound::AbandonAll { runner });
+        } else if self.rng.one_in(2) {
             self.coverage.count_fault(Fault::RunnerDrained);
-            self.ledger.audit.record_named_request(engine::drained_message(NodeId(runner.0)), Action::Retracted);
-            for shard in 0..self.hosts.len() {
-                let delay = self.rng.below(2 * self.scenario.settings_delay_max);
-                self.after(delay, Event::Deliver { shard, inbound: Inbound::RetractAll { runner } });
-            }
+            self.ledger.audit.record_named_request(engine::drained_message(node), Action::Retracted);
+            self.deliver_to_all(|| Inbound::RetractAll { runner });
+        }
+    }
+
+    /// Each shard receives it after a delay of its own.
+    fn deliver_to_all(&mut self, inbound: impl Fn() -> Inbound) {
+        for shard in 0..self.hosts.len() {
+            let delay = self.rng.below(2 * self.scenario.settings_delay_max);
+            self.after(delay, Event::Deliver { shard, inbound: inbound() });
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use link::{Action, InFlight, RunnerEnd};
+use link::{Action, InFlight, Lease, RunnerEnd};
 use model::id::{Incarnation, RunnerId};
 use model::job::{End, Outcome};
 use model::message::{AttemptRef, Capacity, RunnerFrame, ToRunner};
@@ -25,7 +25,7 @@ const POLL_EVERY: Time = link::HEARTBEAT.0;
 pub struct Runner {
     pub id: RunnerId,
     /// Drift of its steady clock, in parts per million.
-    drift_ppm: i64,
+    pub drift_ppm: i64,
     pub incarnation: Incarnation,
     up: bool,
     partitioned: bool,
@@ -44,6 +44,10 @@ pub struct Runner {
     pub orphans: BTreeMap<usize, BTreeMap<AttemptRef, Orphan>>,
     /// Attempts this incarnation recovered at its start.
     pub recovered: BTreeSet<AttemptRef>,
+    /// Leases of attempts left to the spawner.
+    pub orphan_leases: BTreeMap<AttemptRef, Lease>,
+    /// When its leases are checked next.
+    pub lease_check_at: Option<Time>,
 }
 
 /// Connection to one shard.
@@ -73,6 +77,8 @@ impl Runner {
             succeeded: BTreeSet::new(),
             orphans: BTreeMap::new(),
             recovered: BTreeSet::new(),
+            orphan_leases: BTreeMap::new(),
+            lease_check_at: None,
         }
     }
 
@@ -211,7 +217,11 @@ impl World {
         link.receive(now, message);
         while let Some(action) = self.next_action(index, shard) {
             match action {
-                Action::Run { attempt_ref, .. } => self.runner_accepts(index, shard, attempt_ref)?,
+                Action::Run { attempt_ref, lease, .. } => {
+                    self.runner_accepts(index, shard, attempt_ref)?;
+                    self.hold_lease(index, shard, attempt_ref, lease);
+                }
+                Action::Renewed { .. } => self.watch_leases(index),
                 Action::Stop { attempt_ref } => self.runner_stops(index, shard, attempt_ref),
                 Action::Committed { attempts } => {
                     for attempt_ref in attempts {
@@ -298,6 +308,7 @@ impl World {
         }
         invariants::invariant_an_attempt_starts_once(attempt_ref, is_first || is_lost)?;
         self.check_compensation_runs_alone(attempt_ref)?;
+        self.check_exclusive_runs_alone(attempt_ref)?;
         self.send_due(index, shard);
         self.schedule_end(index, incarnation, shard, attempt_ref);
         Ok(())

@@ -92,6 +92,8 @@ pub enum Sabotage {
     ResetAuditHead,
     /// Cancels a job without an audit entry.
     CancelWithoutAuditEntry,
+    /// Runners and spawners let attempts go on whose lease has run out.
+    IgnoreLeases,
     /// Never sends the signals that workflows wait for.
     NeverSignal,
     Workflow(WorkflowSabotage),
@@ -130,6 +132,7 @@ impl World {
             | Sabotage::ClearRegisteredAttempts
             | Sabotage::DispatchWithoutConstraints
             | Sabotage::NeverScan
+            | Sabotage::IgnoreLeases
             | Sabotage::NeverSignal => return Ok(()),
             Sabotage::StartTwice => self.start_twice(),
             Sabotage::RunDenied => self.run_denied(),
@@ -203,6 +206,7 @@ impl World {
                 valid_for: Millis(1),
                 spec: bytes::Bytes::new(),
                 constraints: None,
+                lease: None,
             },
         };
         for runner in 0..self.runners.len() {

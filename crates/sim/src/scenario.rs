@@ -556,6 +556,7 @@ fn config(rng: &mut Rng, shards: Shards) -> Config {
     config.retry_backoff = Backoff { first: Millis(rng.between(50, SECOND)), longest: Millis(5 * SECOND) };
     config.dispatch_timeout = Millis(rng.between(5 * SECOND, 20 * SECOND));
     config.stop_timeout = Millis(rng.between(5 * SECOND, 20 * SECOND));
+    config.exclusive_lease = Millis(rng.between(5 * SECOND, 15 * SECOND));
     config.interactive_ages_after = Millis(rng.between(SECOND, 30 * SECOND));
     config.batch_ages_after = Millis(rng.between(SECOND, 60 * SECOND));
     config.queue_idle_expiry = Millis(rng.between(10 * SECOND, 2 * MINUTE));

@@ -1,8 +1,6 @@
 //! Attempts across a crash of their runner. Processes are children of a spawner, which usually survives: they continue
 //! or end unattended, and the next incarnation of the runner recovers them. Other attempts die with the runner.
 
-use std::sync::Arc;
-
 use link::InFlight;
 use model::job::End;
 use model::message::AttemptRef;
@@ -31,6 +29,7 @@ impl World {
             let running = link.in_flight().map(|(attempt_ref, it)| (attempt_ref, Orphan::Running(*it.value())));
             let ended = link.ended().filter_map(|it| Some((it, Orphan::Ended(*ends.get(&it)?))));
             for (attempt_ref, orphan) in running.chain(ended) {
+                let lease = link.lease(attempt_ref);
                 if dies || !self.is_process(attempt_ref) {
                     if self.alive.remove(&attempt_ref) {
                         self.ended_before.insert(attempt_ref);
@@ -38,6 +37,7 @@ impl World {
                     continue;
                 }
                 survived += 1;
+                self.runners[index].orphan_leases.extend(lease.map(|lease| (attempt_ref, lease)));
                 self.runners[index].orphans.entry(shard).or_default().insert(attempt_ref, orphan);
             }
         }
@@ -72,9 +72,10 @@ impl World {
         });
         let runner = &mut self.runners[index];
         let incarnation = runner.incarnation;
-        let link = Link::new(now, (runner.id, incarnation), capacity, Arc::default(), adopted);
+        let link = Link::new(now, (runner.id, incarnation), capacity, crate::exclusive::profile(), adopted);
         runner.recovered.extend(orphans.keys());
         runner.links.insert(shard, link);
+        self.recover_leases(index, shard, orphans.keys().copied());
         for (attempt_ref, orphan) in orphans {
             match orphan {
                 Orphan::Ended(end) => self.end_attempt(index, shard, attempt_ref, end),

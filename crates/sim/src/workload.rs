@@ -41,6 +41,7 @@ fn some_job(rng: &mut Rng, now: Millis) -> JobSpec {
     if rng.one_in(5) {
         spec.not_before = Some(Timestamp(now + Millis(rng.below(60 * SECOND))));
     }
+    spec.exclusive = rng.one_in(5);
     if rng.one_in(2) {
         spec.max_retries = Some(rng.below(4) as u32);
     }

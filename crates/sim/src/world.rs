@@ -75,6 +75,10 @@ pub enum Inbound {
     RetractAll {
         runner: RunnerId,
     },
+    /// The runner is given up.
+    AbandonAll {
+        runner: RunnerId,
+    },
 }
 
 /// The answer to an effect of a shard.
@@ -145,6 +149,10 @@ pub enum Event {
         incarnation: Incarnation,
     },
     RunnerStarts {
+        runner: usize,
+    },
+    /// Leases of exclusive attempts on this runner, or left to its spawner, may have run out.
+    LeasesExpire {
         runner: usize,
     },
     RunnerReconnects {
@@ -404,6 +412,7 @@ impl World {
             }
             Event::RunnerTick { runner, incarnation } => self.runner_tick(runner, incarnation),
             Event::RunnerStarts { runner } => self.runner_starts(runner),
+            Event::LeasesExpire { runner } => self.leases_expire(runner),
             Event::RunnerReconnects { runner } => self.runner_reconnects(runner),
             Event::DeclareLost { runner, incarnation } => self.declare_lost(runner, incarnation),
             Event::ClientActs { client } => self.client_acts(client),

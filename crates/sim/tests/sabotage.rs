@@ -52,6 +52,11 @@ fn a_dispatched_denied_job_is_detected() {
 }
 
 #[test]
+fn an_attempt_that_outlives_its_lease_is_detected() {
+    is_detected(Sabotage::IgnoreLeases, &["invariant_exclusive_attempts_run_alone"]);
+}
+
+#[test]
 fn a_wrong_queue_counter_is_detected() {
     is_detected(Sabotage::MiscountQueue, &["invariant_counters_equal_a_recount"]);
 }

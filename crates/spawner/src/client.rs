@@ -11,7 +11,9 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
 
 use crate::channel::Channel;
-use crate::protocol::{self, AttemptKey, Event, Exit, Protections, STARTED_VERSION, TETHER_VERSION, VERSION};
+use crate::protocol::{
+    self, AttemptKey, Event, Exit, LEASE_VERSION, Protections, STARTED_VERSION, TETHER_VERSION, VERSION,
+};
 use crate::sandbox::root::Directories;
 
 /// First argument of a process that runs as a spawner.
@@ -81,6 +83,8 @@ pub struct ClaimedSpawner {
     pub reports_start: bool,
     /// Whether it understands [`protocol::Command::HoldTether`].
     pub holds_tethers: bool,
+    /// Whether it kills attempts whose lease has run out.
+    pub keeps_leases: bool,
     /// Attempts of an earlier server.
     pub in_flight: Vec<InFlightAttempt>,
 }
@@ -93,6 +97,8 @@ pub struct InFlightAttempt {
     pub note: Vec<u8>,
     /// Its program was started. A spawner before version 2 does not say: counts as started.
     pub started: bool,
+    /// When its lease runs out, on the [`crate::steady_clock`].
+    pub lease_until: Option<u64>,
 }
 
 /// Takes over the spawner that listens at `socket`, or starts `program` as a new one. Blocks during the handshake.
@@ -131,6 +137,7 @@ fn handshake(channel: Channel, child: Option<Child>) -> io::Result<ClaimedSpawne
         protections: Protections::default(),
         reports_start: false,
         holds_tethers: false,
+        keeps_leases: false,
         in_flight: Vec::new(),
     };
     loop {
@@ -138,12 +145,13 @@ fn handshake(channel: Channel, child: Option<Child>) -> io::Result<ClaimedSpawne
             Some((Event::Welcome { version, pid, protections }, _)) => {
                 claimed.reports_start = version >= STARTED_VERSION;
                 claimed.holds_tethers = version >= TETHER_VERSION;
+                claimed.keeps_leases = version >= LEASE_VERSION;
                 claimed.pid = pid;
                 claimed.protections = protections;
             }
-            Some((Event::InFlight { key, exit, note, started }, _)) => {
+            Some((Event::InFlight { key, exit, note, started, lease_until }, _)) => {
                 let started = started || !claimed.reports_start;
-                claimed.in_flight.push(InFlightAttempt { key, exit, note, started })
+                claimed.in_flight.push(InFlightAttempt { key, exit, note, started, lease_until })
             }
             // Started during the handshake.
             Some((Event::Started { key }, _)) => {

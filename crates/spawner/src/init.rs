@@ -30,7 +30,7 @@ const CHUNKS_PER_STREAM: usize = 32;
 /// Files in `outputs/`; more exceed the output limit.
 const OUTPUT_FILES_MAX: u64 = 100_000;
 /// With less free disk space than this, attempts with a directory are killed.
-const DISK_RESERVE_BYTES: u64 = 64 << 20;
+pub const DISK_RESERVE_BYTES: u64 = 64 << 20;
 
 const CAP_DAC_READ_SEARCH: u64 = 1 << 2;
 const CAP_KILL: u64 = 1 << 5;
@@ -70,7 +70,7 @@ pub fn now_ms() -> u64 {
 }
 
 fn failed_exit(status: ExitStatus) -> Exit {
-    Exit { status, stopped: false, cpu_us: 0, memory_peak_bytes: 0, ended_at: now_ms(), log_errno: None }
+    Exit::without_usage(status, now_ms())
 }
 
 /// Program ready to start, and the read ends of its output.
@@ -304,6 +304,7 @@ fn exit_of(wait_status: i32, supervision: &Supervision) -> Exit {
         memory_peak_bytes: largest.max(supervision.memory_peak),
         ended_at: now_ms(),
         log_errno: supervision.log_errno,
+        lease_expired: false,
     }
 }
 

@@ -8,6 +8,7 @@
 //! - `client`: the server's side, finds or starts a spawner.
 //! - `init`: the first process of each attempt, stores its output ([`log`]) and kills leftover processes.
 //! - `program`: from the fork to the exec.
+//! - `spawner/leases`: kills attempts whose lease has run out.
 //! - `tethers`: connections to control nodes that show that the spawner lives.
 //! - `sandbox`: root file system, seccomp filter, landlock; `cgroups`: control groups.
 
@@ -23,6 +24,7 @@ pub mod protocol;
 mod report;
 mod sandbox;
 mod spawner;
+pub mod steady_clock;
 mod sys;
 mod tethers;
 
@@ -30,6 +32,7 @@ use std::os::fd::OwnedFd;
 
 pub use channel::{Channel, MESSAGE_BYTES_MAX, memfd_with};
 pub use client::{ClaimedSpawner, InFlightAttempt, Options, claim, is_requested, run_if_requested};
+pub use init::DISK_RESERVE_BYTES;
 pub use sandbox::root::Directories;
 pub use sandbox::seccomp::bytes as seccomp_filter_bytes;
 pub use spawner::ATTEMPTS_MAX;

@@ -6,11 +6,13 @@
 use minicbor::{Decode, Encode};
 
 /// Newest protocol version this program supports.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// First version with [`Event::Started`].
 pub const STARTED_VERSION: u32 = 2;
 /// First version with [`Command::HoldTether`].
 pub const TETHER_VERSION: u32 = 3;
+/// First version with leases: [`Launch::lease_until`] and [`Command::Renew`].
+pub const LEASE_VERSION: u32 = 4;
 /// Oldest protocol version this program supports.
 pub const OLDEST_VERSION: u32 = 1;
 
@@ -54,10 +56,10 @@ pub struct Bounds {
     /// Total size of its `outputs/` directory.
     #[n(4)]
     pub output_bytes: Option<u64>,
-    /// Bytes stored from the beginning of its output; stdout and stderr together.
+    /// Bytes of its log file from the beginning of its output; stdout and stderr together, with the chunks' headers.
     #[cbor(n(5), default)]
     pub log_head_bytes: u64,
-    /// Bytes stored from the end of its output.
+    /// The same from the end of its output.
     #[cbor(n(6), default)]
     pub log_tail_bytes: u64,
     /// Size of its private /tmp.
@@ -88,6 +90,9 @@ pub struct Launch {
     /// Opaque data of the server, returned to the next server.
     #[cbor(n(7), with = "minicbor::bytes", default)]
     pub note: Vec<u8>,
+    /// The attempt is killed at this time of [`crate::steady_clock`], with or without a server. Since version 4.
+    #[n(8)]
+    pub lease_until: Option<u64>,
 }
 
 /// Message from a server to its spawner.
@@ -130,6 +135,14 @@ pub enum Command {
     /// Keeps a tether open as long as the spawner lives. One descriptor accompanies it: the connection. Since version 3.
     #[n(6)]
     HoldTether,
+    /// Moves the time at which an attempt with a lease is killed. It is never moved back. Since version 4.
+    #[n(7)]
+    Renew {
+        #[n(0)]
+        key: AttemptKey,
+        #[n(1)]
+        lease_until: u64,
+    },
 }
 
 /// How an attempt ended.
@@ -212,6 +225,24 @@ pub struct Exit {
     /// Error of writing its log, if any.
     #[n(5)]
     pub log_errno: Option<i32>,
+    /// Killed, or not started, because its lease had run out. Absent before version 4.
+    #[cbor(n(6), default)]
+    pub lease_expired: bool,
+}
+
+impl Exit {
+    /// An end without a program's own exit.
+    pub fn without_usage(status: ExitStatus, ended_at: u64) -> Self {
+        Self {
+            status,
+            stopped: false,
+            cpu_us: 0,
+            memory_peak_bytes: 0,
+            ended_at,
+            log_errno: None,
+            lease_expired: false,
+        }
+    }
 }
 
 /// Current resource usage of an attempt.
@@ -279,6 +310,9 @@ pub enum Event {
         /// Its program was started. Absent before version 2.
         #[cbor(n(3), default)]
         started: bool,
+        /// When its lease runs out. Absent before version 4.
+        #[n(4)]
+        lease_until: Option<u64>,
     },
     #[n(2)]
     Ready,

@@ -1,6 +1,8 @@
 //! Main loop of the spawner: executes the commands of the current server and stores the exits of attempts until a
 //! server has acknowledged them.
 
+mod leases;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,8 +24,10 @@ use crate::protocol::{
 };
 use crate::report::{self, Report};
 use crate::sandbox::{Mode, Sandbox};
+use crate::steady_clock;
 use crate::sys::{self, Cloned};
 use crate::tethers::Tethers;
+use leases::Lease;
 
 /// Attempts at once, including those that have ended and are not forgotten.
 pub const ATTEMPTS_MAX: usize = 4096;
@@ -45,6 +49,7 @@ struct Attempt {
     memory_kills: u64,
     forgotten: bool,
     note: Vec<u8>,
+    lease: Option<Lease>,
 }
 
 pub struct Spawner {
@@ -164,8 +169,10 @@ impl Spawner {
     /// Runs until a quit command or SIGTERM, or until no server has claimed it within the timeout.
     pub fn run(mut self) {
         loop {
-            let wakeups = self.wait(self.poll_timeout());
+            let timeout = [self.poll_timeout(), self.wait_for_leases()].into_iter().flatten().min();
+            let wakeups = self.wait(timeout);
             wakeups.into_iter().for_each(|wakeup| self.handle(&wakeup));
+            self.expire_leases();
             self.flush();
             let unclaimed = self.server.is_none()
                 && (self.attempts.is_empty() && self.options.unclaimed_idle_timeout < self.unclaimed_since.elapsed()
@@ -280,6 +287,7 @@ impl Spawner {
             Command::Forget { key } => self.forget(key),
             Command::Sample => self.sample(),
             Command::Quit => self.options.quit = true,
+            Command::Renew { key, lease_until } => self.renew(key, lease_until),
             Command::HoldTether => descriptors.into_iter().for_each(|connection| self.tethers.hold(connection)),
         }
     }
@@ -297,6 +305,7 @@ impl Spawner {
                 exit: attempt.exit.clone(),
                 note: attempt.note.clone(),
                 started: attempt.started,
+                lease_until: attempt.lease.map(|lease| lease.until),
             })
             .collect();
         in_flight.into_iter().for_each(|event| self.send(event));
@@ -336,8 +345,8 @@ impl Spawner {
             Ok(()) => return,
             Err(status) => status,
         };
-        let exit =
-            Exit { status, stopped: false, cpu_us: 0, memory_peak_bytes: 0, ended_at: now_ms(), log_errno: None };
+        let lease_expired = launch.lease_until.is_some_and(|until| until <= steady_clock::now_ms());
+        let exit = Exit { lease_expired, ..Exit::without_usage(status, now_ms()) };
         self.send(Event::Ended { key, exit });
     }
 
@@ -346,6 +355,9 @@ impl Spawner {
             .map_err(|_| ExitStatus::SetupFailed { step: "receive descriptors".to_owned(), errno: libc::EBADF })?;
         protections::refusal(&self.sandbox, &self.groups, launch)
             .map_or(Ok(()), |reason| Err(ExitStatus::Refused { reason }))?;
+        if launch.lease_until.is_some_and(|until| until <= steady_clock::now_ms()) {
+            return Err(ExitStatus::Lost { reason: "its lease ran out before it was started".to_owned() });
+        }
         if self.attempts.len() >= ATTEMPTS_MAX {
             return Err(ExitStatus::SetupFailed { step: "find a free slot".to_owned(), errno: libc::EAGAIN });
         }
@@ -376,9 +388,18 @@ impl Spawner {
                 init::run(InitContext { slot, launch, log, input, report, sandbox, owner, user, groups, key })
             }
             Cloned::Parent { pid, pidfd } => {
-                let (pidfd, note) = (Some(pidfd), launch.note.clone());
-                let attempt =
-                    Attempt { key, slot, pid, pidfd, exit: None, started: false, memory_kills, forgotten: false, note };
+                let attempt = Attempt {
+                    key,
+                    slot,
+                    pid,
+                    pidfd: Some(pidfd),
+                    exit: None,
+                    started: false,
+                    memory_kills,
+                    forgotten: false,
+                    note: launch.note.clone(),
+                    lease: launch.lease_until.map(Lease::new),
+                };
                 self.attempts.insert(key, attempt);
                 if slot == self.slots.len() {
                     self.slots.push(None);
@@ -402,14 +423,7 @@ impl Spawner {
             Some(_) => {}
             None => {
                 let status = ExitStatus::Lost { reason: "the spawner has no such attempt".to_owned() };
-                let exit = Exit {
-                    status,
-                    stopped: true,
-                    cpu_us: 0,
-                    memory_peak_bytes: 0,
-                    ended_at: now_ms(),
-                    log_errno: None,
-                };
+                let exit = Exit { stopped: true, ..Exit::without_usage(status, now_ms()) };
                 self.send(Event::Ended { key, exit });
             }
         }
@@ -465,6 +479,7 @@ impl Spawner {
         if killed && self.groups.memory_kills(attempt.slot) > attempt.memory_kills {
             exit.status = ExitStatus::OverLimit { limit: crate::protocol::Limit::Memory };
         }
+        exit.lease_expired = attempt.lease.is_some_and(|lease| lease.has_expired());
         attempt.exit = Some(exit.clone());
         self.send(Event::Ended { key, exit });
     }
@@ -479,9 +494,7 @@ impl Spawner {
         attempt.pidfd = None;
         self.slots[attempt.slot] = None;
         let status = ExitStatus::Lost { reason: "the attempt's init process was killed".to_owned() };
-        let exit =
-            Exit { status, stopped: false, cpu_us: 0, memory_peak_bytes: 0, ended_at: now_ms(), log_errno: None };
-        self.end(key, exit);
+        self.end(key, Exit::without_usage(status, now_ms()));
         self.drop_if_done(key);
     }
 

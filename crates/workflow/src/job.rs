@@ -51,6 +51,7 @@ pub(crate) struct SpecFields {
     outputs: Vec<String>,
     limits: Limits,
     requires: Vec<String>,
+    exclusive: bool,
 }
 
 impl JobTemplate {
@@ -125,6 +126,7 @@ impl SpecFields {
         spec.outputs = self.outputs;
         spec.limits = self.limits;
         spec.requires = self.requires;
+        spec.exclusive = self.exclusive;
     }
 }
 

@@ -85,6 +85,10 @@ kinds! {
         "There is no such join token.";
     NodeNotRemovable = 409 "node_not_removable", "The node cannot be removed",
         "A control node cannot be removed.";
+    SessionState = 409 "session_state", "The state of the node's session does not allow this",
+        "Sessions of nodes only move forward. The detail names the state; uncordoning the node begins a new session.";
+    NodeGivenUp = 503 "node_given_up", "The node is given up",
+        "The session of this node is abandoned or sunset: uncordoning the node begins a new one.";
     TooManyTokens = 409 "too_many_tokens", "There are too many join tokens",
         "There are too many join tokens: revoke some.";
     ClusterUnavailable = 503 "cluster_unavailable", "The server cannot take other nodes at present",

@@ -4,11 +4,28 @@ use serde_json::json;
 
 use super::{Builder, EVENTS, JSON, Routes, text};
 use crate::{
-    ChangeKind, ChangeView, CordonNode, CreateJoinToken, DrainNode, HealthView, JoinTokenView, NewJoinTokenView,
-    NodeView,
+    ChangeKind, ChangeView, CordonNode, CreateJoinToken, DrainNode, HealthView, JoinTokenView, MoveSession,
+    NewJoinTokenView, NodeView, SessionMove, SessionView,
 };
 
 impl Builder<'_> {
+    fn moves_session(mut self) {
+        let schema = self.routes.components.reference::<SessionMove>();
+        for parameter in &mut self.operation().parameters {
+            if parameter.name == "move" {
+                parameter.schema = schema.clone();
+            }
+        }
+        self.description(
+            "Sessions only move forward; anything else is refused with `session_state`. `drain`: no new work, running \
+             work ends. `pause`: no new work. `abandon` and `sunset`, from every earlier state: the attempts on the node \
+             are ended at once. Their jobs run elsewhere and use no retry; without another node they end as `abandoned`.",
+        )
+        .acted()
+        .optional_body::<MoveSession>()
+        .responds::<SessionView>(200, "The session.");
+    }
+
     fn subscribes(self) -> Self {
         let kinds = ChangeKind::ALL.map(|kind| format!("`{}`", kind.as_str()));
         self.query("since", "A cursor, `now` (the default) or `start`.")
@@ -16,7 +33,20 @@ impl Builder<'_> {
             .query("job", "Only changes of this job.")
             .query("queue", "Only changes of this queue, its jobs and its workflows.")
             .query("workflow", "Only changes of this workflow and its tasks.")
+            .query("node", "Only changes of this node.")
     }
+}
+
+/// Sessions of this node and of others.
+fn sessions(routes: &mut Routes) {
+    let own = routes.get("/v1/session", "get_own_session", "Get the session of this node.");
+    own.responds::<SessionView>(200, "The session.");
+    let other = routes.get("/v1/nodes/{id}/session", "get_session", "Get the session of a node.");
+    other.responds::<SessionView>(200, "The session.");
+    let own = routes.post("/v1/session/{move}", "move_own_session", "Move the session of this node.");
+    own.moves_session();
+    let other = routes.post("/v1/nodes/{id}/session/{move}", "move_session", "Move the session of a node.");
+    other.moves_session();
 }
 
 pub(super) fn add(routes: &mut Routes) {
@@ -35,6 +65,7 @@ pub(super) fn add(routes: &mut Routes) {
         .description("Its certificate is not accepted any more, and its work is given to other nodes.")
         .acted()
         .responds_empty(204, "Removed.");
+    sessions(routes);
     let create = routes.post("/v1/join-tokens", "create_join_token", "Create a token with which a node can join.");
     create.acted().optional_body::<CreateJoinToken>().responds::<NewJoinTokenView>(201, "The token.");
     let tokens = routes.get("/v1/join-tokens", "list_join_tokens", "List join tokens, without their secrets.");

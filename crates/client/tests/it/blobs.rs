@@ -81,3 +81,74 @@ async fn a_damaged_download_is_an_error() {
         assert_eq!(download.chunk().await.is_ok(), right);
     }
 }
+
+fn partial(content: &str, start: usize) -> String {
+    let (rest, bytes) = (&content[start..], content.len());
+    let (length, last) = (rest.len(), bytes - 1);
+    format!(
+        "HTTP/1.1 206 Partial Content\r\nContent-Length: {length}\r\nContent-Range: bytes {start}-{last}/{bytes}\r\n\r\n{rest}"
+    )
+}
+
+async fn read(client: &Client, id: BlobId) -> Result<String, client::Error> {
+    let mut download = client.get_blob(id).await?;
+    let mut content = Vec::new();
+    while let Some(chunk) = download.chunk().await? {
+        content.extend_from_slice(&chunk);
+    }
+    Ok(String::from_utf8(content).unwrap())
+}
+
+const LETTERS: &str = "abcdefghij";
+
+/// The connection breaks after some bytes, twice; then the rest comes.
+// FEATURES: C11
+#[tokio::test]
+async fn a_broken_download_resumes_where_it_was() {
+    let server = TestServer::start(|number, _| match number {
+        0 => Reaction::SendAndBreak("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc".to_owned()),
+        1 => Reaction::SendAndBreak(partial(LETTERS, 3).trim_end_matches("ghij").to_owned()),
+        _ => Reaction::Send(partial(LETTERS, 6)),
+    })
+    .await;
+    assert_eq!(read(&client(&server.url), BlobId::of(LETTERS.as_bytes())).await.unwrap(), LETTERS);
+    let ranges: Vec<_> = server.requests().iter().map(|request| request.header("range").map(str::to_owned)).collect();
+    assert_eq!(ranges, [None, Some("bytes=3-".to_owned()), Some("bytes=6-".to_owned())]);
+}
+
+/// A proxy may ignore the range.
+// FEATURES: C11
+#[tokio::test]
+async fn what_is_sent_again_from_the_beginning_is_skipped() {
+    let whole = |content: &str| format!("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{content}");
+    let server = TestServer::start(move |number, _| match number {
+        0 => Reaction::SendAndBreak(whole("abcd")),
+        _ => Reaction::Send(whole(LETTERS)),
+    })
+    .await;
+    assert_eq!(read(&client(&server.url), BlobId::of(LETTERS.as_bytes())).await.unwrap(), LETTERS);
+}
+
+// FEATURES: C11
+#[tokio::test]
+async fn a_download_that_resumes_with_other_content_is_an_error() {
+    let server = TestServer::start(|number, _| match number {
+        0 => Reaction::SendAndBreak("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc".to_owned()),
+        _ => Reaction::Send(partial("xxxxxxxxxx", 3)),
+    })
+    .await;
+    let error = read(&client(&server.url), BlobId::of(LETTERS.as_bytes())).await.unwrap_err();
+    assert!(error.to_string().contains("damaged in transit"), "{error}");
+}
+
+// FEATURES: C11
+#[tokio::test]
+async fn a_download_gives_up_after_the_outage_that_is_allowed() {
+    let server =
+        TestServer::start(|_, _| Reaction::SendAndBreak("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n".to_owned()))
+            .await;
+    let options = client::Options { resend_for: std::time::Duration::from_millis(500), ..client::Options::default() };
+    let client = Client::with_options(&server.url, options).unwrap();
+    assert!(matches!(read(&client, BlobId::of(b"x")).await, Err(client::Error::Unreachable { .. })));
+    assert!(server.requests().len() > 1);
+}

@@ -51,6 +51,7 @@ fn slot_effect(event: &Event, from: State, to: State) -> SlotEffect {
         | Event::Scanned { .. }
         | Event::Release
         | Event::Reschedule
+        | Event::Refund { .. }
         | Event::Abandon => SlotEffect::Lingers,
     }
 }
@@ -91,6 +92,11 @@ impl Shard {
             Event::Ended { outcome, .. } => outcome.record_bytes(),
             _ => 0,
         };
+        let is_unconfirmed = match &event {
+            Event::Ended { .. } => false,
+            Event::Lost { is_gone, .. } => !is_gone,
+            _ => true,
+        };
         let redacts = matches!(&event, Event::Scanned { scan, .. } if scan.redacted.is_some());
         entry.job.0.apply(self.now, event, &transition, self.config.retry_backoff);
         if entry.job.origin.is_some() && to.is_terminal() && (from != to || redacts) {
@@ -112,9 +118,13 @@ impl Shard {
         self.backlog.add_written(result_bytes);
         let (queue, executor) = (entry.job.queue, entry.job.executor);
         let is_of_workflow = entry.job.origin.is_some();
+        let is_exclusive = entry.job.exclusive;
         announce(&entry.job, from, step);
         if from.is_on_runner() != to.is_on_runner() || to.is_terminal() {
             self.change_assignment(id, runner.map(|(runner, _)| runner));
+        }
+        if is_exclusive {
+            self.hold_exclusive(id, from, is_unconfirmed);
         }
         if let Some((runner_id, incarnation)) = runner {
             if transition.stop {
@@ -147,10 +157,16 @@ impl Shard {
         match (from, entry.job.runner()) {
             (None, Some((runner, _))) => {
                 self.runners.assign(runner, id);
+                if entry.job.exclusive {
+                    self.exclusive.note_dispatched(runner, id);
+                }
                 self.ready.shift_running(&entry.job, true);
             }
             (Some(runner), None) => {
                 self.runners.unassign(runner, id);
+                if entry.job.exclusive {
+                    self.exclusive.note_left(runner, id);
+                }
                 self.ready.shift_running(&entry.job, false);
             }
             (Some(_), Some(_)) | (None, None) => {}

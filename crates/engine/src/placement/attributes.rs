@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::message::Profile;
+use model::spec::EXCLUSIVE_CAPABILITY;
 
 use crate::settings::{DEFAULT_POOL, Settings};
 use crate::shard::Map;
@@ -57,6 +58,9 @@ impl EffectiveProfile {
     }
 
     fn has_capability(&self, name: &String) -> bool {
+        if name == EXCLUSIVE_CAPABILITY {
+            return self.profile.keeps_leases;
+        }
         self.profile.capabilities.contains(name) || self.added.contains(name)
     }
 
@@ -79,7 +83,9 @@ impl EffectiveProfile {
     /// All its attributes, for the index.
     pub fn attributes(&self) -> Vec<Attribute> {
         let labels = self.profile.labels.iter().map(|(name, value)| Attribute::Label(name.clone(), value.clone()));
-        let capabilities = self.profile.capabilities.iter().chain(&self.added).cloned().map(Attribute::Capability);
+        let listed = self.profile.capabilities.iter().chain(&self.added).filter(|name| *name != EXCLUSIVE_CAPABILITY);
+        let keeps_leases = self.profile.keeps_leases.then(|| EXCLUSIVE_CAPABILITY.to_owned());
+        let capabilities = listed.cloned().chain(keeps_leases).map(Attribute::Capability);
         labels.chain(capabilities).chain(self.pools().map(|pool| Attribute::Pool(pool.to_owned()))).collect()
     }
 }

@@ -40,6 +40,10 @@ impl Shard {
         if entry.is_ready() {
             return self.await_runner(id);
         }
+        if self.exclusive.is_held(id) {
+            // Called again when the lease of the attempt before has run out.
+            return;
+        }
         if entry.job.eligible_at > self.now && !is_unplaced(&entry.job) {
             let at = entry.job.eligible_at;
             return self.timers.wake(entry, at);
@@ -196,6 +200,7 @@ impl Shard {
             return self.anomalies.note(Anomaly::MissingJob(id), "dispatch");
         };
         let waited = self.now.saturating_sub(ready_since(&entry.job));
+        let lease = entry.job.exclusive.then_some(self.config.exclusive_lease);
         // The deadline timer has not fired yet, but the job must not start any more.
         if entry.job.deadline.is_some_and(|deadline| deadline <= self.now) {
             let _ = self.fire(id, Event::DeadlinePassed, step);
@@ -208,7 +213,8 @@ impl Shard {
             return self.anomalies.note(Anomaly::MissingRunnerIndex(index.0), "dispatch");
         };
         let (runner, inventory, incarnation) = (*runner, known.inventory, known.incarnation);
-        if self.fire(id, Event::Dispatch { runner, incarnation, placement }, step).is_err() {
+        debug_assert!(!self.exclusive.is_held(id), "an attempt of {id} may still run");
+        if self.fire(id, Event::Dispatch { runner, incarnation, placement, lease }, step).is_err() {
             return;
         }
         self.stats.dispatched += 1;
@@ -221,7 +227,8 @@ impl Shard {
         let attempt_ref = AttemptRef { job: id, attempt: entry.job.attempt };
         let (spec, constraints) = (entry.job.spec.clone(), entry.job.constraints.clone());
         let executor = entry.job.executor;
-        let message = ShardMessage::Run { attempt_ref, valid_for: self.config.dispatch_valid_for(), spec, constraints };
+        let valid_for = self.config.dispatch_valid_for();
+        let message = ShardMessage::Run { attempt_ref, valid_for, spec, constraints, lease };
         self.send_to_runner(runner, incarnation, message, step);
         if let Some(runner) = self.runners.get_mut(index) {
             runner.take(executor, attempt_ref, self.steady);

@@ -25,6 +25,11 @@ pub enum WaitsFor {
     Nothing(State),
     /// The earliest time of its next attempt.
     Time(Millis),
+    /// The job is exclusive, and an earlier attempt may still run on this runner: at most until then.
+    Lease {
+        runner: RunnerId,
+        until: Millis,
+    },
     /// No connected runner is eligible.
     Runner {
         code: ReasonCode,
@@ -55,7 +60,9 @@ impl WaitsFor {
             Self::Runner { code, .. } => Some(*code),
             Self::TenantLimit { .. } => Some(ReasonCode::TenantLimit),
             Self::ConcurrencyLimit { .. } => Some(ReasonCode::ConcurrencyLimit),
-            Self::Nothing(_) | Self::Time(_) | Self::QueueLimit { .. } | Self::FreeSlot { .. } => None,
+            Self::Nothing(_) | Self::Time(_) | Self::Lease { .. } | Self::QueueLimit { .. } | Self::FreeSlot { .. } => {
+                None
+            }
         }
     }
 }
@@ -219,6 +226,9 @@ impl Shard {
     fn waits_for(&self, job: &Job, wait_queue: WaitQueueKey, candidate_set: &CandidateSet) -> Option<WaitsFor> {
         if job.state != State::Scheduled {
             return Some(WaitsFor::Nothing(job.state));
+        }
+        if let Some((runner, until)) = self.lease_wait(job.id) {
+            return Some(WaitsFor::Lease { runner, until });
         }
         if job.eligible_at > self.now && !is_unplaced(job) {
             return Some(WaitsFor::Time(job.eligible_at));

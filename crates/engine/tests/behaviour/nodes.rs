@@ -1,8 +1,10 @@
 //! Nodes that are cordoned, drained, or not heard after a restart.
 
 use engine::{Answer, Input, RunnerVerdict};
-use model::id::{Incarnation, RunnerId};
+use model::id::{Epoch, Incarnation, RunnerId};
 use model::job::End;
+use model::message::{RunnerHeader, Session};
+use model::reason::ReasonCode;
 use model::state::State;
 
 use crate::support::{Fixture, RUNNER, echo, process, room};
@@ -130,4 +132,49 @@ fn a_disconnected_runner_gets_no_new_attempts_until_it_is_heard_again() {
     shard.end(attempt_ref, End::Succeeded);
     shard.advance(1);
     assert_eq!((shard.state(running), shard.state(waiting)), (State::Succeeded, State::Dispatched));
+}
+
+// FEATURES: C2
+#[test]
+fn jobs_of_an_abandoned_runner_end_at_once_if_there_is_no_other() {
+    let mut shard = Fixture::with_runner(3);
+    let jobs = shard.submit_some(3);
+    let attempts: Vec<_> = jobs.iter().map(|job| shard.current(*job)).collect();
+    attempts[..2].iter().for_each(|attempt_ref| shard.start(*attempt_ref));
+    assert_eq!(shard.cancel(jobs[1]), State::Cancelling);
+    cordon(&mut shard, &[RUNNER]);
+    let waiting = shard.submit(&echo());
+    for _ in 0..2 {
+        shard.input(Input::AbandonAll { runner: RUNNER });
+    }
+    for job in [jobs[0], jobs[2]] {
+        let record = shard.job(job);
+        assert_eq!((record.state, record.retries, record.infrastructure_failures), (State::Abandoned, 0, 0));
+        assert_eq!(record.reason.as_ref().map(|reason| reason.code), Some(ReasonCode::NodeAbandoned));
+    }
+    assert_eq!(shard.state(jobs[1]), State::Cancelling, "a cancelled job ends as cancelled");
+    assert_eq!(shard.state(waiting), State::Scheduled, "a job without an attempt waits for another session");
+    for attempt_ref in attempts {
+        shard.end(attempt_ref, End::Stopped);
+    }
+    assert_eq!(shard.state(jobs[0]), State::Abandoned, "the end of its process changes nothing");
+    cordon(&mut shard, &[]);
+    shard.advance(1);
+    assert_eq!(shard.state(waiting), State::Dispatched, "the slots are free again");
+}
+
+#[test]
+fn a_restarted_runner_has_its_attempts_before_it_registers() {
+    let mut shard = Fixture::with_runner(3);
+    let jobs = shard.submit_some(2);
+    let attempts: Vec<_> = jobs.iter().map(|job| shard.current(*job)).collect();
+    attempts.iter().for_each(|attempt_ref| shard.start(*attempt_ref));
+    let count = |shard: &Fixture| shard.shard.in_flight().map(|(_, counts)| counts.iter().sum::<u32>()).sum::<u32>();
+    assert_eq!(count(&shard), 2);
+    // The first frame of the next incarnation has no registration.
+    let session = Session { epoch: Epoch(0), number: 0 };
+    let header =
+        RunnerHeader { runner: RUNNER, incarnation: Incarnation(2), session, received: 0, at: model::time::Millis(1) };
+    shard.input(Input::RunnerHeader(header));
+    assert_eq!(count(&shard), 2);
 }

@@ -356,7 +356,7 @@ impl World {
         self.act(|shard| shard.runner(runner, Capacity::default()));
         let labels = [("zone".to_owned(), format!("z{}", kind.zone))].into();
         let (pools, capabilities) = (some(&POOLS, kind.pools), some(&CAPABILITIES, kind.capabilities));
-        let profile = Profile { pools, capabilities, labels };
+        let profile = Profile { pools, capabilities, labels, keeps_leases: true };
         self.shard.messages(runner, |runner| runner.profile = Arc::new(profile.clone()));
         self.known.insert(runner, Known { profile, slots: kind.slots, ..Known::default() });
         self.act(|shard| shard.resize(runner, room(kind.slots)));

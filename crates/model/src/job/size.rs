@@ -6,7 +6,7 @@ use crate::json::Json;
 /// Everything of fixed size, and the names of lists.
 const FIXED_BYTES: usize = 400;
 const STATE_BYTES: usize = 16;
-const ATTEMPT_BYTES: usize = 200;
+const ATTEMPT_BYTES: usize = 220;
 const DECISION_BYTES: usize = 160;
 const FINDING_BYTES: usize = 32;
 

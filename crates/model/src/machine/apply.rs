@@ -1,7 +1,10 @@
 //! Applies transitions to a job's record.
 
 use super::{Backoff, Charge, Event, FAIL_OPEN_RULE, Transition, Wait};
-use crate::job::{Artifact, AttemptRecord, Job, Original, Outcome, Redacted, ResultForm, Scan, SpilledResult};
+use crate::id::RunnerId;
+use crate::job::{
+    Artifact, AttemptRecord, Job, NodeFailure, Original, Outcome, Redacted, ResultForm, Scan, SpilledResult,
+};
 use crate::limits;
 use crate::reason::cut;
 use crate::time::Millis;
@@ -23,7 +26,14 @@ impl Job {
             }
             Wait::Until(time) => self.eligible_at = self.eligible_at.max(time),
         }
+        let node_failed = matches!(&event, Event::Ended { outcome, .. } if outcome.node_at_fault);
         self.record(now, event);
+        if node_failed
+            && transition.charge == Charge::Infrastructure
+            && let Some(attempt) = self.last_attempt_mut()
+        {
+            attempt.node_failure = Some(NodeFailure::Charged);
+        }
         let left_runner = self.state.is_on_runner() && !transition.to.is_on_runner();
         if left_runner {
             self.retracting = false;
@@ -44,9 +54,9 @@ impl Job {
                 self.record_decision(decision);
             }
             Event::Approval(approval) => self.approval = Some(Box::new(approval)),
-            Event::Dispatch { runner, incarnation, placement } => {
+            Event::Dispatch { runner, incarnation, placement, lease } => {
                 let record = AttemptRecord::new(self.attempt.next(), runner, incarnation, now);
-                self.begin_attempt(AttemptRecord { placement, ..record });
+                self.begin_attempt(AttemptRecord { placement, ..record }.with_lease(lease));
                 self.dispatch_tries = 0;
             }
             Event::Unplaced { until, .. } => {
@@ -66,6 +76,7 @@ impl Job {
             Event::Ended { outcome, .. } => self.record_outcome(now, *outcome),
             Event::Scanned { scan, .. } => self.record_scan(*scan),
             Event::Retract => self.retracting = true,
+            Event::Refund { runner, since } => self.refund(runner, since),
             Event::Reschedule => {
                 self.result = None;
                 self.result_form = None;
@@ -168,6 +179,13 @@ impl Job {
             .origin
             .as_ref()
             .map(|_| Box::new(spilled.map_or(ResultForm::Inline, |spilled| ResultForm::Spilled(*spilled))));
+    }
+
+    fn refund(&mut self, runner: RunnerId, since: Millis) {
+        for attempt in self.attempts.iter_mut().filter(|attempt| attempt.is_charged_on(runner, since)) {
+            attempt.node_failure = Some(NodeFailure::Refunded);
+            self.infrastructure_failures = self.infrastructure_failures.saturating_sub(1);
+        }
     }
 
     fn close_attempt(&mut self, now: Millis) {

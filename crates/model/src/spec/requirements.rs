@@ -14,6 +14,10 @@ const PREFERRED_POOL: &str = "preferred_pool";
 /// Job label: the runner to prefer if it has a free slot when the job becomes ready.
 const PREFERRED_WORKER: &str = "preferred_worker_id";
 
+/// Required of the runners of exclusive jobs: they keep leases. Implied by [`JobSpec::exclusive`]; runners have it by what
+/// they are and not by configuration.
+pub const EXCLUSIVE_CAPABILITY: &str = "exclusive";
+
 /// A job's requirement, for placement.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Requirements {
@@ -29,10 +33,12 @@ pub struct Requirements {
 impl Requirements {
     /// Moves the values out of a spec that is not used any more.
     pub(super) fn take(spec: &mut JobSpec) -> Self {
-        Self::new(std::mem::take(&mut spec.topic), std::mem::take(&mut spec.labels), std::mem::take(&mut spec.requires))
+        let (topic, labels) = (std::mem::take(&mut spec.topic), std::mem::take(&mut spec.labels));
+        Self::new(topic, labels, std::mem::take(&mut spec.requires), spec.exclusive)
     }
 
-    fn new(topic: String, mut labels: BTreeMap<String, String>, mut requires: Vec<String>) -> Self {
+    fn new(topic: String, mut labels: BTreeMap<String, String>, mut requires: Vec<String>, exclusive: bool) -> Self {
+        requires.extend(exclusive.then(|| EXCLUSIVE_CAPABILITY.to_owned()));
         requires.sort_unstable();
         requires.dedup();
         let pool = labels.remove(PREFERRED_POOL);
@@ -58,9 +64,11 @@ pub fn decode_requirements(spec: &[u8]) -> Result<Requirements, DecodeError> {
         labels: BTreeMap<String, String>,
         #[cbor(n(15), default)]
         requires: Vec<String>,
+        #[cbor(n(16), default)]
+        exclusive: bool,
     }
     let fields: Fields = codec::decode(spec)?;
-    Ok(Requirements::new(fields.topic, fields.labels, fields.requires))
+    Ok(Requirements::new(fields.topic, fields.labels, fields.requires, fields.exclusive))
 }
 
 #[cfg(test)]
@@ -86,6 +94,15 @@ mod tests {
         };
         assert_eq!(packed.requirements, wanted);
         assert_eq!(decode_requirements(&packed.bytes).unwrap(), wanted);
+    }
+
+    #[test]
+    fn an_exclusive_job_requires_a_runner_that_keeps_leases() {
+        let spec: JobSpec = serde_json::from_str(r#"{"run":{"echo":{}},"requires":["gpu"],"exclusive":true}"#).unwrap();
+        let packed = spec.pack();
+        assert!(packed.exclusive);
+        assert_eq!(packed.requirements.requires, [EXCLUSIVE_CAPABILITY, "gpu"]);
+        assert_eq!(decode_requirements(&packed.bytes).unwrap(), packed.requirements);
     }
 
     #[test]

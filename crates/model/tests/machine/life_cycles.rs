@@ -193,7 +193,9 @@ fn a_cancel_ends_a_job_in_every_non_terminal_state() {
         case.ignores(cancel(), Ignored::Duplicate).ignores(Event::Reschedule, Ignored::Terminal);
     }
     for state in [State::Dispatched, State::Running] {
-        for end in [End::Stopped, End::Succeeded, End::Error, End::Fatal, End::Infrastructure, End::Busy] {
+        for end in
+            [End::Stopped, End::Succeeded, End::Error, End::Fatal, End::Infrastructure, End::Busy, End::LeaseExpired]
+        {
             let case = Case::in_state(state).then(Event::Cancel(ReasonCode::QueueCancelled)).is(State::Cancelling);
             let case = case.ignores(cancel(), Ignored::Duplicate);
             let case = case.then(ended(1, end)).is(State::Cancelled).because(ReasonCode::QueueCancelled);

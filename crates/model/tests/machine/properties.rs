@@ -80,13 +80,22 @@ fn plain() -> impl Strategy<Value = Sketch> {
         Event::Release,
         Event::Reschedule,
         Event::Abandon,
+        Event::Refund { runner: model::id::RunnerId(1), since: Millis(0) },
     ])
     .prop_map(Sketch::Plain)
 }
 
 fn sketch() -> impl Strategy<Value = Sketch> {
     let end = || {
-        select(vec![End::Succeeded, End::Error, End::Fatal, End::Infrastructure, End::Stopped, End::Busy, End::Error])
+        select(vec![
+            End::Succeeded,
+            End::Error,
+            End::Fatal,
+            End::Infrastructure,
+            End::Stopped,
+            End::Busy,
+            End::LeaseExpired,
+        ])
     };
     let fault = select(vec![Fault::Unknown, Fault::NotTheJob]);
     let forward = prop_oneof![

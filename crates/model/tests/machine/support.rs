@@ -132,7 +132,7 @@ pub fn approval(approved: bool, digest: Digest, rule: &str) -> Event {
 }
 
 pub fn dispatch(runner: u64) -> Event {
-    Event::Dispatch { runner: RunnerId(runner), incarnation: Incarnation(1), placement: None }
+    Event::Dispatch { runner: RunnerId(runner), incarnation: Incarnation(1), placement: None, lease: None }
 }
 
 pub fn adopted(attempt: u32, incarnation: u64) -> Event {
@@ -150,7 +150,7 @@ pub fn ended(attempt: u32, end: End) -> Event {
 }
 
 pub fn lost(attempt: u32, fault: Fault) -> Event {
-    Event::Lost { attempt: Attempt(attempt), fault }
+    Event::Lost { attempt: Attempt(attempt), fault, is_gone: false }
 }
 
 pub fn cancel() -> Event {

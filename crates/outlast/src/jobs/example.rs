@@ -63,6 +63,7 @@ pub fn job() -> JobView {
         idempotency_key: None,
         submitter: None,
         requires: Vec::new(),
+        exclusive: false,
         constraints: None,
         approval: None,
         origin: None,

@@ -82,6 +82,7 @@ pub fn facts(job: &JobView) -> Pairs {
     pairs.add_option("limits", (!job.limits.is_empty()).then(|| limits(&job.limits)));
     pairs.add_option("policy", job.constraints.as_ref().map(constraints));
     pairs.add_option("approval", job.approval.as_ref().map(approval));
+    pairs.add_option("exclusive", job.exclusive.then_some("no two attempts at the same time"));
     pairs.add_option("requires", (!job.requires.is_empty()).then(|| job.requires.join(" ")));
     pairs.add_option(
         "inputs",

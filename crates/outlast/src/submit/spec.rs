@@ -38,6 +38,9 @@ pub struct Options {
     /// Delay before the start.
     #[arg(long, value_parser = duration::parse, value_name = "DURATION")]
     delay: Option<Duration>,
+    /// Never run two attempts at the same time, whatever fails; a retry may have to wait for a lease to run out.
+    #[arg(long)]
+    exclusive: bool,
     /// Environment variable; repeatable.
     #[arg(long, value_parser = parse_pair, value_name = "NAME=VALUE")]
     env: Vec<(String, String)>,
@@ -84,13 +87,14 @@ pub struct Options {
 
 impl Options {
     /// Options that conflict with --file, because the file sets them.
-    pub const NAMES: [&str; 20] = [
+    pub const NAMES: [&str; 21] = [
         "topic",
         "tenant",
         "priority",
         "timeout",
         "retries",
         "delay",
+        "exclusive",
         "env",
         "label",
         "stdin",
@@ -166,6 +170,7 @@ fn with_options(options: &Options, run: Run) -> Result<JobSpec> {
     spec.not_before = options.delay.map(from_now).transpose()?;
     spec.max_retries = options.retries;
     spec.labels = options.label.iter().cloned().collect();
+    spec.exclusive = options.exclusive;
     spec.sandbox = options.sandbox;
     spec.outputs.clone_from(&options.artifact);
     spec.limits = Limits {
@@ -244,6 +249,7 @@ mod tests {
             pids: Some(8),
             output_bytes: Some(1 << 30),
             open_files: Some(64),
+            exclusive: true,
             ..Options::default()
         };
         let inputs = Inputs::from([("in/a".to_owned(), BlobId::of(b"x"))]);
@@ -255,7 +261,7 @@ mod tests {
         assert_eq!(spec.labels["team"], "x");
         assert!(spec.not_before.is_some());
         assert_eq!((spec.inputs["in/a"], spec.outputs.as_slice()), (BlobId::of(b"x"), &["out/*".to_owned()][..]));
-        assert_eq!(spec.sandbox, Some(Sandbox::Strict));
+        assert_eq!((spec.sandbox, spec.exclusive), (Some(Sandbox::Strict), true));
         let limits = spec.limits;
         assert_eq!((limits.cpu_ms, limits.memory_bytes), (Some(3_000), Some(1 << 20)));
         assert_eq!((limits.pids, limits.output_bytes, limits.open_files), (Some(8), Some(1 << 30), Some(64)));

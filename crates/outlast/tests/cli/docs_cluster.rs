@@ -104,6 +104,9 @@ fn the_three_machines_of_the_page_work_as_written() {
     }
     run(&url, machines[0].path(), use_them);
     run(&url, machines[0].path(), without);
+    let sessions = crate::docs::blocks(section(&page, "Sessions"));
+    assert_eq!(sessions.len(), 1);
+    run(&url, machines[0].path(), &sessions[0]);
 }
 
 #[test]

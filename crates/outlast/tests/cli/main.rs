@@ -12,6 +12,8 @@ mod governance;
 mod jobs;
 mod kill;
 mod logs;
+mod nodes;
+mod old_spawner;
 mod queues;
 mod resend;
 mod stack;

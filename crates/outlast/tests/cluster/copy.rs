@@ -1,6 +1,6 @@
 //! Copied data directories: two processes with one identity.
 
-use crate::support::{Cluster, Gate, copy_directory, wait_until};
+use crate::support::{Cluster, Gate, copy_directory, is_running, wait_until};
 
 /// The copy is made while the server of the node is down, so that both start with the same incarnation.
 // FEATURES: B9
@@ -44,4 +44,24 @@ fn a_copy_of_a_running_node_does_not_displace_it() {
     assert_eq!(cluster.wait_for_success(id).result, Some(Gate::result("a", 1)));
     cluster.assert_never_lost(0);
     cluster.assert_gets_work(0);
+}
+
+/// The copy finds the processes of the original in the process table that they share.
+#[test]
+fn a_copy_on_the_same_machine_leaves_the_processes_of_the_original_alone() {
+    let mut cluster = Cluster::start(1);
+    let mut gate = cluster.gate("gate");
+    let address = cluster.cluster_address().to_string();
+    let mut copy = cluster.new_node("copy", &["join", "--name", "copy", &address]);
+    let id = cluster.submit(&gate.job("a", &cluster.pin(0)));
+    let pid = gate.wait_for_attempt("a", 1);
+    copy_directory(&cluster.runner(0).data(), &copy.data());
+    copy.start();
+    wait_until("the copy is refused", || copy.log().contains("a data directory was copied"));
+    // Its spawner is started before it connects, and with it what was left behind is killed.
+    copy.spawner();
+    assert!(is_running(pid));
+    gate.open();
+    assert_eq!(cluster.wait_for_success(id).result, Some(Gate::result("a", 1)));
+    cluster.assert_never_lost(0);
 }

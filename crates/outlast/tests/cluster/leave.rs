@@ -62,6 +62,37 @@ fn a_drain_without_a_deadline_lets_work_end() {
     cluster.wait_for_node(0, "drained");
 }
 
+// FEATURES: C2
+#[test]
+fn work_of_an_abandoned_node_is_stopped_at_once_and_runs_elsewhere() {
+    let mut cluster = Cluster::start(2);
+    let node = cluster.id(0).to_string();
+    let mut gate = cluster.gate("gate");
+    let names = ["a", "b", "c"];
+    let (jobs, pids) = cluster.start_on(0, &gate, names);
+    cluster.run(["nodes", "session", "abandoned", &node, "--reason", "spot notice"]).expect(0);
+    gate.wait_for_attempts(names, 2);
+    assert!(pids.iter().all(|pid| !is_running(*pid)), "the next attempt starts after the first has stopped");
+    let abandoned = cluster.wait_for_node(0, "abandoned");
+    assert_eq!((abandoned.healthy, abandoned.session.reason.as_deref()), (false, Some("spot notice")));
+
+    // The session outlives a restart of the control node, and ends with the next start of the node.
+    cluster.control().kill_server();
+    cluster.control().start();
+    cluster.wait_until_control_is_ready();
+    (0..2).for_each(|index| cluster.wait_until_connected(index));
+    assert_eq!(cluster.node(0).state, "abandoned");
+    gate.open();
+    for (name, id) in names.iter().zip(jobs) {
+        let job = cluster.wait_for_success(id);
+        assert_eq!((job.result, job.runner), (Some(Gate::result(name, 2)), Some(cluster.runner_id(1))));
+    }
+    assert_eq!(cluster.runner(0).end_with(Signal::TERM), Some(0));
+    cluster.runner(0).start();
+    assert_eq!(cluster.wait_for_node(0, "ready").session.number, 2);
+    cluster.assert_gets_work(0);
+}
+
 // FEATURES: B6
 #[test]
 fn a_node_that_is_stopped_gives_its_work_back() {

@@ -5,11 +5,15 @@
 mod control;
 mod copy;
 mod cut;
+mod delay;
+mod disk;
 mod files;
 mod garbage;
+mod grace;
 mod kill;
 mod leave;
 mod loss;
 mod pause;
+mod storm;
 mod support;
 mod tokens;

@@ -2,7 +2,6 @@
 
 mod cluster;
 mod gate;
-mod network;
 mod node;
 mod process;
 
@@ -10,7 +9,7 @@ use std::time::{Duration, Instant};
 
 pub use cluster::Cluster;
 pub use gate::Gate;
-pub use network::Loss;
+pub use hosts::{Delay, Loss};
 pub use node::{Node, copy_directory};
 pub use process::{is_running, send as send_signal};
 

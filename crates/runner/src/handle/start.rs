@@ -5,8 +5,9 @@ use std::io;
 use std::sync::Arc;
 
 use hashbrown::HashSet;
+use link::Lease;
 use model::id::ShardId;
-use model::message::AttemptRef;
+use model::message::{AttemptRef, Profile};
 use model::spec::ExecutorKind;
 use model::time::Millis;
 use parking_lot::Mutex;
@@ -18,7 +19,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use super::{Handle, Inner, Link, State, results, watch};
 use crate::admission::Admission;
 use crate::echo::Delays;
-use crate::in_flight::InFlight;
+use crate::in_flight::{InFlight, SharedLease};
 use crate::options::{Options, Uplink};
 use crate::outbox::{FoundEnd, Outbox, OutboxOptions};
 use crate::process::{Env, Note};
@@ -35,9 +36,18 @@ pub async fn start(options: Options, uplink: Arc<dyn Uplink>) -> io::Result<Hand
         None => (None, Vec::new()),
     };
     let claimed = claim_spawner(&options).await?;
-    let (spawner, inherited) = SpawnerClient::new(options.spawner.clone(), options.node, claimed);
+    let keeps_leases = claimed.keeps_leases;
+    if !keeps_leases {
+        tracing::warn!(
+            "the running spawner is of an older version: until it is replaced, this node takes no exclusive jobs"
+        );
+    }
+    let profile = Profile { keeps_leases, ..Profile::clone(&options.profile) };
+    let options = Options { profile: Arc::new(profile), ..options };
+    let (spawner, inherited) = SpawnerClient::new(options.spawner.clone(), (options.node, options.home), claimed);
     let env = Arc::new(Env {
         node: options.node,
+        home: options.home,
         logs: options.logs.clone(),
         scratch: options.scratch.clone(),
         stop_grace: options.stop_grace,
@@ -60,11 +70,12 @@ pub async fn start(options: Options, uplink: Arc<dyn Uplink>) -> io::Result<Hand
         let in_flight = link::InFlight::new(ExecutorKind::Echo, InFlight::Ended);
         adopted.entry(found.end.shard).or_default().push((found.end.attempt_ref, in_flight));
     }
-    let mut inherited_attempts = Vec::new();
+    let (mut inherited_attempts, mut leases) = (Vec::new(), Vec::new());
     for attempt in inherited {
         let shard = options.shards.owner(attempt.attempt_ref.job.slot());
         let (stop, stopped) = oneshot::channel();
         adopted.entry(shard).or_default().push((attempt.attempt_ref, inherited_in_flight(&attempt, stop)));
+        leases.extend(inherited_lease(&attempt).map(|lease| (shard, attempt.attempt_ref, lease)));
         inherited_attempts.push((shard, attempt, stopped));
     }
     let mut admission = Admission::default();
@@ -73,8 +84,9 @@ pub async fn start(options: Options, uplink: Arc<dyn Uplink>) -> io::Result<Hand
     if let Some(outbox) = &mut outbox {
         send_again(&mut links, found, outbox);
     }
-    let state = State {
+    let mut state = State {
         links,
+        expired: HashSet::default(),
         delays: Delays::default(),
         with_files: ended.into_iter().collect(),
         admission,
@@ -82,6 +94,9 @@ pub async fn start(options: Options, uplink: Arc<dyn Uplink>) -> io::Result<Hand
         wasm_runs: Vec::new(),
         committed: Vec::new(),
     };
+    for (shard, attempt_ref, lease) in leases {
+        state.hold_lease(shard, attempt_ref, Some(lease));
+    }
     let (flushes, flush_requests) = mpsc::unbounded_channel();
     let inner = Arc::new(Inner {
         sampling: Sampling::new(&env),
@@ -120,8 +135,8 @@ async fn claim_spawner(options: &Options) -> io::Result<ClaimedSpawner> {
     let claimed = tokio::task::spawn_blocking(move || settings.claim()).await.map_err(io::Error::other)??;
     if claimed.child.is_some() {
         // The previous spawner is dead. Its unsandboxed attempts may have left processes behind.
-        let node = options.node;
-        let killed = tokio::task::spawn_blocking(move || kill_orphans(node)).await.unwrap_or(0);
+        let (node, home) = (options.node, options.home);
+        let killed = tokio::task::spawn_blocking(move || kill_orphans(node, home)).await.unwrap_or(0);
         if killed > 0 {
             tracing::warn!(killed, "killed processes left over from an earlier start");
         }
@@ -144,11 +159,17 @@ fn without_ended(inherited: Vec<InheritedAttempt>, ended: &HashSet<AttemptRef>, 
 }
 
 fn inherited_in_flight(attempt: &InheritedAttempt, stop: oneshot::Sender<()>) -> link::InFlight<InFlight> {
-    let in_flight = InFlight::Process { stop: Some(stop) };
+    let in_flight = InFlight::Process { stop: Some(stop), lease: inherited_lease(attempt).map(SharedLease::new) };
     match Note::decode(&attempt.note).launched_at {
         Some(at) => link::InFlight::started(ExecutorKind::Process, Millis(at), in_flight),
         None => link::InFlight::new(ExecutorKind::Process, in_flight),
     }
+}
+
+/// The lease of an attempt that an earlier server started.
+fn inherited_lease(attempt: &InheritedAttempt) -> Option<Lease> {
+    let duration = Note::decode(&attempt.note).lease_ms.map(Millis)?;
+    attempt.lease_until.map(|until| Lease { duration, until: Millis(until) })
 }
 
 fn links(options: &Options, capacity: model::message::Capacity, mut adopted: Adopted) -> BTreeMap<ShardId, Link> {

@@ -3,6 +3,7 @@
 
 mod attempts;
 mod components;
+mod leases;
 mod messages;
 mod orphans;
 mod outbox;

@@ -109,6 +109,7 @@ async fn an_undecodable_job_ends_as_an_infrastructure_failure() {
         valid_for: Millis(u64::MAX),
         spec: bytes::Bytes::from_static(&[0xff, 1, 2]),
         constraints: None,
+        lease: None,
     });
     let outcome = fixture.ended(attempt_ref(1)).await;
     assert_eq!(outcome.end, End::Infrastructure);

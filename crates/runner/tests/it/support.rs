@@ -12,8 +12,8 @@ use bytes::Bytes;
 use model::id::{Attempt, Epoch, Incarnation, JobId, NodeId, RunnerId, ShardId, Shards};
 use model::job::{End, Outcome};
 use model::message::{
-    AttemptRef, Capacity, FromRunner, Load, ReportedAttempt, RunnerFrame, RunnerMessage, Session, ShardMessage,
-    ToRunner,
+    AttemptRef, Capacity, FromRunner, Load, Profile, ReportedAttempt, RunnerFrame, RunnerMessage, Session,
+    ShardMessage, ToRunner,
 };
 use model::spec::JobSpec;
 use model::time::Millis;
@@ -135,7 +135,7 @@ impl Fixture {
         let reported = |attempt_ref: &AttemptRef| ReportedAttempt { attempt_ref: *attempt_ref, running_for: None };
         let registration = RunnerMessage::Register {
             capacity,
-            profile: Arc::default(),
+            profile: Arc::new(Profile { keeps_leases: true, ..Profile::default() }),
             in_flight: in_flight.iter().map(reported).collect(),
             request: 0,
             oldest_kept: 1,
@@ -165,6 +165,10 @@ impl Fixture {
 
     pub fn send_as(&self, shard: ShardId, epoch: Epoch, message: ShardMessage) {
         self.runner.send(shard, self.setup.incarnation, vec![self.envelope(shard, epoch, message)]);
+    }
+
+    pub fn send_raw(&self, message: ToRunner) {
+        self.runner.send(ShardId(0), self.setup.incarnation, vec![message]);
     }
 
     /// The next message of a shard.
@@ -311,6 +315,7 @@ async fn options(setup: &Setup) -> Options {
         id: RunnerId(7),
         incarnation: setup.incarnation,
         node,
+        home: runner::HomeId::of(directory).unwrap(),
         capacity: setup.capacity,
         profile: Arc::default(),
         shards: Shards::new(2).unwrap(),
@@ -359,7 +364,7 @@ pub fn in_flight(register: &RunnerMessage) -> Vec<AttemptRef> {
 }
 
 pub fn run_message(attempt_ref: AttemptRef, job: &Value) -> ShardMessage {
-    ShardMessage::Run { attempt_ref, valid_for: Millis(u64::MAX), spec: spec(job), constraints: None }
+    ShardMessage::Run { attempt_ref, valid_for: Millis(u64::MAX), spec: spec(job), constraints: None, lease: None }
 }
 
 /// The spawner built beside the tests.

@@ -13,9 +13,9 @@ use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::stream::{self, Stream};
-use model::change::Change;
+use model::change::{Change, NodeEvent};
 use model::codec;
-use model::id::{JobId, QueueId, WorkflowId};
+use model::id::{JobId, NodeId, QueueId, WorkflowId};
 use model::time::Timestamp;
 use store::{Cursor, EventReader, Store, StoreId};
 
@@ -38,6 +38,7 @@ struct Filter {
     job: Option<JobId>,
     queue: Option<QueueId>,
     workflow: Option<WorkflowId>,
+    node: Option<NodeId>,
 }
 
 impl Filter {
@@ -54,8 +55,13 @@ impl Filter {
             let parsed: Result<WorkflowId, _> = text.parse();
             parsed.map_err(|error| Refused::detailed(ProblemKind::InvalidId, error.to_string()).at("workflow"))
         });
+        let node = parameters.text("node").map(|text| {
+            let parsed: Result<NodeId, _> = text.parse();
+            parsed.map_err(|error| Refused::detailed(ProblemKind::InvalidId, error.to_string()).at("node"))
+        });
         let queue = parameters.queue_id(core)?;
-        Ok(Self { kind, job: parameters.job()?, queue, workflow: workflow.transpose()? })
+        let (workflow, node) = (workflow.transpose()?, node.transpose()?);
+        Ok(Self { kind, job: parameters.job()?, queue, workflow, node })
     }
 
     fn accepts(&self, change: &Change) -> bool {
@@ -63,6 +69,7 @@ impl Filter {
             && self.job.is_none_or(|job| change.job() == Some(job))
             && self.queue.is_none_or(|queue| change.queue() == Some(queue))
             && self.workflow.is_none_or(|workflow| change.workflow() == Some(workflow))
+            && self.node.is_none_or(|node| change.node() == Some(node))
     }
 }
 
@@ -185,6 +192,8 @@ fn view(change: &Change, cursor: &ChangeCursor) -> ChangeView {
         workflow: change.workflow(),
         place: None,
         schedule: None,
+        node: change.node(),
+        session: None,
         state: None,
         attempt: None,
         reason: None,
@@ -211,6 +220,12 @@ fn view(change: &Change, cursor: &ChangeCursor) -> ChangeView {
             view.state = Some(if *paused { "paused" } else { "active" }.to_owned());
         }
         Change::ScheduleRemoved { id, .. } => view.schedule = Some(*id),
+        Change::Node { event, .. } => {
+            view.state = Some(event.as_str().to_owned());
+            if let NodeEvent::Session(state) = event {
+                view.session = Some(*state);
+            }
+        }
         Change::JobRemoved { .. } | Change::QueueRemoved { .. } | Change::WorkflowRemoved { .. } => {}
     }
     view

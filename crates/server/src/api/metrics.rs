@@ -2,6 +2,7 @@
 
 mod governance;
 mod jobs;
+mod nodes;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -15,17 +16,21 @@ use axum::response::{IntoResponse, Response};
 use policy_service::PolicyServiceStatus;
 
 use super::App;
+use super::nodes::NodeViews;
 use super::parameters::Parameters;
 use super::problem::Refused;
 use crate::inbox::{Inbox, Status};
 use crate::measures::{BOUNDS_MICROS, PolicyMeasures, Snapshot};
+use nodes::NodeSample;
 use text::{Buckets, Family, Kind, Text};
 
 pub(crate) async fn metrics(Shared(app): Shared<Arc<App>>, _: Parameters) -> Result<Response, Refused> {
     let core = app.core()?;
     let mut commit_times = Snapshot::default();
     core.inboxes.iter().for_each(|inbox| commit_times.merge(&inbox.commit_times()));
+    let nodes = core.read(|core| Ok(NodeViews::new(core).all())).await?;
     let reading = Reading {
+        nodes: nodes.into_iter().map(NodeSample::from).collect(),
         statuses: core.inboxes.iter().map(Inbox::status).collect(),
         requests_waiting: core.inboxes.iter().map(Inbox::requests_waiting).sum(),
         commit_times,
@@ -38,6 +43,7 @@ pub(crate) async fn metrics(Shared(app): Shared<Arc<App>>, _: Parameters) -> Res
 
 /// A snapshot of all values.
 struct Reading<'a> {
+    nodes: Vec<NodeSample>,
     /// One per shard.
     statuses: Vec<Status>,
     requests_waiting: usize,
@@ -62,6 +68,7 @@ impl Reading<'_> {
         self.workflows(&mut text);
         self.sagas(&mut text);
         self.schedules(&mut text);
+        self.nodes(&mut text);
         self.node(&mut text);
         text.render()
     }

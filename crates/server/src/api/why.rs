@@ -7,7 +7,9 @@ use ::api::{PlacedView, RunnerWhyView, WaitsForView, WhyView};
 use axum::Json as JsonBody;
 use axum::extract::State as Shared;
 use engine::{Refusal, RunnerVerdict, RunnerWhy, WaitsFor, Why, WhyCounts};
+use model::id::{NodeId, RunnerId};
 use model::job::Job;
+use model::node::NodeDecisions;
 use model::reason::ReasonCode;
 use model::state::State;
 use model::time::{Millis, Timestamp};
@@ -29,7 +31,13 @@ pub(crate) async fn why(
     let mut shown = view(&core.read(move |core| jobs::load(core, id)).await?, app.approval_expiry);
     if !shown.state.is_terminal() {
         match core.inbox_of(id).request(Explain { job: id }).await {
-            Ok(why) => add_runners(&mut shown, *why),
+            Ok(why) => {
+                add_runners(&mut shown, *why);
+                if shown.runner_counts["cordoned"] > 0 {
+                    let decisions = core.nodes.read();
+                    add_cordons(&mut shown, &decisions);
+                }
+            }
             // The job has ended since it was loaded.
             Err(RequestError::Refused(Refusal::UnknownJob(_))) => {
                 shown = view(&core.read(move |core| jobs::load(core, id)).await?, app.approval_expiry);
@@ -75,10 +83,31 @@ fn add_runners(shown: &mut WhyView, why: Why) {
     shown.runners = why.runners.into_iter().map(runner).collect();
 }
 
+/// Adds why runners are cordoned.
+fn add_cordons(shown: &mut WhyView, decisions: &NodeDecisions) {
+    for runner in shown.runners.iter_mut().filter(|runner| runner.verdict == "cordoned") {
+        let node = runner.runner.parse::<RunnerId>().ok().map(|runner| NodeId(runner.0));
+        let reason = node.and_then(|node| decisions.cordoned.get(&node)?.reason.clone());
+        if let (Some(message), Some(reason)) = (&mut runner.message, reason) {
+            *message = format!("{message}: {reason}");
+        }
+    }
+}
+
 fn waits_for(waits_for: WaitsFor) -> Option<WaitsForView> {
     let (kind, message) = match waits_for {
         WaitsFor::Nothing(_) => return None,
         WaitsFor::Time(at) => ("time", format!("The job is not tried again before {}", Timestamp(at))),
+        WaitsFor::Lease { runner, until } => {
+            let until = Timestamp(until);
+            let what = "The job is exclusive, and its last attempt may still run on";
+            (
+                "lease",
+                format!(
+                    "{what} {runner}: the next one starts when it has ended, or when its lease has run out, at {until}"
+                ),
+            )
+        }
         WaitsFor::Runner { code, message } => {
             ("runner", format!("No runner can take the job ({}): {message}", code.as_str()))
         }

@@ -12,7 +12,7 @@ use hashbrown::HashMap;
 use model::codec;
 use model::envelope::{AttemptUsage, NodeReport, ToNode};
 use model::id::{Incarnation, NodeId, RunnerId, ShardId};
-use model::message::{AttemptRef, ShardMessage, ToRunner};
+use model::message::{AttemptRef, Load, ShardMessage, ToRunner};
 use model::time::Millis;
 use parking_lot::{Mutex, RwLock};
 use transport::{CloseReason, Peer, PeerRequests, Sender};
@@ -87,6 +87,8 @@ struct Inner {
     connected: RwLock<HashMap<NodeId, Arc<PeerNode>>>,
     /// Newest reports, also of nodes that are not connected.
     reports: RwLock<BTreeMap<NodeId, NodeReport>>,
+    /// Newest load of connected nodes and of the own one.
+    loads: RwLock<HashMap<NodeId, Load>>,
 }
 
 impl Peers {
@@ -118,6 +120,7 @@ impl Peers {
         let mut connected = self.0.connected.write();
         if watch.link_down(peer.node, peer.link, reason) {
             connected.remove(&peer.node);
+            self.0.loads.write().remove(&peer.node);
         }
     }
 
@@ -140,6 +143,15 @@ impl Peers {
         self.0.reports.write().insert(node, report);
     }
 
+    pub fn set_load(&self, node: NodeId, load: Load) {
+        self.0.loads.write().insert(node, load);
+    }
+
+    /// Absent until the node has reported it.
+    pub fn load(&self, node: NodeId) -> Option<Load> {
+        self.0.loads.read().get(&node).copied()
+    }
+
     pub fn report(&self, node: NodeId) -> Option<NodeReport> {
         self.0.reports.read().get(&node).cloned()
     }
@@ -151,6 +163,7 @@ impl Peers {
     /// Closes the link of a node that was removed, and forgets it.
     pub fn forget(&self, node: NodeId, watch: &NodeWatch) {
         self.0.reports.write().remove(&node);
+        self.0.loads.write().remove(&node);
         let mut connected = self.0.connected.write();
         if let Some(peer) = connected.remove(&node) {
             peer.close();
@@ -193,6 +206,7 @@ mod tests {
             valid_for: Millis(1),
             spec: Bytes::from(vec![0; spec_bytes]),
             constraints: None,
+            lease: None,
         };
         ToRunner::Message { session: Session { epoch: Epoch(1), number: 1 }, sequence, heard: Millis(0), message }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use engine::Input;
 use fabric::watch::{LinkRefusal, ProcessId};
+use model::change::NodeEvent;
 use model::codec;
 use model::envelope::{FromNode, NodeReport, ToNode, Welcome};
 use model::id::{NodeId, RunnerId};
@@ -46,12 +47,16 @@ impl Service for ClusterService {
         }
         let shared = self.0.clone();
         let (node, name, from) = (request.node, request.name.clone(), request.from);
+        let is_new = !self.0.is_member(node);
         let admitted = tokio::task::spawn_blocking(move || {
             shared.change(|record| record.admit(&request, clock::now()).map_err(AdmitError::Refused))
         });
         match admitted.await {
             Ok(Ok(())) => {
                 tracing::info!(%node, name, %from, "a node has joined");
+                if is_new {
+                    self.0.news.announce(node, NodeEvent::Joined);
+                }
                 Ok(Role::Runner)
             }
             Ok(Err(AdmitError::Refused(refusal))) => {
@@ -79,6 +84,7 @@ impl Service for ClusterService {
         let refused = |refusal: LinkRefusal| Refusal::new(RefusalKind::NodeIdTaken, format!("{node}: {refusal}"));
         self.0.watch.check_running(node, ProcessId(start.process)).map_err(refused)?;
         self.begin(node, start).await?;
+        self.begin_session(node, start).await?;
         let entry = self.0.peers.admit(&peer, &self.0.watch, clock::now()).map_err(refused)?;
         entry.send(&ToNode::Welcome(Welcome::new(self.0.shards)));
         tokio::spawn(receive(self.0.clone(), entry, peer.receiver));
@@ -132,6 +138,19 @@ impl ClusterService {
                 Err(refusal)
             }
             Ok(Err(AdmitError::Failed(error))) => Err(failed(&error.to_string())),
+            Err(error) => Err(failed(&error.to_string())),
+        }
+    }
+}
+
+impl ClusterService {
+    /// The session of a connected node is ready, or a new one begins.
+    async fn begin_session(&self, node: NodeId, start: NodeStart) -> Result<(), Refusal> {
+        let shared = self.0.clone();
+        let begun = tokio::task::spawn_blocking(move || shared.control.started(node, start.incarnation));
+        match begun.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(failed(&error.to_string())),
             Err(error) => Err(failed(&error.to_string())),
         }
     }
@@ -209,6 +228,7 @@ impl Shared {
         match news {
             FromNode::Frame { .. } => {}
             FromNode::Load { load } => {
+                self.peers.set_load(peer.node, load);
                 for inbox in &self.inboxes {
                     let input = Input::Load { runner, incarnation: peer.incarnation, load };
                     let _ = inbox.post(Message::Input(Box::new(input)));

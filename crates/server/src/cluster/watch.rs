@@ -16,6 +16,7 @@ use transport::tether::{TetherEnd, TetherEvent};
 
 use crate::clock;
 use crate::inbox::{Inbox, Message};
+use crate::node_news::NodeNews;
 
 /// Longest sleep between two checks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -24,6 +25,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct NodeWatch {
     watch: Mutex<Watch>,
     inboxes: Vec<Inbox>,
+    news: NodeNews,
     members: OnceLock<fabric::Handle>,
     /// A decision may be due.
     changed: Notify,
@@ -31,7 +33,13 @@ pub(crate) struct NodeWatch {
 
 impl NodeWatch {
     pub fn new(adopt_grace: Millis, inboxes: Vec<Inbox>) -> Self {
-        Self { watch: Mutex::new(Watch::new(adopt_grace)), inboxes, members: OnceLock::new(), changed: Notify::new() }
+        Self {
+            watch: Mutex::new(Watch::new(adopt_grace)),
+            news: NodeNews::new(&inboxes),
+            inboxes,
+            members: OnceLock::new(),
+            changed: Notify::new(),
+        }
     }
 
     /// The membership, once it runs.
@@ -65,9 +73,18 @@ impl NodeWatch {
         Ok(link)
     }
 
+    /// A node that was connected to an earlier process of this server is lost if it does not return.
+    pub fn await_return(&self, node: NodeId, incarnation: Incarnation, grace: Millis) {
+        let mut watch = self.watch.lock();
+        watch.await_return(clock::read(), node, incarnation, grace);
+        self.perform(&mut watch);
+    }
+
     /// The node has sent something.
     pub fn heard(&self, node: NodeId, link: LinkId) {
-        self.watch.lock().heard(clock::read().steady, node, link);
+        let mut watch = self.watch.lock();
+        watch.heard(clock::read(), node, link);
+        self.perform(&mut watch);
     }
 
     /// False if a newer link has replaced this one.
@@ -177,6 +194,7 @@ impl NodeWatch {
         while let Some(action) = watch.poll_action() {
             match action {
                 Action::Noted { node, what, detail } => tracing::info!(%node, detail, "{what}"),
+                Action::Announce { node, event } => self.news.announce(node, event),
                 Action::Disconnected { node, incarnation } => {
                     self.post(|| Input::RunnerDisconnected { runner: RunnerId(node.0), incarnation });
                 }

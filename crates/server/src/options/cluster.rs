@@ -19,6 +19,9 @@ pub struct ClusterOptions {
     pub profile: MembershipProfile,
     /// Time for the server process of a node to be replaced while its jobs run on. Then they are started elsewhere.
     pub adopt_grace_ms: u64,
+    /// After a restart of the control node: time for a runner node to connect again. Then it is lost, and its jobs are
+    /// started elsewhere.
+    pub reconnect_grace_ms: u64,
 }
 
 impl Default for ClusterOptions {
@@ -28,6 +31,7 @@ impl Default for ClusterOptions {
             advertise: None,
             profile: MembershipProfile::Default,
             adopt_grace_ms: 30_000,
+            reconnect_grace_ms: 120_000,
         }
     }
 }

@@ -205,6 +205,7 @@ impl super::Options {
             tenants: self.tenants.iter().filter(|(name, _)| named(name)).map(|(n, o)| (n.clone(), limits(o))).collect(),
             other_tenants: self.tenants.get(WILDCARD).map(limits).unwrap_or_default(),
             cordoned: BTreeSet::new(),
+            failing: BTreeMap::new(),
         }
     }
 }

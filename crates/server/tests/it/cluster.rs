@@ -6,12 +6,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use model::time::Millis;
 use runner::StopMode;
 use serde_json::{Value, json};
 use server::{Error, RunnerNode, RunnerNodeOptions};
 use tempfile::TempDir;
+use transport::{Authority, Identity, PendingKey};
 
 use crate::http::within;
+use crate::subscription::{Subscription, Transport};
 use crate::support::{Server, echo, endless, options, shell, text, with};
 use impostor::Impostor;
 
@@ -233,6 +236,8 @@ async fn a_copied_data_directory_does_not_disturb_its_original() {
     copy(runner.directory.path(), copied.path());
     runner.try_start().await.unwrap();
     server.seen(&runner.path(), in_state("ready")).await;
+    let running = server.submit(&on("one", shell("sleep 600"))).await;
+    server.job_in(&running, "running").await;
     let mut copy = Runner { node: None, options: runner.options.clone(), directory: copied };
     copy.options.data_dir = copy.directory.path().to_owned();
     // It starts, since it knows the cluster, and is refused by the control node.
@@ -240,8 +245,172 @@ async fn a_copied_data_directory_does_not_disturb_its_original() {
     for number in 0..20 {
         assert_eq!(server.run(&on("one", echo(number))).await["result"], json!(number));
     }
+    let job = server.job(&running).await;
+    assert_eq!((&job["state"], &job["attempt"]), (&json!("running"), &json!(1)), "its processes are not touched");
     let node = server.get(&runner.path()).await.expect(200);
     assert_eq!(node["state"], json!("ready"));
+}
+
+// FEATURES: C2
+#[tokio::test]
+async fn jobs_of_an_abandoned_node_run_elsewhere_without_a_retry_and_a_new_start_is_a_new_session() {
+    let server = control().await;
+    let mut one = Runner::join(&server, "one").await;
+    let own = text(&server.get("/v1/session").await.expect(200)["node"]);
+    server.act(&format!("/v1/nodes/{own}/cordon")).await.expect(200);
+    let job = server.submit(&shell("sleep 600")).await;
+    server.job_in(&job, "running").await;
+    let two = Runner::join(&server, "two").await;
+    let path = one.path();
+    assert_eq!(server.get(&format!("{path}/session")).await.expect(200)["state"], json!("ready"));
+    let session = server.act(&format!("{path}/session/abandon")).await.expect(200);
+    assert_eq!((&session["state"], &session["number"]), (&json!("abandoned"), &json!(1)));
+    let moved = server.job_when(&job, |job| job["attempt"] == json!(2) && job["state"] == json!("running")).await;
+    assert_eq!(moved["retries"], json!(0), "{moved}");
+    let node = server.seen(&path, |node| node["in_flight"] == json!(0)).await;
+    assert_eq!((&node["state"], &node["healthy"]), (&json!("abandoned"), &json!(false)));
+    server.get("/readyz").await.expect(200);
+    server.act(&format!("{path}/session/pause")).await.refused(409, "session_state");
+    one.stop(StopMode::StopProcesses).await;
+    one.try_start().await.unwrap();
+    let node = server.seen(&path, in_state("ready")).await;
+    assert_eq!((&node["session"]["number"], &node["healthy"]), (&json!(2), &json!(true)));
+    assert_eq!(server.run(&on("one", echo("back"))).await["result"], json!("back"));
+    drop(two);
+}
+
+// FEATURES: C2
+#[tokio::test]
+async fn a_session_that_begins_while_the_node_is_away_is_ready_when_it_connects() {
+    let server = control().await;
+    let mut one = Runner::join(&server, "one").await;
+    let path = one.path();
+    server.act(&format!("{path}/session/sunset")).await.expect(200);
+    one.stop(StopMode::StopProcesses).await;
+    server.seen(&path, in_state("lost")).await;
+    let node = server.act(&format!("{path}/uncordon")).await.expect(200);
+    assert_eq!((&node["session"]["state"], &node["session"]["number"]), (&json!("created"), &json!(2)));
+    one.try_start().await.unwrap();
+    let node = server.seen(&path, in_state("ready")).await;
+    assert_eq!((&node["session"]["state"], &node["session"]["number"]), (&json!("ready"), &json!(2)));
+    assert_eq!(server.run(&on("one", echo("back"))).await["result"], json!("back"));
+}
+
+// FEATURES: C13
+#[tokio::test]
+async fn changes_of_nodes_are_pushed_and_can_be_read_again() {
+    let server = control().await;
+    for transport in Transport::BOTH {
+        let mut events = Subscription::open(&server, transport, "kind=node").await;
+        let mut one = Runner::join(&server, "one").await;
+        let (path, node) = (one.path(), text(&server.get(&one.path()).await.expect(200)["id"]));
+        let is = |state: &'static str| move |event: &Value| event["state"] == json!(state);
+        let mut seen = events.until(is("connected")).await;
+        server.act(&format!("{path}/cordon")).await.expect(200);
+        server.act(&format!("{path}/session/pause")).await.expect(200);
+        server.act(&format!("{path}/uncordon")).await.expect(200);
+        one.stop(StopMode::StopProcesses).await;
+        seen.extend(events.until(is("lost")).await);
+        one.try_start().await.unwrap();
+        seen.extend(events.until(is("returned")).await);
+        server.delete(&path).await.expect(204);
+        seen.extend(events.until(is("removed")).await);
+        assert!(seen.iter().all(|event| event["node"] == json!(node) && event["kind"] == json!("node")), "{seen:?}");
+        let events: Vec<String> = seen.iter().map(|event| text(&event["state"])).collect();
+        let expected = [
+            "joined",
+            "session",
+            "connected",
+            "cordoned",
+            "session",
+            "uncordoned",
+            "session",
+            "leaving",
+            "disconnected",
+            "lost",
+            "connected",
+            "returned",
+            "removed",
+        ];
+        assert_eq!(events, expected);
+        let sessions: Vec<&Value> =
+            seen.iter().map(|event| &event["session"]).filter(|state| !state.is_null()).collect();
+        assert_eq!(sessions, [&json!("ready"), &json!("paused"), &json!("ready")]);
+        // They are kept like all other changes.
+        let since = text(&seen[2]["cursor"]);
+        let mut again = Subscription::open(&server, transport, &format!("node={node}&since={since}")).await;
+        let again = again.until(is("removed")).await;
+        assert!(again.iter().map(|event| &event["state"]).eq(events[3..].iter()), "{again:?}");
+    }
+}
+
+// FEATURES: A5
+#[tokio::test]
+async fn a_node_that_dies_while_the_control_node_is_down_is_lost_after_its_restart() {
+    let mut server = control().await;
+    let mut one = Runner::join(&server, "one").await;
+    let path = one.path();
+    let address = text(&server.post("/v1/join-tokens", &json!({})).await.expect(201)["address"]).parse().unwrap();
+    server.change_options(|options| {
+        options.cluster.listen = address;
+        options.cluster.reconnect_grace_ms = 200;
+    });
+    server.stop().await;
+    one.stop(StopMode::StopProcesses).await;
+    server.start_again().await;
+    let node = server.seen(&path, in_state("lost")).await;
+    let events: Vec<String> = node["timeline"].as_array().unwrap().iter().map(|entry| text(&entry["event"])).collect();
+    assert_eq!(events, ["awaited", "lost"]);
+    assert_eq!(node["healthy"], json!(false));
+}
+
+// FEATURES: C13
+#[tokio::test]
+async fn nodes_are_counted_by_state_and_their_attempts_by_node() {
+    let server = control().await;
+    let runner = Runner::join(&server, "one").await;
+    let job = server.submit(&on("one", shell("sleep 600"))).await;
+    server.job_in(&job, "running").await;
+    let node = server.seen(&runner.path(), |node| node["in_use"]["process"] == json!(1)).await;
+    assert_eq!(node["in_flight"], json!(1));
+    let text = server.get("/metrics").await.text();
+    let attempts = format!("outlast_node_attempts{{node={}}} 1\n", node["id"]);
+    for sample in ["outlast_nodes{state=\"ready\"} 2\n", "outlast_nodes{state=\"lost\"} 0\n", &attempts] {
+        assert!(text.contains(sample), "{sample} is missing in {text}");
+    }
+    server.seen(&runner.path(), |node| node["load"]["cpu_percent"].is_u64()).await;
+}
+
+/// Replaces the certificate of a stopped node by one that has expired.
+fn expire_certificate(server: &Server, runner: &Runner) {
+    let authority = Authority::open_or_create(&server.directory().join("cluster")).unwrap();
+    let identity = Identity::open(&runner.directory.path().join("cluster")).unwrap().unwrap();
+    let key = PendingKey::generate().unwrap();
+    let long_ago = Millis(identity.validity().until.0 - 100 * 24 * 3_600_000);
+    let certificate = authority.issue(key.signing_request(), identity.node(), long_ago).unwrap();
+    identity.renew(key, certificate).unwrap();
+}
+
+// FEATURES: B9
+#[tokio::test]
+async fn a_node_with_an_expired_certificate_says_what_to_do() {
+    let server = control().await;
+    let mut runner = Runner::join(&server, "one").await;
+    let path = runner.path();
+    let id = text(&server.get(&path).await.expect(200)["id"]);
+    runner.stop(StopMode::StopProcesses).await;
+    expire_certificate(&server, &runner);
+    runner.options.token = None;
+    let refused = runner.try_start().await.unwrap_err().to_string();
+    assert!(refused.contains("expired at") && refused.contains(&format!("outlast nodes rm {id}")), "{refused}");
+    let (token, _) = token(&server, json!({})).await;
+    runner.options.token = Some(token);
+    let refused = runner.try_start().await.unwrap_err().to_string();
+    assert!(refused.contains(&format!("outlast nodes rm {id}")), "{refused}");
+    server.delete(&path).await.expect(204);
+    runner.try_start().await.unwrap();
+    server.seen(&path, in_state("ready")).await;
+    assert_eq!(server.run(&on("one", echo("again"))).await["result"], json!("again"));
 }
 
 // FEATURES: D16

@@ -28,6 +28,7 @@ mod resend;
 mod restart;
 mod schedules;
 mod schema;
+mod sessions;
 mod shard_restart;
 mod start;
 mod subscription;

@@ -104,6 +104,8 @@ impl World {
                     trace!(self, "control: {node} {what} {}", detail.as_deref().unwrap_or_default());
                     self.tell_story(format!("control: {what}{}", in_brackets(detail.as_deref())), node);
                 }
+                // Nobody subscribes here.
+                Action::Announce { .. } => {}
                 Action::Disconnected { node, incarnation } => {
                     self.coverage.count("runners disconnected");
                     self.post(|runner| Inbound::RunnerDisconnected { runner, incarnation }, node);

@@ -186,8 +186,8 @@ impl World {
         connection.last_read[to as usize] = now;
         let (node, link) = (connection.node, connection.link);
         if let (Side::Control, Some(link)) = (to, link) {
-            let steady = self.control_now().steady;
-            self.cluster.control.watch.heard(steady, Cluster::id(node), link);
+            let now = self.control_now();
+            self.cluster.control.watch.heard(now, Cluster::id(node), link);
             self.note_heard(node);
         }
         match item {

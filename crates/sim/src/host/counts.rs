@@ -26,7 +26,8 @@ impl World {
             | Inbound::FromShard { .. }
             | Inbound::RunnerLost { .. }
             | Inbound::RunnerDisconnected { .. }
-            | Inbound::RetractAll { .. } => {}
+            | Inbound::RetractAll { .. }
+            | Inbound::AbandonAll { .. } => {}
         }
     }
 

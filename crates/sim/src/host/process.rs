@@ -96,6 +96,7 @@ impl Process {
                 self.owner.handle(now, Input::RunnerDisconnected { runner, incarnation });
             }
             Inbound::RetractAll { runner } => self.owner.handle(now, Input::RetractAll { runner }),
+            Inbound::AbandonAll { runner } => self.owner.handle(now, Input::AbandonAll { runner }),
         }
         self.inspect_effects();
     }

@@ -220,6 +220,8 @@ pub fn invariant_every_operation_has_one_audit_entry(
     let retracted =
         before.is_some_and(|before| !before.retracting && before.attempt == after.attempt) && after.retracting;
     require(!retracted || count(entries, &[Action::Retracted]) > 0, NAME, || about("retracts"))?;
+    let abandoned = transitions(&|_, to| to == State::Abandoned);
+    require(count(entries, &[Action::Abandoned]) == abandoned, NAME, || about("abandoned jobs"))?;
     let removals = count(entries, &[Action::Removed, Action::DeadLetterPurged]);
     require(removals == 0, NAME, || about("an entry of a removal, but the job is still on record"))
 }
@@ -283,6 +285,7 @@ pub fn invariant_audited_operations_were_requested(entry: &AuditEntry, requested
         | Action::Released
         | Action::Cancelled
         | Action::Retracted
+        | Action::Abandoned
         | Action::Retried
         | Action::Removed
         | Action::DeadLetterPurged

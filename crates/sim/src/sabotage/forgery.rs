@@ -71,6 +71,7 @@ impl World {
             | Sabotage::StartTwice
             | Sabotage::DispatchWithoutConstraints
             | Sabotage::NeverScan
+            | Sabotage::IgnoreLeases
             | Sabotage::NeverSignal => None,
         }
     }

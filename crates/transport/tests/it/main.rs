@@ -8,6 +8,7 @@ mod flow;
 mod garbage;
 mod join;
 mod members;
+mod old_node;
 mod reconnect;
 mod support;
 mod tethers;

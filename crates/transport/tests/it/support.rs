@@ -13,7 +13,7 @@ use model::time::Millis;
 use parking_lot::Mutex;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
@@ -264,14 +264,25 @@ pub async fn whole(mut content: Content) -> Vec<u8> {
 
 /// A TLS connection without a client certificate, which trusts any server.
 pub async fn raw_tls(control: &Control) -> TlsStream<TcpStream> {
+    raw_tls_as(control, None).await
+}
+
+/// The same with a client certificate and its key.
+pub async fn raw_tls_as(
+    control: &Control,
+    identity: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
+) -> TlsStream<TcpStream> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = Arc::new(TrustsAnybody(provider.signature_verification_algorithms));
-    let mut config = ClientConfig::builder_with_provider(provider)
+    let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .dangerous()
-        .with_custom_certificate_verifier(verifier)
-        .with_no_client_auth();
+        .with_custom_certificate_verifier(verifier);
+    let mut config = match identity {
+        Some((certificate, key)) => config.with_client_auth_cert(vec![certificate], key).unwrap(),
+        None => config.with_no_client_auth(),
+    };
     config.alpn_protocols = vec![b"h2".to_vec()];
     let stream = TcpStream::connect(control.server.local_addr()).await.unwrap();
     let name = ServerName::from(std::net::Ipv4Addr::LOCALHOST);

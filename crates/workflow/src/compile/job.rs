@@ -20,18 +20,19 @@ use crate::slice::Slice;
 use crate::template::{Hole, ValueTemplate, parse_rendered};
 
 /// Fields of a job other than `run`, `retry` and `attempt_timeout`.
-pub(super) const JOB_FIELDS: [(&str, Shape); 8] = [
+pub(super) const JOB_FIELDS: [(&str, Shape); 9] = [
     ("topic", Shape::Text),
     ("priority", Shape::Keyword(&["critical", "interactive", "batch"])),
     ("requires", Shape::Texts),
     ("labels", Shape::TextMap),
     ("sandbox", Shape::Keyword(&["strict", "standard", "none"])),
     ("limits", LIMITS),
+    ("exclusive", Shape::Boolean),
     ("inputs", Shape::TextMap),
     ("outputs", Shape::Texts),
 ];
 /// The first so many of these can be set in `defaults`; files belong to one job.
-pub(super) const DEFAULT_JOB_FIELDS: usize = 6;
+pub(super) const DEFAULT_JOB_FIELDS: usize = 7;
 
 /// Retries and attempt timeout of a job. Constants, because the engine reads them before rendering.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]

@@ -15,6 +15,7 @@ pub(super) enum Shape {
     Text,
     /// Non-negative.
     Integer,
+    Boolean,
     Keyword(&'static [&'static str]),
     Texts,
     TextMap,
@@ -29,6 +30,7 @@ impl Shape {
             Self::Any => "a value",
             Self::Text | Self::Keyword(_) => "a string",
             Self::Integer => "a whole number",
+            Self::Boolean => "true or false",
             Self::Texts => "a list of strings",
             Self::TextMap => "an object of strings",
             Self::Fields(_) => "an object",
@@ -41,6 +43,7 @@ impl Shape {
             // Any value can be converted to a string.
             Self::Any | Self::Text | Self::Keyword(_) => Type::Unknown,
             Self::Integer => Type::Integer,
+            Self::Boolean => Type::Boolean,
             Self::Texts => Type::List,
             Self::TextMap | Self::Fields(_) => Type::Object,
         }
@@ -49,7 +52,7 @@ impl Shape {
     fn is_text(self) -> bool {
         match self {
             Self::Text | Self::Keyword(_) => true,
-            Self::Any | Self::Integer | Self::Texts | Self::TextMap | Self::Fields(_) => false,
+            Self::Any | Self::Integer | Self::Boolean | Self::Texts | Self::TextMap | Self::Fields(_) => false,
         }
     }
 }
@@ -112,7 +115,7 @@ impl Compiler {
                 }
                 number.as_u64().is_some()
             }
-            (Data::Null | Data::Bool(_) | Data::Number(_), Shape::Any) => true,
+            (Data::Null | Data::Bool(_) | Data::Number(_), Shape::Any) | (Data::Bool(_), Shape::Boolean) => true,
             (Data::List(nodes), Shape::Any | Shape::Texts) => {
                 let element = if matches!(shape, Shape::Texts) { Shape::Text } else { Shape::Any };
                 let mut good = true;

@@ -17,7 +17,7 @@ use crate::slice::Slice;
 use crate::template::{ValueTemplate, has_templates};
 
 /// Fields of a task, except `outputs`. The first [`KINDS`] are the kinds of work; a task has exactly one of them.
-const FIELDS: [&str; 25] = [
+const FIELDS: [&str; 26] = [
     "run",
     "workflow",
     "delay",
@@ -42,11 +42,12 @@ const FIELDS: [&str; 25] = [
     "labels",
     "sandbox",
     "limits",
+    "exclusive",
     "inputs",
 ];
 const KINDS: usize = 6;
 /// Fields of the job, allowed only together with `run`.
-const JOB_ONLY: [&str; 11] = [
+const JOB_ONLY: [&str; 12] = [
     "merge",
     "retry",
     "attempt_timeout",
@@ -56,6 +57,7 @@ const JOB_ONLY: [&str; 11] = [
     "labels",
     "sandbox",
     "limits",
+    "exclusive",
     "inputs",
     "outputs",
 ];

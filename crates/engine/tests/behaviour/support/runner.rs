@@ -26,6 +26,8 @@ pub struct Runner {
     pub now: Millis,
     pub to_stop: BTreeSet<AttemptRef>,
     finished: BTreeSet<AttemptRef>,
+    /// Number of renewals of its leases.
+    pub renewals: u32,
 }
 
 impl Runner {
@@ -34,7 +36,7 @@ impl Runner {
             id,
             incarnation,
             capacity,
-            profile: Arc::default(),
+            profile: Arc::new(Profile { keeps_leases: true, ..Profile::default() }),
             sequence: 0,
             outbox: VecDeque::new(),
             in_flight: BTreeSet::new(),
@@ -42,6 +44,7 @@ impl Runner {
             now: Millis(0),
             to_stop: BTreeSet::new(),
             finished: BTreeSet::new(),
+            renewals: 0,
         }
     }
 
@@ -107,7 +110,7 @@ impl Runner {
             ToRunner::Message { session, sequence, .. } => {
                 Some(RunnerHeader { runner, incarnation, session: *session, received: *sequence, at })
             }
-            ToRunner::Committed { .. } => None,
+            ToRunner::Committed { .. } | ToRunner::Renewed { .. } => None,
         }
     }
 
@@ -116,6 +119,10 @@ impl Runner {
         match message {
             ToRunner::Committed { sequence, .. } => {
                 self.outbox.retain(|message| message.sequence > sequence);
+                Vec::new()
+            }
+            ToRunner::Renewed { .. } => {
+                self.renewals += 1;
                 Vec::new()
             }
             ToRunner::Message { message, .. } => self.obey(message),

@@ -10,13 +10,13 @@ use std::time::Duration;
 use api::{CordonNode, CreateJoinToken, JobView, NodeView};
 use client::jobs::{Filter, JobList};
 use client::{Client, Options};
+use hosts::{Delay, Network};
 use model::id::{JobId, NodeId, RunnerId};
 use model::state::State;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use super::network::Network;
 use super::node::{Node, Output, outlast};
 use super::{Gate, wait_for, wait_until};
 
@@ -30,6 +30,8 @@ pub struct Cluster {
     control: Node,
     runners: Vec<Node>,
     ids: Vec<NodeId>,
+    /// Of the links of further nodes.
+    delay: Option<Delay>,
     network: Network,
     directory: TempDir,
 }
@@ -37,26 +39,48 @@ pub struct Cluster {
 impl Cluster {
     /// Starts a control node and runner nodes, all ready.
     pub fn start(runners: usize) -> Self {
-        let mut cluster = Self::start_control();
-        let token = cluster.join_token(CreateJoinToken { reusable: true, ..CreateJoinToken::default() });
+        Self::start_with("", runners)
+    }
+
+    /// The same, with additional settings of the control node.
+    pub fn start_with(settings: &str, runners: usize) -> Self {
+        let mut cluster = Self::start_control_with(settings);
+        cluster.add_runners(runners);
+        cluster
+    }
+
+    /// Starts runner nodes until they are ready.
+    fn add_runners(&mut self, runners: usize) {
+        let token = self.join_token(CreateJoinToken { reusable: true, ..CreateJoinToken::default() });
         for number in 1..=runners {
-            cluster.add_runner(&format!("runner{number}"), &token);
+            self.add_runner(&format!("runner{number}"), &token);
         }
-        cluster.ids = (0..runners).map(|index| cluster.wait_until_joined(cluster.runners[index].name())).collect();
-        (0..runners).for_each(|index| cluster.wait_until_ready(index));
-        (0..runners).for_each(|index| cluster.assert_gets_work(index));
+        self.ids = (0..runners).map(|index| self.wait_until_joined(self.runners[index].name())).collect();
+        (0..runners).for_each(|index| self.wait_until_ready(index));
+        (0..runners).for_each(|index| self.assert_gets_work(index));
+    }
+
+    /// A cluster whose runner nodes are far away.
+    pub fn start_distant(runners: usize, delay: Delay) -> Self {
+        let mut cluster = Self::start_control();
+        cluster.delay = Some(delay);
+        cluster.add_runners(runners);
         cluster
     }
 
     /// Starts a control node alone.
     pub fn start_control() -> Self {
+        Self::start_control_with("")
+    }
+
+    fn start_control_with(settings: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut network = Network::new();
         let host = network.add_host();
         host.enter();
         let cluster_address = SocketAddr::new(host.address().into(), CLUSTER_PORT).to_string();
         let arguments = ["up", "--listen", API, "--cluster-listen", &cluster_address];
-        let mut control = Node::new("control", host, directory.path().join("control"), "", &arguments);
+        let mut control = Node::new("control", host, directory.path().join("control"), settings, &arguments);
         control.start();
         // Its sockets belong to the host that the thread is on.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -65,7 +89,8 @@ impl Cluster {
             Options { resend_for: Duration::ZERO, connect_wait: Duration::ZERO, ..Options::default() },
         );
         let client = client.unwrap();
-        let mut cluster = Self { runtime, client, control, runners: Vec::new(), ids: Vec::new(), network, directory };
+        let mut cluster =
+            Self { runtime, client, control, runners: Vec::new(), ids: Vec::new(), delay: None, network, directory };
         cluster.wait_until_control_is_ready();
         cluster
     }
@@ -76,7 +101,11 @@ impl Cluster {
     }
 
     fn new_node_with(&mut self, settings: &str, name: &str, arguments: &[&str]) -> Node {
-        Node::new(name, self.network.add_host(), self.directory.path().join(name), settings, arguments)
+        let host = match self.delay {
+            Some(delay) => self.network.add_distant_host(delay),
+            None => self.network.add_host(),
+        };
+        Node::new(name, host, self.directory.path().join(name), settings, arguments)
     }
 
     /// Starts another runner node. Its labels are for placement: the control node, which runs jobs as well, has none. Its
@@ -87,6 +116,15 @@ impl Cluster {
         let mut node = self.new_node_with(&settings, name, &["join", "--token", token, &address]);
         node.start();
         self.runners.push(node);
+    }
+
+    /// The same, until it is ready. Returns its index.
+    pub fn join_runner(&mut self, name: &str, token: &str) -> usize {
+        self.add_runner(name, token);
+        self.ids.push(self.wait_until_joined(name));
+        let index = self.runners.len() - 1;
+        self.wait_until_ready(index);
+        index
     }
 
     /// Runs a request of the client.

@@ -5,9 +5,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use hosts::Host;
 use rustix::process::Signal;
 
-use super::network::Host;
 use super::{process, wait_for};
 
 /// The command.

@@ -91,6 +91,8 @@ impl Reading<'_> {
         text.counter("outlast_attempts_total", "Dispatched attempts.", self.sum(|s| s.stats.dispatched));
         let help = "Attempts adopted after a restart of the server.";
         text.counter("outlast_attempts_adopted_total", help, self.sum(|s| s.stats.adopted));
+        let help = "Infrastructure failures that jobs were not charged for because their node was at fault.";
+        text.counter("outlast_failures_refunded_total", help, self.sum(|s| s.stats.refunded_failures));
         let held = text.family("outlast_attempts_in_flight", Kind::Gauge, "Attempts in flight.");
         for executor in ExecutorKind::ALL {
             held.sample(&[("executor", executor.as_str())], self.sum(|s| u64::from(s.with_runners[executor as usize])));

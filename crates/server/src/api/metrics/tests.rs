@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Config, Input, RequestId, Shard, Step, Submission};
-use model::id::{Epoch, ShardId, Shards};
+use model::id::{Epoch, NodeId, ShardId, Shards};
 use model::spec::{EchoRun, JobSpec, Run};
 use model::state::State;
 use model::time::{Millis, Now};
@@ -178,9 +178,31 @@ fn read(statuses: Vec<Status>, policy: &PolicyMeasures, service: Option<PolicySe
     let commits = Histogram::default();
     commits.observe(Duration::from_millis(2));
     commits.observe(Duration::from_secs(3600));
-    let reading =
-        Reading { statuses, requests_waiting: 9, commit_times: commits.snapshot(), subscribers: 1, policy, service };
+    let node =
+        |id| NodeSample { node: NodeId(id), state: "ready".to_owned(), is_healthy: id % 2 == 0, attempts: id as u32 };
+    let reading = Reading {
+        nodes: (0..103).map(node).collect(),
+        statuses,
+        requests_waiting: 9,
+        commit_times: commits.snapshot(),
+        subscribers: 1,
+        policy,
+        service,
+    };
     Exposition::parse(&reading.render())
+}
+
+// FEATURES: C13
+#[test]
+fn a_hundred_nodes_have_samples_of_their_own() {
+    let exposition = read(Vec::new(), &PolicyMeasures::default(), None);
+    assert_eq!(exposition.value("outlast_nodes", &[("state", "ready")]), 103.0);
+    assert_eq!(exposition.value("outlast_nodes", &[("state", "lost")]), 0.0);
+    assert_eq!(exposition.value("outlast_nodes_healthy", &[]), 52.0);
+    let of_nodes = exposition.samples.keys().filter(|(name, _)| name == "outlast_node_attempts").count();
+    assert_eq!(of_nodes, 101);
+    assert_eq!(exposition.value("outlast_node_attempts", &[("node", &NodeId(7).to_string())]), 7.0);
+    assert_eq!(exposition.value("outlast_node_attempts", &[("node", "other")]), 100.0 + 101.0 + 102.0);
 }
 
 #[test]

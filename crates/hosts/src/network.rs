@@ -7,10 +7,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::process;
+use crate::delay::{self, Delay, DelayedLink};
 
 /// Names of namespaces begin so, followed by the id of the test process.
 const PREFIX: &str = "outlast-test-";
@@ -25,6 +25,12 @@ pub struct Network {
     bridge: Namespace,
     name: String,
     hosts: u8,
+}
+
+impl Default for Network {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Network {
@@ -49,7 +55,21 @@ impl Network {
             namespace.0
         ));
         namespace.ip(&format!("link set lo up\naddr add {address}/24 dev eth0\nlink set eth0 up\n"));
-        Host { namespace, address, bridge, port }
+        Host { namespace, address, bridge, port, _delay: None }
+    }
+
+    /// Adds a host whose link delays what it carries, in both directions. There is no module of the kernel for that
+    /// everywhere: a thread of this process carries the frames.
+    pub fn add_distant_host(&mut self, delay: Delay) -> Host {
+        self.hosts += 1;
+        let (number, bridge) = (self.hosts, self.bridge.0.clone());
+        let namespace = Namespace::new(format!("{}-{number}", self.name));
+        let (port, address) = (format!("port{number}"), Ipv4Addr::new(10, 77, 0, number));
+        let near = run_in(&self.bridge.0, || delay::tap(&port));
+        let far = run_in(&namespace.0, || delay::tap("eth0"));
+        self.bridge.ip(&format!("link set {port} master bridge up\n"));
+        namespace.ip(&format!("link set lo up\naddr add {address}/24 dev eth0\nlink set eth0 up\n"));
+        Host { namespace, address, bridge, port, _delay: Some(DelayedLink::new(near, far, delay)) }
     }
 }
 
@@ -73,6 +93,7 @@ pub struct Host {
     bridge: String,
     /// Its interface at the bridge.
     port: String,
+    _delay: Option<DelayedLink>,
 }
 
 impl Host {
@@ -82,19 +103,12 @@ impl Host {
 
     /// Moves this thread into the namespace. Processes that it starts are inside as well.
     pub fn enter(&self) {
-        let namespace = File::open(Path::new(NAMESPACES).join(&self.namespace.0)).unwrap();
-        move_into_link_name_space(std::os::fd::AsFd::as_fd(&namespace), Some(LinkNameSpaceType::Network)).unwrap();
+        enter(&self.namespace.0);
     }
 
     /// Runs `work` on a thread inside the namespace.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        std::thread::scope(|scope| {
-            let inside = scope.spawn(|| {
-                self.enter();
-                work()
-            });
-            inside.join().unwrap()
-        })
+        run_in(&self.namespace.0, work)
     }
 
     /// Drops packets of the link, as if the network lost them: neither side is told.
@@ -108,6 +122,21 @@ impl Host {
     pub fn heal(&self) {
         self.lose(Loss { outgoing: 0, incoming: 0 });
     }
+}
+
+fn enter(namespace: &str) {
+    let namespace = File::open(Path::new(NAMESPACES).join(namespace)).unwrap();
+    move_into_link_name_space(std::os::fd::AsFd::as_fd(&namespace), Some(LinkNameSpaceType::Network)).unwrap();
+}
+
+fn run_in<T: Send>(namespace: &str, work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let inside = scope.spawn(|| {
+            enter(namespace);
+            work()
+        });
+        inside.join().unwrap()
+    })
 }
 
 fn drop_arriving(namespace: &str, interface: &str, percent: u8) {
@@ -168,8 +197,10 @@ fn remove_abandoned() {
 
 fn kill_all_in(namespace: &str) {
     let Ok(found) = Command::new("ip").args(["netns", "pids", namespace]).output() else { return };
-    for pid in String::from_utf8_lossy(&found.stdout).lines().filter_map(|line| line.trim().parse().ok()) {
-        process::send(pid, Signal::KILL);
+    let pids = String::from_utf8_lossy(&found.stdout).into_owned();
+    for pid in pids.lines().filter_map(|line| line.trim().parse().ok()).filter_map(Pid::from_raw) {
+        // It may have ended.
+        let _ = kill_process(pid, Signal::KILL);
     }
 }
 

@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 use fabric::Membership;
 use fabric::watch::Watch;
 use model::id::{Incarnation, NodeId};
+use model::job::End;
 
 pub use plan::{LOSS_MAX, Plan};
 pub use report::{ClusterReport, Detections, measure, story_of_a_death};
@@ -226,10 +227,16 @@ impl World {
         let paused =
             |world: &Self, node: usize| Some(world.cluster.nodes[node].paused_until).filter(|until| *until > world.now);
         match event {
-            Event::ToRunner { runner, .. }
-            | Event::AttemptStarts { runner, .. }
-            | Event::AttemptEnds { runner, .. }
-            | Event::RunnerTick { runner, .. } => paused(self, *runner),
+            Event::ToRunner { runner, .. } | Event::AttemptStarts { runner, .. } | Event::RunnerTick { runner, .. } => {
+                paused(self, *runner)
+            }
+            Event::AttemptEnds { runner, incarnation, attempt_ref, end, .. } => {
+                let until = paused(self, *runner)?;
+                if *end == End::LeaseExpired && self.runners[*runner].incarnation == *incarnation {
+                    self.stop_unattended(*attempt_ref);
+                }
+                Some(until)
+            }
             Event::StartShard { .. } if !self.cluster.control.is_up => {
                 Some(self.cluster.control.down_until.max(self.now + 1))
             }

@@ -139,6 +139,7 @@ impl World {
             let duration = self.rng.between(100, 12 * SECOND);
             self.coverage.count_fault(Fault::ControlPaused);
             self.disturb(self.now + duration);
+            self.note_control_pause(duration);
             self.pause_node(control, duration);
         }
     }

@@ -144,8 +144,23 @@ impl World {
         }
     }
 
-    /// The network breaks a stream of a node. A second one shortly after, or a stalled one, may look like a death.
+    /// The control node is stopped, and answers no pings: the nodes close their links to it. One without a tether has
+    /// neither then, as if it had died, until it connects again.
+    pub(super) fn note_control_pause(&mut self, duration: Time) {
+        for node in 0..self.runners.len() {
+            if self.cluster.nodes[node].truth.tether_since.is_none() {
+                self.excuse(node, self.now + duration);
+            }
+        }
+    }
+
+    /// The network breaks a stream of a node. A second one shortly after, a stalled one, or a control node that is stopped
+    /// and answers nothing, may look like a death.
     pub(super) fn note_stream_reset(&mut self, node: usize) {
+        let control_paused_until = self.cluster.nodes[self.cluster.control_index()].paused_until;
+        if control_paused_until > self.now {
+            self.excuse(node, control_paused_until);
+        }
         let now = self.now;
         let before = self.cluster.nodes[node].truth.stream_reset_at.replace(now);
         if before.is_some_and(|before| before + EXCUSE > now) || self.is_lossy() {

@@ -1,6 +1,6 @@
 //! What really happens to nodes, to compare with what the cluster decides about them.
 
-use fabric::liveness::Lost;
+use fabric::liveness::{Cause, Lost};
 use fabric::{Event as MemberEvent, MemberView, State};
 use model::id::{Incarnation, NodeId};
 use model::job::Job;
@@ -229,8 +229,9 @@ impl World {
             // Clocks differ by up to two percent.
             let is_late = (now - stopped_at) * 103 / 100 >= grace;
             let had_tether = truth.tether_since.is_some_and(|since| since < stopped_at);
-            // The end of its link arrives late, or not at all: it looks as if it hung.
-            let may_be_lost = is_late || is_excused || self.is_lossy() || !had_tether;
+            // The end of its link is sent again and again, and has not arrived: it looks as if it hung.
+            let seems_hung = lost.cause == Cause::Silent && self.cluster.control.links.contains_key(&lost.node);
+            let may_be_lost = is_late || is_excused || self.is_lossy() || !had_tether || seems_hung;
             return invariants::invariant_restarted_servers_are_waited_for(lost, may_be_lost);
         }
         Ok(())
@@ -312,9 +313,12 @@ impl World {
         let Some(ShardMessage::Run { attempt_ref, .. }) = message.message() else { return };
         let known = self.ledger.jobs.get(&attempt_ref.job).map(|known| &known.record);
         let was_there = |job: &Job| job.attempts.iter().any(|attempt| attempt.runner.0 == id.0);
-        if runner != node && known.is_some_and(was_there) {
-            let to = self.runners[runner].id;
-            self.tell_story(format!("shard: attempt {} of a job is given to {to}", attempt_ref.attempt), id);
+        if let Some(job) = known.filter(|job| runner != node && was_there(job)) {
+            let (to, kind) = (self.runners[runner].id, if job.exclusive { "exclusive " } else { "" });
+            self.tell_story(
+                format!("shard: attempt {} of {kind}{} is given to {to}", attempt_ref.attempt, attempt_ref.job),
+                id,
+            );
         }
     }
 

@@ -90,7 +90,7 @@ impl AttemptRecord {
         self.lease_seconds.map(|seconds| Millis::from_secs(seconds.get().into()))
     }
 
-    /// With a lease, of at most [`limits::LEASE_MAX`].
+    /// With a lease, of at most [`crate::limits::LEASE_MAX`].
     pub fn with_lease(self, lease: Option<Millis>) -> Self {
         let seconds = lease.map(|lease| u16::try_from(lease.0.div_ceil(1_000)).unwrap_or(u16::MAX));
         Self { lease_seconds: seconds.and_then(NonZeroU16::new), ..self }

@@ -29,7 +29,7 @@ fn the_same_seed_gives_the_same_cluster() {
 fn is_detected(sabotage: ClusterSabotage, invariant: &str) {
     let options = Options { sabotage: Some(Sabotage::Cluster(sabotage)), ..Options::default() };
     // In some seeds another invariant is violated first.
-    let violations = SEEDS.into_iter().filter_map(|seed| run_cluster(seed, &options).err()).map(|it| it.violation);
+    let violations = SEEDS.filter_map(|seed| run_cluster(seed, &options).err()).map(|it| it.violation);
     let mut reported = Vec::new();
     let is_found = violations.inspect(|it| reported.push(it.invariant)).any(|it| it.invariant == invariant);
     assert!(is_found, "{sabotage:?} was reported as {reported:?}");

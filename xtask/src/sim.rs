@@ -5,17 +5,23 @@ use clap::Args;
 
 use crate::{cargo, repo, steps};
 
+/// Seeds of a run without other options.
+const SEEDS: u64 = 200;
+
 #[derive(Args)]
 pub struct Options {
-    /// Number of seeds to run
-    #[arg(long, default_value_t = 200)]
-    seeds: u64,
+    /// Number of seeds to run [default: 200]
+    #[arg(long)]
+    seeds: Option<u64>,
     /// First seed; with `--seeds 1`, replay exactly this seed
     #[arg(long)]
     seed: Option<u64>,
     /// Run as many seeds as fit into this time, instead of a number of them
     #[arg(long)]
     minutes: Option<u64>,
+    /// Instead: measure how clusters of this size find dead nodes
+    #[arg(long)]
+    nodes: Option<usize>,
     /// Arguments of the simulation
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
@@ -24,7 +30,7 @@ pub struct Options {
 impl Options {
     /// Options of a run of `seeds` seeds.
     pub fn seeds(seeds: u64) -> Self {
-        Self { seeds, seed: None, minutes: None, rest: Vec::new() }
+        Self { seeds: Some(seeds), seed: None, minutes: None, nodes: None, rest: Vec::new() }
     }
 }
 
@@ -40,10 +46,15 @@ pub fn run(options: &Options) -> Result<()> {
     let mut command = cargo::command(&repo::root());
     // Release build: it runs ten times as many seeds in the same time.
     command.args(["run", "--release", "--quiet", "--locked", "--package", "sim", "--"]);
-    match options.minutes {
-        Some(minutes) => command.args(["--minutes", &minutes.to_string()]),
-        None => command.args(["--seeds", &options.seeds.to_string()]),
+    match (options.minutes, options.nodes, options.seeds) {
+        (Some(minutes), _, _) => command.args(["--minutes", &minutes.to_string()]),
+        (None, None, seeds) => command.args(["--seeds", &seeds.unwrap_or(SEEDS).to_string()]),
+        (None, Some(_), Some(seeds)) => command.args(["--seeds", &seeds.to_string()]),
+        (None, Some(_), None) => &mut command,
     };
+    if let Some(nodes) = options.nodes {
+        command.args(["--nodes", &nodes.to_string()]);
+    }
     if let Some(seed) = options.seed {
         command.args(["--seed", &seed.to_string()]);
     }

@@ -4,7 +4,7 @@
 //!   clock. A member goes from alive to probe failed, suspected and dead; every change has its time and its source.
 //! - [`Driver`] runs it on a UDP socket, in a thread of its own. [`Sealed`] authenticates and encrypts every datagram.
 //! - [`fence`] and [`leadership`] are functions of the member list.
-//! - [`liveness`] decides when a runner node is lost.
+//! - [`liveness`] decides when a runner node is lost; [`watch`] is all that a control node knows about its runner nodes.
 //!
 //! What is promised:
 //!
@@ -38,6 +38,7 @@ pub mod simulation;
 mod testing;
 mod timers;
 mod view;
+pub mod watch;
 
 pub use driver::{CommandError, Driver, DriverCounters, DriverOptions, Handle, StartError};
 pub use identity::Role;

@@ -6,7 +6,8 @@
 //!
 //! A link that ended while the tether is open means that the server process is being replaced: its attempts run on, and the
 //! next process adopts them. Both ended: the node is dead. The link is open but silent, and probes are unanswered: the node
-//! hangs or is cut off.
+//! hangs or is cut off. A tether that the network lost says little: where packets are lost, the link breaks too, and a
+//! running node connects again.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +16,9 @@ use model::time::Millis;
 
 /// A running node sends at least this often: two heartbeats.
 const SILENT_AFTER: Millis = Millis(2_000);
+
+/// A node that runs connects again within this time, also where many packets are lost.
+const CONNECTS_WITHIN: Millis = Millis(10_000);
 
 /// How a link ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +85,10 @@ enum Tether {
     Unknown,
     /// Number of open ones: a new one is opened before the old one is closed.
     Open(u32),
+    /// The spawner or the machine ended it.
     Closed,
+    /// The machine did not answer.
+    Vanished,
 }
 
 #[derive(Debug)]
@@ -158,18 +165,27 @@ impl Liveness {
         if let Some(entry) = self.nodes.get_mut(&node) {
             entry.tether = match entry.tether {
                 Tether::Open(count) => Tether::Open(count + 1),
-                Tether::Unknown | Tether::Closed => Tether::Open(1),
+                Tether::Unknown | Tether::Closed | Tether::Vanished => Tether::Open(1),
             };
         }
     }
 
-    pub fn tether_closed(&mut self, node: NodeId) {
+    /// A tether ended. `vanished`: the machine did not answer.
+    pub fn tether_closed(&mut self, node: NodeId, vanished: bool) {
         if let Some(entry) = self.nodes.get_mut(&node) {
             entry.tether = match entry.tether {
                 Tether::Open(count) if count > 1 => Tether::Open(count - 1),
-                Tether::Open(_) | Tether::Unknown | Tether::Closed => Tether::Closed,
+                Tether::Open(_) | Tether::Unknown | Tether::Closed | Tether::Vanished => match vanished {
+                    true => Tether::Vanished,
+                    false => Tether::Closed,
+                },
             };
         }
+    }
+
+    /// Whether a tether of the node is open.
+    pub fn has_tether(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|entry| matches!(entry.tether, Tether::Open(_)))
     }
 
     /// The membership has found the node dead, or alive again.
@@ -179,9 +195,9 @@ impl Liveness {
         }
     }
 
-    /// The node was removed from the cluster.
-    pub fn forget(&mut self, node: NodeId) {
-        self.nodes.remove(&node);
+    /// The node was removed from the cluster. Returns its incarnation, unless it was lost before.
+    pub fn forget(&mut self, node: NodeId) -> Option<Incarnation> {
+        self.nodes.remove(&node).filter(|entry| !entry.is_lost).map(|entry| entry.incarnation)
     }
 
     fn current(&mut self, node: NodeId, incarnation: Incarnation) -> Option<&mut Node> {
@@ -228,6 +244,8 @@ impl Node {
             Link::Down { since, .. } if self.leaves => Some((since, Cause::Left)),
             Link::Down { since, end } => Some(match (end, self.tether, self.is_dead) {
                 (_, Tether::Closed, _) => (since, Cause::Died),
+                (LinkEnd::Silent, Tether::Vanished, true) => (since, Cause::Silent),
+                (_, Tether::Vanished, _) => (since + CONNECTS_WITHIN.min(adopt_grace), Cause::Died),
                 (LinkEnd::Silent, _, true) | (LinkEnd::Ended, Tether::Unknown, true) => (since, Cause::Silent),
                 (LinkEnd::Silent, _, false) | (LinkEnd::Ended, _, _) => (since + adopt_grace, Cause::NotReplaced),
             }),
@@ -264,11 +282,11 @@ mod tests {
         let mut liveness = connected();
         liveness.link_down(Millis(10), NODE, FIRST, LinkEnd::Ended);
         assert_eq!(cause(&mut liveness, 10), None);
-        liveness.tether_closed(NODE);
+        liveness.tether_closed(NODE, false);
         assert_eq!(cause(&mut liveness, 11), Some(Cause::Died));
         assert_eq!(cause(&mut liveness, 99_999), None, "reported once");
         let mut liveness = connected();
-        liveness.tether_closed(NODE);
+        liveness.tether_closed(NODE, false);
         assert_eq!((cause(&mut liveness, 9), liveness.next_check()), (None, None));
         liveness.link_down(Millis(10), NODE, FIRST, LinkEnd::Ended);
         assert_eq!(cause(&mut liveness, 10), Some(Cause::Died));
@@ -316,7 +334,7 @@ mod tests {
         liveness.set_dead(NODE, FIRST, false);
         assert!(!liveness.is_lost(NODE));
         liveness.link_down(Millis(6_000), NODE, FIRST, LinkEnd::Ended);
-        liveness.tether_closed(NODE);
+        liveness.tether_closed(NODE, false);
         assert_eq!(cause(&mut liveness, 6_000), Some(Cause::Died));
     }
 
@@ -351,14 +369,34 @@ mod tests {
         assert_eq!(cause(&mut liveness, 2_000), Some(Cause::Silent));
     }
 
+    /// Found by the simulation with a loss of 30 %: a tether loses its probes while the link stalls.
+    #[test]
+    fn a_node_whose_tether_vanished_may_connect_again() {
+        for end in [LinkEnd::Ended, LinkEnd::Silent] {
+            let mut liveness = connected();
+            liveness.tether_closed(NODE, true);
+            liveness.link_down(Millis(10), NODE, FIRST, end);
+            assert_eq!(cause(&mut liveness, 10_009), None);
+            liveness.link_up(Millis(10_009), NODE, FIRST);
+            assert_eq!(cause(&mut liveness, 99_999), None);
+            liveness.link_down(Millis(100_000), NODE, FIRST, end);
+            assert_eq!(cause(&mut liveness, 110_000), Some(Cause::Died));
+        }
+        let mut liveness = connected();
+        liveness.tether_closed(NODE, true);
+        liveness.set_dead(NODE, FIRST, true);
+        liveness.link_down(Millis(10), NODE, FIRST, LinkEnd::Silent);
+        assert_eq!(cause(&mut liveness, 10), Some(Cause::Silent), "nothing of it answers");
+    }
+
     #[test]
     fn a_tether_that_is_replaced_is_open_throughout() {
         let mut liveness = connected();
         liveness.tether_opened(NODE);
-        liveness.tether_closed(NODE);
+        liveness.tether_closed(NODE, false);
         liveness.link_down(Millis(10), NODE, FIRST, LinkEnd::Ended);
         assert_eq!(cause(&mut liveness, 100), None);
-        liveness.tether_closed(NODE);
+        liveness.tether_closed(NODE, false);
         assert_eq!(cause(&mut liveness, 101), Some(Cause::Died));
     }
 

@@ -40,7 +40,7 @@ pub(crate) use local_address::towards as local_address_towards;
 pub(crate) use objects::RemoteObjects;
 pub(crate) use peers::{PeerNode, Peers};
 pub(crate) use record::{ClusterRecord, JoinedNode, is_usable};
-pub(crate) use watch::{NodeWatch, TimelineEntry};
+pub(crate) use watch::NodeWatch;
 
 use record::ReportSnapshot;
 use service::ClusterService;
@@ -329,10 +329,7 @@ impl Cluster {
             Ok::<_, Error>(())
         })?;
         // Its work is given to others.
-        if let Some(peer) = self.shared.peers.forget(node) {
-            self.shared.watch.remove(node, peer.incarnation);
-        }
-        self.shared.watch.forget(node);
+        self.shared.peers.forget(node, &self.shared.watch);
         self.shared.control.forget(node)
     }
 

@@ -94,6 +94,22 @@ faults! {
     ScanFailed = "scan failed";
     ScanUnrequested = "scan without a request";
     SignatureLost = "signature of an audit checkpoint lost";
+    PacketLost = "packet of the membership lost";
+    PacketDuplicated = "packet of the membership duplicated";
+    PacketReordered = "packet of the membership overtaken";
+    StreamStalled = "stream stalled by loss";
+    StreamReset = "stream reset";
+    ServerRestarted = "server process of a node restarted";
+    NodeKilled = "all processes of a node killed";
+    NodePowerLost = "machine of a node lost power";
+    NodePaused = "server process of a node paused";
+    NodeLeft = "node left";
+    NodesFailedTogether = "many nodes failed at once";
+    NodesPartitioned = "nodes partitioned from the others";
+    NodeCutOneWay = "node cut off in one direction";
+    NodePairsCut = "pairs of nodes cut from each other";
+    ControlRestarted = "control node restarted";
+    ControlPaused = "control node paused";
     SignatureDuplicated = "signature of an audit checkpoint duplicated";
 }
 
@@ -186,6 +202,11 @@ const REQUIRED: &[&str] = &[
     "audit log shortened again",
     "exclusive attempts started after another",
     "audit checkpoints rehydrated",
+    "runners disconnected",
+    "dead nodes found within the bound",
+    "nodes that returned after they were lost",
+    "networks that lose 30 % of the packets",
+    "late results of attempts given elsewhere",
 ];
 
 /// Counters of one or more runs.

@@ -94,10 +94,16 @@ impl World {
             if let Some(orphan @ Orphan::Running(_)) = orphan {
                 *orphan = Orphan::Ended(End::LeaseExpired);
                 self.coverage.count_fault(Fault::LeaseExpiredUnattended);
-                if self.alive.remove(&attempt_ref) {
-                    self.ended_before.insert(attempt_ref);
-                }
+                self.stop_unattended(attempt_ref);
             }
+        }
+    }
+
+    /// The lease of an attempt has run out while its server process is down or stopped. The spawner kills a process. An
+    /// attempt in a stopped server process stands still with it, and ends as soon as that continues.
+    pub(crate) fn stop_unattended(&mut self, attempt_ref: AttemptRef) {
+        if self.alive.remove(&attempt_ref) {
+            self.ended_before.insert(attempt_ref);
         }
     }
 

@@ -57,6 +57,14 @@ impl Host {
         self.clock_offset = self.furthest_offset;
     }
 
+    /// Moves the round that is due now to a later time.
+    pub fn postpone_round(&mut self, number: u64, now: Time, until: Time) {
+        let process = self.processes.iter_mut().find(|process| process.number == number);
+        if let Some(process) = process.filter(|process| process.next_round == Some(now)) {
+            process.next_round = Some(until);
+        }
+    }
+
     /// Work that is not finished.
     pub fn unfinished_work(&self, shard: usize) -> Vec<String> {
         let [process] = self.processes.as_slice() else {
@@ -396,6 +404,11 @@ impl World {
                     )?;
                 }
                 let Some(runner) = self.runners.iter().position(|other| other.id == runner) else { return Ok(()) };
+                if self.cluster.is_active() {
+                    self.tell_dispatch(runner, &message);
+                    self.send_to_node(runner, incarnation, shard, message);
+                    return Ok(());
+                }
                 if self.is_cut(Direction::ToRunner { runner, shard }) {
                     return Ok(());
                 }

@@ -6,12 +6,14 @@
 
 mod audit;
 mod input_policy;
+mod nodes;
 mod output_policy;
 mod tasks;
 mod workflows;
 
 pub use audit::*;
 pub use input_policy::*;
+pub use nodes::*;
 pub use output_policy::*;
 pub use tasks::*;
 pub use workflows::*;
@@ -408,7 +410,7 @@ pub fn invariant_only_the_owner_answers(epoch: Epoch, newest: Epoch) -> Checked 
 }
 
 /// No runner accepts an attempt that its shard has given up or whose job has ended, however late the dispatch arrives.
-/// A runner that was declared lost may: its attempts are given up at once.
+/// A runner that was declared lost may: its attempts are given up at once. So are the attempts of an abandoned one.
 pub fn invariant_no_dispatch_is_accepted_after_it_was_given_up(
     attempt_ref: AttemptRef,
     record: Option<&Job>,

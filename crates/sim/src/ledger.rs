@@ -112,6 +112,8 @@ pub struct Ledger {
     pub results: Vec<(AttemptRef, RunnerId)>,
     /// Attempts adopted by a newer incarnation of their runner.
     adopted: BTreeSet<AttemptRef>,
+    /// Attempts whose job was abandoned, together with their runner.
+    pub abandoned: BTreeSet<AttemptRef>,
     pub audit: AuditLogs,
     pub workflows: Workflows,
     /// Usage of tenants over all shards.
@@ -352,7 +354,11 @@ impl Ledger {
         if let Some(record) = record {
             invariants::invariant_terminal_is_final(record, &job)?;
             invariants::invariant_an_attempt_stays_with_its_runner(record, &job)?;
+            invariants::invariant_one_result_is_taken(&job)?;
             self.lost_attempts.extend(lost_attempt(record, &job));
+            if job.state == State::Abandoned {
+                self.abandoned.insert(AttemptRef { job: id, attempt: job.attempt });
+            }
             if is_adoption(record, &job) {
                 coverage.count("attempts adopted");
                 self.adopted.insert(AttemptRef { job: id, attempt: job.attempt });

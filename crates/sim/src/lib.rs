@@ -7,6 +7,7 @@
 
 mod approvers;
 mod client;
+mod cluster;
 mod coverage;
 mod crash;
 mod definitions;
@@ -33,13 +34,16 @@ mod workflow_clients;
 mod workload;
 mod world;
 
+pub use cluster::{ClusterReport, Detections, measure, story_of_a_death};
 pub use coverage::{Coverage, Fault};
 pub use crash::{Crash, CrashReport, crash_every_commit};
-pub use sabotage::{Sabotage, WorkflowSabotage};
+pub use invariants::Violation;
+pub use sabotage::{ClusterSabotage, Sabotage, WorkflowSabotage};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use invariants::Violation;
+use cluster::Plan;
+use rng::{Rng, mix};
 use world::World;
 
 /// Options of a run.
@@ -72,9 +76,35 @@ pub struct Failure {
     pub last_lines: Vec<String>,
 }
 
-/// Runs one seed.
+/// Of so many seeds, one runs a cluster as well.
+const CLUSTER_EVERY: u64 = 3;
+
+/// Runs one seed: a world of shards and runners, and for some seeds a cluster.
 pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
-    let mut world = World::new(seed, options.trace, options.sabotage);
+    let report = finish(seed, World::new(seed, options.trace, options.sabotage))?;
+    if !seed.is_multiple_of(CLUSTER_EVERY) || options.sabotage.is_some() {
+        return Ok(report);
+    }
+    let cluster = run_cluster(seed, options)?;
+    let mut coverage = report.coverage;
+    coverage.merge(&cluster.coverage);
+    Ok(Report {
+        seed,
+        events: report.events + cluster.events,
+        jobs: report.jobs + cluster.jobs,
+        trace_hash: mix(report.trace_hash) ^ cluster.trace_hash,
+        trace_lines: report.trace_lines + cluster.trace_lines,
+        coverage,
+    })
+}
+
+/// Runs the cluster of a seed alone.
+pub fn run_cluster(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
+    let plan = Plan::draw(&mut Rng::new(mix(seed)));
+    finish(seed, World::clustered(seed, plan, options.trace, options.sabotage))
+}
+
+fn finish(seed: u64, mut world: World) -> Result<Report, Box<Failure>> {
     let outcome = outcome_of(&mut world);
     let World { trace, coverage, ledger, .. } = world;
     let trace_hash = trace.hash();

@@ -1,5 +1,5 @@
 //! Command line of the simulation: `cargo run --release -p sim -- --seeds N [--seed S] [--from F] [--threads N]
-//! [--minutes N] [--trace] [--keep-going] [--crash-every-commit]`
+//! [--minutes N] [--trace] [--keep-going] [--clusters] [--crash-every-commit] [--nodes N]`
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -40,14 +40,27 @@ struct Arguments {
     /// Instead: run a small workflow of each seed with a crash before and after each commit
     #[arg(long)]
     crash_every_commit: bool,
+    /// Run the clusters of all seeds, and nothing else
+    #[arg(long)]
+    clusters: bool,
+    /// Instead: measure how clusters of this size find dead nodes, and print the timeline of a death
+    #[arg(long)]
+    nodes: Option<usize>,
 }
+
+/// Packet loss of the measured clusters, in percent.
+const MEASURED_LOSSES: [u32; 4] = [0, 1, 10, 30];
+/// Seeds of each measurement.
+const MEASURED_SEEDS: u64 = 2;
+/// Up to this size, the timeline has the view of every node.
+const NODES_SHOWN_MAX: usize = 20;
 
 /// Runs seeds in parallel and passes each outcome to `take`, until that returns false.
 #[expect(clippy::disallowed_methods, reason = "seeds share no state: parallel runs do not affect each other")]
 fn run_seeds(
     seeds: std::ops::Range<u64>,
     threads: usize,
-    options: &Options,
+    run: impl Fn(u64) -> Result<Report, Box<Failure>> + Sync,
     mut take: impl FnMut(u64, Result<Report, Box<Failure>>) -> bool,
 ) {
     let next = AtomicU64::new(seeds.start);
@@ -55,11 +68,11 @@ fn run_seeds(
         // Bounded channel: threads do not run far ahead of an early stop.
         let (sender, outcomes) = mpsc::sync_channel(threads);
         for _ in 0..threads {
-            let (sender, next, end) = (sender.clone(), &next, seeds.end);
+            let (sender, next, end, run) = (sender.clone(), &next, seeds.end, &run);
             scope.spawn(move || {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= end || sender.send((seed, sim::run(seed, options))).is_err() {
+                    if seed >= end || sender.send((seed, run(seed))).is_err() {
                         return;
                     }
                 }
@@ -91,13 +104,17 @@ fn main() -> ExitCode {
     if arguments.crash_every_commit {
         return crash_every_commit(range);
     }
+    if let Some(nodes) = arguments.nodes {
+        return measure(nodes, first..first + arguments.seeds.unwrap_or(MEASURED_SEEDS));
+    }
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     // Traces of parallel seeds would interleave.
     let threads = if arguments.trace { 1 } else { arguments.threads.unwrap_or(cores).max(1) };
     let mut progress = Progress::new(seeds, arguments.minutes.is_none());
     let mut coverage = Coverage::default();
     let (mut jobs, mut events, mut failed) = (0, 0, 0);
-    run_seeds(range, threads, &options, |seed, outcome| {
+    let run = |seed| if arguments.clusters { sim::run_cluster(seed, &options) } else { sim::run(seed, &options) };
+    run_seeds(range, threads, run, |seed, outcome| {
         match outcome {
             Ok(report) => {
                 coverage.merge(&report.coverage);
@@ -132,7 +149,7 @@ fn main() -> ExitCode {
         print_line(&line);
     }
     let missing = coverage.missing();
-    if passed >= SEEDS_FOR_FULL_COVERAGE && !missing.is_empty() {
+    if passed >= SEEDS_FOR_FULL_COVERAGE && !arguments.clusters && !missing.is_empty() {
         print_line(&format!("\nNot covered by these seeds: {}", missing.join(", ")));
         return ExitCode::FAILURE;
     }
@@ -156,6 +173,29 @@ fn crash_every_commit(seeds: std::ops::Range<u64>) -> ExitCode {
             )),
             Err(failure) => {
                 print_failure(&failure);
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// Measures clusters with different losses of packets.
+fn measure(nodes: usize, seeds: std::ops::Range<u64>) -> ExitCode {
+    match sim::story_of_a_death(nodes, seeds.start) {
+        Ok(story) => {
+            print_line("A machine loses its power, as the cluster sees it:");
+            let is_shown =
+                |line: &&String| nodes <= NODES_SHOWN_MAX || !line.contains("  node_") || line.contains("dies");
+            story.iter().filter(is_shown).for_each(|line| print_line(line));
+        }
+        Err(violation) => print_line(&format!("no timeline: {}", violation.detail)),
+    }
+    for loss in MEASURED_LOSSES {
+        match sim::measure(nodes, loss, seeds.clone()) {
+            Ok(report) => print_line(&format!("\n{report}")),
+            Err(violation) => {
+                print_line(&format!("{loss} % loss violates {}: {}", violation.invariant, violation.detail));
                 return ExitCode::FAILURE;
             }
         }

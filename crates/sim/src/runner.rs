@@ -82,6 +82,20 @@ impl Runner {
         }
     }
 
+    pub fn drift_ppm(&self) -> i64 {
+        self.drift_ppm
+    }
+
+    pub fn is_up(&self) -> bool {
+        self.up
+    }
+
+    /// The cluster declares an incarnation lost.
+    pub fn declare_lost(&mut self, incarnation: Incarnation) {
+        self.declared_lost = Some(incarnation);
+        self.lost_before = self.lost_before.max(Some(incarnation));
+    }
+
     fn is_reachable(&self) -> bool {
         self.up && !self.partitioned
     }
@@ -163,7 +177,9 @@ impl World {
             return;
         }
         for frame in frames {
-            if !self.is_cut(Direction::FromRunner { runner: index, shard }) {
+            if self.cluster.is_active() {
+                self.send_over_link(index, shard, frame);
+            } else if !self.is_cut(Direction::FromRunner { runner: index, shard }) {
                 self.transmit(shard, frame);
             }
         }
@@ -230,7 +246,9 @@ impl World {
         if !is_lost {
             invariants::invariant_dispatches_are_on_record(attempt_ref, record)?;
         }
-        if !is_lost && !self.runners[index].was_lost() {
+        // Nobody waits for an attempt that is abandoned with its runner: its dispatch may still arrive.
+        let is_abandoned = self.ledger.abandoned.contains(&attempt_ref);
+        if !is_lost && !is_abandoned && !self.runners[index].was_lost() {
             invariants::invariant_no_dispatch_is_accepted_after_it_was_given_up(attempt_ref, record)?;
         }
         let executor = record.map_or(ExecutorKind::Echo, |job| job.executor);
@@ -400,6 +418,10 @@ impl World {
         if runner.declared_lost == Some(incarnation) {
             self.coverage.count_fault(Fault::RunnerWorkedOn);
         }
+        let newest = self.ledger.jobs.get(&attempt_ref.job).map(|known| known.record.attempt);
+        if end == End::Succeeded && newest.is_some_and(|newest| newest > attempt_ref.attempt) {
+            self.coverage.count("late results of attempts given elsewhere");
+        }
         self.end_attempt(index, shard, attempt_ref, end);
         self.send_due(index, shard);
     }
@@ -428,10 +450,17 @@ impl World {
         let (id, incarnation) = (runner.id, runner.incarnation);
         trace!(self, "{id} crashes");
         self.coverage.count_fault(Fault::RunnerCrashed);
-        self.orphan_attempts(index);
+        let dies = self.rng.chance(self.scenario.nemesis.spawner_dies);
+        self.orphan_attempts(index, dies);
         let down = self.rng.between(SECOND, 30 * SECOND);
         self.after(down, Event::RunnerStarts { runner: index });
         self.after(self.scenario.lost_after, Event::DeclareLost { runner: index, incarnation });
+    }
+
+    /// Ends the server process of a runner. Its processes end too if the spawner dies.
+    pub(crate) fn stop_runner(&mut self, index: usize, spawner_dies: bool) {
+        self.runners[index].up = false;
+        self.orphan_attempts(index, spawner_dies);
     }
 
     pub(crate) fn partition_runner(&mut self, index: usize) {
@@ -462,8 +491,7 @@ impl World {
         if !silent {
             return;
         }
-        runner.declared_lost = Some(incarnation);
-        runner.lost_before = runner.lost_before.max(Some(incarnation));
+        runner.declare_lost(incarnation);
         trace!(self, "{} is declared lost", self.runners[index].id);
         self.coverage.count_fault(Fault::RunnerDeclaredLost);
         for shard in 0..self.hosts.len() {
@@ -479,6 +507,10 @@ impl World {
 
     /// Repeats the notifications of lost runners to a restarted shard, as the cluster does.
     pub(crate) fn notify_of_lost_runners(&mut self, shard: usize) {
+        if self.cluster.is_active() {
+            // A control node does not: the shard's own grace period ends.
+            return;
+        }
         for index in 0..self.runners.len() {
             let lost = self.runners[index].declared_lost.filter(|_| !self.runners[index].is_reachable());
             if let Some(incarnation) = lost {
@@ -489,7 +521,7 @@ impl World {
 
     /// Restarts all runners. Hanging attempts end within a minute.
     pub(crate) fn heal_runners(&mut self) {
-        for index in 0..self.runners.len() {
+        for index in (0..self.runners.len()).filter(|index| !self.stays_dead(*index)).collect::<Vec<_>>() {
             self.runners[index].partitioned = false;
             self.runners[index].declared_lost = None;
             self.runner_starts(index);

@@ -97,6 +97,22 @@ pub enum Sabotage {
     /// Never sends the signals that workflows wait for.
     NeverSignal,
     Workflow(WorkflowSabotage),
+    Cluster(ClusterSabotage),
+}
+
+/// A violation in a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClusterSabotage {
+    /// Declares nodes lost that run and can be reached.
+    DeclareReachableLost,
+    /// Tells the shards that reachable runners are lost, without a decision about their nodes.
+    GiveUpReachable,
+    /// Never acts on a lost node.
+    IgnoreDeaths,
+    /// Does not wait for the next server process of a node.
+    WaitForNobody,
+    /// Takes a second result of a job.
+    TakeSecondResult,
 }
 
 impl World {
@@ -147,7 +163,11 @@ impl World {
             | Sabotage::ChangeAuditCheckpoint
             | Sabotage::ResetAuditHead
             | Sabotage::CancelWithoutAuditEntry
+            | Sabotage::Cluster(ClusterSabotage::TakeSecondResult)
             | Sabotage::Workflow(_) => self.forge(sabotage)?,
+            Sabotage::Cluster(ClusterSabotage::DeclareReachableLost) => self.declare_reachable_nodes_lost()?,
+            Sabotage::Cluster(ClusterSabotage::GiveUpReachable) => self.give_up_reachable_runners(),
+            Sabotage::Cluster(ClusterSabotage::IgnoreDeaths | ClusterSabotage::WaitForNobody) => return Ok(()),
         }
         self.after(100, Event::Sabotage);
         Ok(())

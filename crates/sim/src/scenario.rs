@@ -9,6 +9,7 @@ use model::limits::TASK_RESULT_BYTES_MAX;
 use model::machine::Backoff;
 use model::time::Millis;
 
+use crate::cluster::Plan;
 use crate::definitions::{self, Shape};
 use crate::rng::{Rate, Rng, mix};
 
@@ -336,6 +337,30 @@ impl Scenario {
         self
     }
 
+    /// The shards of one control node, whose runners are nodes of a cluster: their faults are those of the plan.
+    pub fn clustered(rng: &mut Rng, plan: &Plan) -> Self {
+        const SHARDS_MAX: u16 = 4;
+        let mut scenario = Self::draw(rng);
+        while scenario.shards.count() > SHARDS_MAX {
+            scenario = Self::draw(rng);
+        }
+        if plan.is_calm {
+            scenario.heal();
+            scenario.policy_use = PolicyUse::Disabled;
+            scenario.nemesis = NemesisRates::none();
+            (scenario.attempts.error, scenario.attempts.fatal) = (Rate::NEVER, Rate::NEVER);
+            scenario.attempts.infrastructure = Rate::NEVER;
+            scenario.workflows = None;
+        }
+        let never = Rate::NEVER;
+        (scenario.nemesis.crash_runner, scenario.nemesis.partition_runner) = (never, never);
+        scenario.nemesis.cut_runner = never;
+        scenario.runners = plan.runners;
+        scenario.operations = rng.between(100, 400);
+        scenario.fault_phase = plan.fault_phase;
+        scenario
+    }
+
     /// Configuration of one shard.
     pub fn config(&self, shard: ShardId) -> Config {
         Config { shard, ..self.config }
@@ -405,6 +430,27 @@ fn commits(rng: &mut Rng) -> CommitRates {
         crash_before: rate(rng, 100),
         crash_after: rate(rng, 100),
         crash_during_effects: rate(rng, 100),
+    }
+}
+
+impl NemesisRates {
+    fn none() -> Self {
+        let never = Rate::NEVER;
+        Self {
+            every: MINUTE,
+            take_over: never,
+            crash_runner: never,
+            spawner_dies: never,
+            partition_runner: never,
+            cut_runner: never,
+            cut_shard: never,
+            jump_clock: never,
+            jump_max: 0,
+            change_policy: never,
+            change_outputs: never,
+            cordon: never,
+            policy_outage: never,
+        }
     }
 }
 

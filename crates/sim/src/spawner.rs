@@ -1,7 +1,7 @@
 //! Attempts across a crash of their runner. Processes are children of a spawner, which usually survives: they continue
 //! or end unattended, and the next incarnation of the runner recovers them. Other attempts die with the runner.
 
-use link::InFlight;
+use link::{InFlight, Lease};
 use model::job::End;
 use model::message::AttemptRef;
 use model::spec::ExecutorKind;
@@ -21,8 +21,7 @@ pub enum Orphan {
 
 impl World {
     /// Leaves processes to the spawner if it survives the crash. All other attempts end.
-    pub(crate) fn orphan_attempts(&mut self, index: usize) {
-        let dies = self.rng.chance(self.scenario.nemesis.spawner_dies);
+    pub(crate) fn orphan_attempts(&mut self, index: usize, dies: bool) {
         let links = std::mem::take(&mut self.runners[index].links);
         let ends = std::mem::take(&mut self.runners[index].ends);
         let mut survived = 0;
@@ -30,7 +29,7 @@ impl World {
             let running = link.in_flight().map(|(attempt_ref, it)| (attempt_ref, Orphan::Running(*it.value())));
             let ended = link.ended().filter_map(|it| Some((it, Orphan::Ended(*ends.get(&it)?))));
             for (attempt_ref, orphan) in running.chain(ended) {
-                let lease = link.lease(attempt_ref);
+                let lease = link.lease(attempt_ref).or_else(|| self.expired_lease(index, attempt_ref, orphan));
                 if dies || !self.is_process(attempt_ref) {
                     if self.alive.remove(&attempt_ref) {
                         self.ended_before.insert(attempt_ref);
@@ -42,12 +41,20 @@ impl World {
                 self.runners[index].orphans.entry(shard).or_default().insert(attempt_ref, orphan);
             }
         }
+        self.watch_leases(index);
         trace!(self, "{} leaves {survived} attempts to its spawner", self.runners[index].id);
         if survived > 0 {
             self.coverage.count_fault(Fault::SpawnerSurvived);
         } else if dies {
             self.coverage.count_fault(Fault::SpawnerDied);
         }
+    }
+
+    /// The lease of an attempt that was being killed when its runner crashed: the spawner goes on with that.
+    fn expired_lease(&self, index: usize, attempt_ref: AttemptRef, orphan: Orphan) -> Option<Lease> {
+        let is_exclusive = self.ledger.jobs.get(&attempt_ref.job).is_some_and(|known| known.record.exclusive);
+        let is_being_killed = is_exclusive && orphan == Orphan::Running(AttemptPhase::Stopping);
+        is_being_killed.then(|| Lease { duration: Millis(0), until: self.steady(index) })
     }
 
     fn is_process(&self, attempt_ref: AttemptRef) -> bool {

@@ -14,6 +14,7 @@ use model::verdict::Decision;
 use store::ModelStore;
 
 use crate::client::{Clients, Operation};
+use crate::cluster::{Cluster, ClusterEvent, Plan};
 use crate::coverage::{Coverage, Fault};
 use crate::crash::Crash;
 use crate::failover::CommitFate;
@@ -63,6 +64,10 @@ pub enum Inbound {
         message: PeerMessage,
     },
     RunnerLost {
+        runner: RunnerId,
+        incarnation: Incarnation,
+    },
+    RunnerDisconnected {
         runner: RunnerId,
         incarnation: Incarnation,
     },
@@ -175,6 +180,7 @@ pub enum Event {
         number: usize,
     },
     NemesisActs,
+    Cluster(ClusterEvent),
     CompareStore,
     StartChain,
     Sabotage,
@@ -215,6 +221,7 @@ pub struct World {
     /// Of the commit whose effects are performed.
     pub(crate) commit_fate: CommitFate,
     pub(crate) cuts: Cuts,
+    pub(crate) cluster: Cluster,
     pub(crate) crash: Option<Crash>,
     /// Seed of the only workflow, in a calm run.
     chain: Option<u64>,
@@ -249,6 +256,13 @@ impl World {
         let mut rng = Rng::new(seed);
         let scenario = Scenario::calm(&mut rng);
         Self { crash, chain: Some(seed), ..Self::with(seed, rng, scenario, false, None) }
+    }
+
+    /// A world whose runners are nodes of a cluster.
+    pub fn clustered(seed: u64, plan: Plan, print: bool, sabotage: Option<Sabotage>) -> Self {
+        let mut rng = Rng::new(mix(seed.rotate_left(17)));
+        let scenario = Scenario::clustered(&mut rng, &plan);
+        Self { cluster: Cluster::new(plan), ..Self::with(seed, rng, scenario, print, sabotage) }
     }
 
     fn with(seed: u64, mut rng: Rng, scenario: Scenario, print: bool, sabotage: Option<Sabotage>) -> Self {
@@ -286,6 +300,7 @@ impl World {
             failed_over_before: 0,
             commit_fate: CommitFate::Current,
             cuts: Cuts::default(),
+            cluster: Cluster::none(),
             crash: None,
             chain: None,
             alive: BTreeSet::new(),
@@ -296,6 +311,19 @@ impl World {
             quiescent: false,
             scenario,
         }
+    }
+
+    /// Runs for a while, and can go on.
+    pub fn run_until(&mut self, end: Time) -> Checked {
+        if self.scheduled == 0 {
+            self.begin();
+        }
+        while let Some(first) = self.events.first_entry().filter(|first| first.key().0 <= end) {
+            let ((at, _), event) = first.remove_entry();
+            self.now = at;
+            self.handle(event)?;
+        }
+        Ok(())
     }
 
     /// Runs to the end. Returns the number of events.
@@ -309,7 +337,7 @@ impl World {
             if self.quiescent {
                 return Ok(handled);
             }
-            if handled > EVENTS_MAX {
+            if handled > EVENTS_MAX * (1 + self.runners.len() as u64 / 8) {
                 let detail = format!("still not quiescent after {handled} events");
                 return Err(Violation { invariant: "invariant_every_job_ends", detail });
             }
@@ -327,9 +355,13 @@ impl World {
         for shard in 0..self.hosts.len() {
             self.at(0, Event::StartShard { shard });
         }
-        for runner in 0..self.runners.len() {
-            let delay = self.rng.below(SECOND);
-            self.at(delay, Event::RunnerStarts { runner });
+        if self.cluster.is_active() {
+            self.begin_cluster();
+        } else {
+            for runner in 0..self.runners.len() {
+                let delay = self.rng.below(SECOND);
+                self.at(delay, Event::RunnerStarts { runner });
+            }
         }
         for client in 0..self.scenario.clients {
             let delay = self.rng.below(SECOND);
@@ -357,6 +389,10 @@ impl World {
     }
 
     fn handle(&mut self, event: Event) -> Checked {
+        if let Some(until) = self.postponed_until(&event) {
+            self.at(until, event);
+            return Ok(());
+        }
         match event {
             Event::Deliver { shard, inbound } => self.deliver(shard, inbound),
             Event::Round { shard, process } => return self.round(shard, process),
@@ -385,6 +421,7 @@ impl World {
             Event::ApproversAct => self.approvers_act(),
             Event::DeliverSettings { shard, number } => self.deliver_settings(shard, number),
             Event::NemesisActs => return self.nemesis_acts(),
+            Event::Cluster(event) => return self.cluster_event(event),
             Event::CompareStore => return self.compare_store(),
             Event::StartChain => self.start_chain(self.chain.unwrap_or_default()),
             Event::Sabotage => return self.do_sabotage(),
@@ -463,6 +500,7 @@ impl World {
         self.end_policy_outage();
         self.uncordon_all();
         self.heal_cuts();
+        self.heal_cluster();
         self.heal_runners();
         self.heal_clients();
         self.after(SECOND, Event::CheckQuiescence);

@@ -58,10 +58,28 @@ fn a_silent_runner_with_an_attempt_is_waited_for() {
     shard.start(attempt_ref);
     shard.drop_runner_messages = true;
     shard.crash();
-    shard.advance(1_000 * SECOND);
+    shard.advance(100 * SECOND);
     assert_eq!((shard.state(job), shard.records.len(Keyspace::Runners)), (State::Running, 1));
     shard.drop_runner_messages = false;
     shard.advance(10 * SECOND);
     shard.end(attempt_ref, End::Succeeded);
     assert_eq!((shard.state(job), shard.job(job).attempt.0), (State::Succeeded, 1));
+}
+
+/// The time until a runner is forgotten may be shorter than the time for it to register with the next owner of the shard.
+#[test]
+fn a_silent_runner_is_lost_after_the_grace_period_although_it_expires_sooner() {
+    let mut shard = with_expiry(60);
+    shard.runner(RUNNER, room(1));
+    let job = shard.submit(&process());
+    shard.advance(SECOND);
+    let attempt_ref = shard.current(job);
+    shard.start(attempt_ref);
+    shard.runners.remove(&RUNNER);
+    shard.crash();
+    let grace = shard.config.runner_grace.0;
+    shard.advance(grace + 10 * SECOND);
+    assert_eq!(shard.state(job), State::Scheduled);
+    shard.advance(70 * SECOND);
+    assert_eq!(shard.records.len(Keyspace::Runners), 0, "then it is forgotten");
 }

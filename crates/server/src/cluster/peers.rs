@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use fabric::watch::{LinkId, LinkRefusal, ProcessId};
 use futures_util::StreamExt;
 use hashbrown::HashMap;
 use model::codec;
@@ -15,8 +15,9 @@ use model::id::{Incarnation, NodeId, RunnerId, ShardId};
 use model::message::{AttemptRef, Load, ShardMessage, ToRunner};
 use model::time::Millis;
 use parking_lot::{Mutex, RwLock};
-use transport::{Peer, PeerRequests, ProcessNonce, Refusal, RefusalKind, Sender};
+use transport::{CloseReason, Peer, PeerRequests, Sender};
 
+use super::NodeWatch;
 use crate::runner_node::SAMPLE;
 
 /// Messages of one shard are sent together up to about this size.
@@ -24,8 +25,6 @@ const ENVELOPE_BYTES: usize = 256 * 1024;
 /// Size of a message without the job's spec.
 const MESSAGE_BYTES: usize = 256;
 
-/// A process that has sent something within this time is running.
-const RUNNING_FOR: Millis = Millis(2_000);
 /// Time for a node to sample the usage of its processes.
 const SAMPLE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -36,17 +35,15 @@ pub(crate) struct PeerNode {
     pub address: SocketAddr,
     pub version: String,
     pub connected_at: Millis,
-    process: ProcessNonce,
+    link: LinkId,
     sender: Sender,
     requests: PeerRequests,
     usage: Mutex<HashMap<AttemptRef, AttemptUsage>>,
-    /// When it has sent something, on the steady clock, in milliseconds.
-    heard_at: AtomicU64,
 }
 
 impl PeerNode {
-    pub fn heard(&self, now: Millis) {
-        self.heard_at.store(now.0, Ordering::Relaxed);
+    pub fn link(&self) -> LinkId {
+        self.link
     }
 
     /// Sends requests to the node.
@@ -95,51 +92,22 @@ struct Inner {
 }
 
 impl Peers {
-    /// Refuses another process of a node whose process runs. The link of a process that ended is closed, or silent.
-    pub fn check_running(&self, peer: &Peer, now: Millis) -> Result<(), Refusal> {
-        let node = peer.identity.node;
-        let known = self.get(node).filter(|known| known.process != peer.hello.process);
-        let is_running = |known: &PeerNode| now.0 < known.heard_at.load(Ordering::Relaxed) + RUNNING_FOR.0;
-        match known.is_some_and(|known| is_running(&known)) {
-            true => Err(Refusal::new(
-                RefusalKind::NodeIdTaken,
-                format!(
-                    "{node}: another process of this node is running: a data directory was copied. \
-                     Stop one of the two, or join with a new data directory"
-                ),
-            )),
-            false => Ok(()),
-        }
-    }
-
-    /// Adds a node that has connected. A new link of the same process replaces the old one, and a restarted node its
-    /// previous process. A second process is refused.
-    pub fn admit(&self, peer: &Peer, now: Millis) -> Result<Arc<PeerNode>, Refusal> {
+    /// Adds a node that has connected, if the watch admits it. The link that it replaces is closed.
+    pub fn admit(&self, peer: &Peer, watch: &NodeWatch, now: Millis) -> Result<Arc<PeerNode>, LinkRefusal> {
         let (node, hello) = (peer.identity.node, &peer.hello);
+        // Held so that this list and the watch have the same link of a node.
         let mut connected = self.0.connected.write();
-        if let Some(known) = connected.get(&node).filter(|known| known.process != hello.process) {
-            let refused = |text: &str| Err(Refusal::new(RefusalKind::NodeIdTaken, format!("{node}: {text}")));
-            if known.incarnation > hello.incarnation {
-                return refused("a process of this node that was started later is connected; stop one of the two");
-            }
-            if known.incarnation == hello.incarnation {
-                return refused(
-                    "another process has the same identity: its data directory is a copy. \
-                     Stop it, or join with a new data directory",
-                );
-            }
-        }
+        let link = watch.link_up(node, hello.incarnation, ProcessId(hello.process.0))?;
         let entry = Arc::new(PeerNode {
             node,
             incarnation: hello.incarnation,
             address: peer.address,
             version: hello.software_version.clone(),
             connected_at: now,
-            process: hello.process,
+            link,
             sender: peer.sender.clone(),
             requests: peer.requests.clone(),
             usage: Mutex::default(),
-            heard_at: AtomicU64::new(0),
         });
         if let Some(replaced) = connected.insert(node, entry.clone()) {
             replaced.close();
@@ -147,15 +115,13 @@ impl Peers {
         Ok(entry)
     }
 
-    /// Removes a node whose link has ended. False if a newer link has replaced it.
-    pub fn remove(&self, peer: &Arc<PeerNode>) -> bool {
+    /// Removes a node whose link has ended, unless a newer link has replaced it.
+    pub fn remove(&self, peer: &PeerNode, watch: &NodeWatch, reason: &CloseReason) {
         let mut connected = self.0.connected.write();
-        let is_current = connected.get(&peer.node).is_some_and(|current| Arc::ptr_eq(current, peer));
-        if is_current {
+        if watch.link_down(peer.node, peer.link, reason) {
             connected.remove(&peer.node);
             self.0.loads.write().remove(&peer.node);
         }
-        is_current
     }
 
     pub fn get(&self, node: NodeId) -> Option<Arc<PeerNode>> {
@@ -194,13 +160,15 @@ impl Peers {
         self.0.reports.read().clone()
     }
 
-    /// Closes the link of a node that was removed, and forgets its report.
-    pub fn forget(&self, node: NodeId) -> Option<Arc<PeerNode>> {
+    /// Closes the link of a node that was removed, and forgets it.
+    pub fn forget(&self, node: NodeId, watch: &NodeWatch) {
         self.0.reports.write().remove(&node);
         self.0.loads.write().remove(&node);
-        let peer = self.0.connected.write().remove(&node)?;
-        peer.close();
-        Some(peer)
+        let mut connected = self.0.connected.write();
+        if let Some(peer) = connected.remove(&node) {
+            peer.close();
+        }
+        watch.forget(node);
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use engine::Input;
+use fabric::watch::{LinkRefusal, ProcessId};
 use model::change::NodeEvent;
 use model::codec;
 use model::envelope::{FromNode, NodeReport, ToNode, Welcome};
@@ -79,11 +80,12 @@ impl Service for ClusterService {
 
     async fn connected(&self, peer: Peer) -> Result<(), Refusal> {
         let start = NodeStart { incarnation: peer.hello.incarnation, process: peer.hello.process.0 };
-        self.0.peers.check_running(&peer, clock::read().steady)?;
-        self.begin(peer.identity.node, start).await?;
-        self.begin_session(peer.identity.node, start).await?;
-        let entry = self.0.peers.admit(&peer, clock::now())?;
-        self.0.watch.link_up(entry.node, entry.incarnation);
+        let node = peer.identity.node;
+        let refused = |refusal: LinkRefusal| Refusal::new(RefusalKind::NodeIdTaken, format!("{node}: {refusal}"));
+        self.0.watch.check_running(node, ProcessId(start.process)).map_err(refused)?;
+        self.begin(node, start).await?;
+        self.begin_session(node, start).await?;
+        let entry = self.0.peers.admit(&peer, &self.0.watch, clock::now()).map_err(refused)?;
         entry.send(&ToNode::Welcome(Welcome::new(self.0.shards)));
         tokio::spawn(receive(self.0.clone(), entry, peer.receiver));
         Ok(())
@@ -109,12 +111,11 @@ impl Service for ClusterService {
     }
 
     fn tether(&self, event: TetherEvent) {
-        self.0.watch.tether(&event);
-        if let TetherEvent::Closed { node, .. } = event
-            && let Some(peer) = self.0.peers.get(node)
-        {
-            // A network may break one connection and not the other. If the node is dead, nobody reads this.
-            peer.send(&ToNode::OpenTether);
+        for node in self.0.watch.tether(&event) {
+            // If the node is dead, nobody reads this.
+            if let Some(peer) = self.0.peers.get(node) {
+                peer.send(&ToNode::OpenTether);
+            }
         }
     }
 }
@@ -179,8 +180,7 @@ async fn receive(shared: Arc<Shared>, peer: Arc<PeerNode>, mut receiver: Receive
             Ok(bytes) => bytes,
             Err(reason) => break reason,
         };
-        peer.heard(clock::read().steady);
-        shared.watch.heard(peer.node, peer.incarnation);
+        shared.watch.heard(peer.node, peer.link());
         match codec::decode::<FromNode>(&bytes) {
             Ok(FromNode::Frame { shard, frame }) => match check_frame(frame, &peer) {
                 Some(frame) => {
@@ -200,9 +200,7 @@ async fn receive(shared: Arc<Shared>, peer: Arc<PeerNode>, mut receiver: Receive
             Err(error) => tracing::warn!(node = %peer.node, %error, "an envelope of this node was ignored"),
         }
     };
-    if shared.peers.remove(&peer) {
-        shared.watch.link_down(peer.node, peer.incarnation, &reason);
-    }
+    shared.peers.remove(&peer, &shared.watch, &reason);
 }
 
 /// A frame must be about its sender, and says nothing that only a control node may say.
@@ -251,7 +249,7 @@ impl Shared {
             FromNode::Usage(usage) if usage.len() <= USAGES_MAX => peer.set_usage(usage),
             FromNode::Usage(_) => {}
             FromNode::Leaving { keeps_processes } => {
-                self.watch.leaving(peer.node, peer.incarnation, keeps_processes);
+                self.watch.leaving(peer.node, peer.link(), keeps_processes);
             }
         }
     }

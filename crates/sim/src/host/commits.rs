@@ -241,6 +241,7 @@ impl World {
         let found = self.ledger.lost_attempts.iter();
         let mut lost = found.filter(|lost| !self.ledger.losses.ends.contains(&lost.attempt_ref));
         lost.try_for_each(|lost| {
+            self.check_lost_attempt(lost)?;
             let newest_incarnation = self.ledger.newest_incarnation(self.shard_id(shard), lost.runner);
             let registered = self.runners.iter().any(|runner| {
                 runner.id == lost.runner

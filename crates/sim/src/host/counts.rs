@@ -25,6 +25,7 @@ impl World {
             | Inbound::RunnerFrame(_)
             | Inbound::FromShard { .. }
             | Inbound::RunnerLost { .. }
+            | Inbound::RunnerDisconnected { .. }
             | Inbound::RetractAll { .. }
             | Inbound::AbandonAll { .. } => {}
         }

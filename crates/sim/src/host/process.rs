@@ -92,6 +92,9 @@ impl Process {
             Inbound::RunnerLost { runner, incarnation } => {
                 self.owner.handle(now, Input::RunnerLost { runner, incarnation });
             }
+            Inbound::RunnerDisconnected { runner, incarnation } => {
+                self.owner.handle(now, Input::RunnerDisconnected { runner, incarnation });
+            }
             Inbound::RetractAll { runner } => self.owner.handle(now, Input::RetractAll { runner }),
             Inbound::AbandonAll { runner } => self.owner.handle(now, Input::AbandonAll { runner }),
         }

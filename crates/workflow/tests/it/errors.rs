@@ -238,11 +238,11 @@ fn defaults_cannot_refer_to_tasks() {
     w.yaml:3:12: defaults.on_failure: `on_failure` is set twice: remove either `on_failure` or `defaults.on_failure`
     w.yaml:3:37: defaults.topic: a default cannot refer to a task: all other tasks would need it
     w.yaml:3:58: defaults.run: unknown field
-      help: known fields: topic, priority, requires, labels, sandbox, limits, retry, timeout, attempt_timeout, on_failure
+      help: known fields: topic, priority, requires, labels, sandbox, limits, exclusive, retry, timeout, attempt_timeout, on_failure
     w.yaml:3:78: defaults.labels.a: expected a string, found a number
       help: put it in quotes: "1"
     w.yaml:3:82: defaults.outputs: unknown field
-      help: known fields: topic, priority, requires, labels, sandbox, limits, retry, timeout, attempt_timeout, on_failure
+      help: known fields: topic, priority, requires, labels, sandbox, limits, exclusive, retry, timeout, attempt_timeout, on_failure
     "#);
 }
 

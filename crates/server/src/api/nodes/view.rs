@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ::api::{CapacityView, CordonView, LoadView, NodeEventView, NodeView, ProtectionView, SessionView};
+use fabric::watch::TimelineEntry;
 use model::envelope::{NodeReport, ReportedProtection};
 use model::id::{NodeId, RunnerId};
 use model::message::Load;
@@ -13,7 +14,7 @@ use model::time::{Millis, Timestamp};
 
 use crate::api::Core;
 use crate::clock;
-use crate::cluster::{JoinedNode, TimelineEntry};
+use crate::cluster::JoinedNode;
 use crate::inbox::{Inbox, Status};
 
 /// The number of attempts on a node is at most this old.
